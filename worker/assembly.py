@@ -54,7 +54,6 @@ from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
-from worker.settings.concurrency import Concurrency, concurrency
 from worker.settings.wire_digest import wire_digest
 from worker.signals import StopSignals
 from worker.state import (
@@ -112,8 +111,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
-    chosen = concurrency(settings.batching, overlaps=model.runs_overlap)
-    lanes = _lanes(model, chosen.lanes, closing)
+    lanes = _lanes(model, settings.batching.lanes, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, topics, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
@@ -124,9 +122,9 @@ def assemble(
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
-    outlook = Outlook(chosen.lanes)
+    outlook = Outlook(batching.lanes)
     policies = {signature.key: policy}
-    batcher = Batcher(policies, outlook.needed, _learning(batching, policies, chosen.lanes))
+    batcher = Batcher(policies, outlook.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
     fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
     turns = None if stateful is None else KeyTurns(fetch or batcher)
@@ -135,7 +133,7 @@ def assemble(
     link = None if stateful is None else stateful.link
     events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link))
     events.bounded(
-        lanes=chosen.lanes,
+        lanes=batching.lanes,
         batch=policy.max_rows,
         records=bounds.records,
         rows=bounds.rows,
@@ -143,7 +141,7 @@ def assemble(
         run=settings.model.run_timeout_s,
     )
     if model.is_accelerated:
-        _warm_lanes(lanes, chosen.lanes, settings)
+        _warm_lanes(lanes, settings)
     rejections = Rejections(settings.delivery.rejection_limit)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
@@ -166,7 +164,7 @@ def assemble(
         rejections=rejections,
         events=events,
         signals=signals,
-        conduct=_conduct(settings, chosen),
+        conduct=_conduct(settings),
         clock=time.monotonic,
         states=states,
         turns=turns,
@@ -336,10 +334,10 @@ def _checkpoint(
     return Checkpoint(states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic)
 
 
-def _conduct(settings: Settings, chosen: Concurrency) -> Conduct:
+def _conduct(settings: Settings) -> Conduct:
     return Conduct(
-        lanes=chosen.lanes,
-        inflight_batches=chosen.batches,
+        lanes=settings.batching.lanes,
+        inflight_batches=settings.batching.max_inflight_batches,
         drain_timeout=settings.delivery.drain_timeout_s,
         revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
     )
@@ -361,13 +359,13 @@ def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> St
     )
 
 
-def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolicy], lanes: int) -> Linger | None:
+def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolicy]) -> Linger | None:
     """What chooses the linger, unless it is fixed."""
     if batching.linger is not None:
         return None
     return Linger(
         lambda kind: policies[kind.model].limit(kind.shapes).rows,
-        lanes=lanes,
+        lanes=batching.lanes,
         budget=batching.latency_budget,
     )
 
@@ -519,11 +517,12 @@ def _lanes(model: Model, count: int, closing: ExitStack) -> InferenceLanes:
     return lanes
 
 
-def _warm_lanes(lanes: InferenceLanes, count: int, settings: Settings) -> None:
+def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
     """CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` when they cannot."""
     probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
     failures = [probe.failure for probe in probes if probe.failure is not None]
     if failures:
+        count = settings.batching.lanes
         where = "its lane" if count == 1 else f"{count} lanes at once"
         cure = "" if count == 1 else "; set WORKER_BATCHING__LANES to 1"
         raise BadConfiguration(

@@ -241,35 +241,19 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
     assert usual._brief == (0.0 if is_accelerated else 123.0)
 
 
-def test_a_model_whose_runs_overlap_gets_two_lanes(
-    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever forecasts and learns knows of them, too."""
-    monkeypatch.setattr(Model, "runs_overlap", True)
-    room = {"MAX_INFLIGHT_ROWS": "9000", "MAX_INFLIGHT_BYTES": "30000000", "MAX_INFLIGHT_BATCHES": "", "LANES": ""}
-
-    made = assemble(**{f"BATCHING__{key}": value for key, value in room.items()})
-
-    assert (made.conduct.lanes, made.conduct.inflight_batches) == (2, 3)
-    assert len(made.held["_lanes"]._threads) == 2
-    assert made.events._values.numbers()[telemetry.metrics.declared.LANES][()] == 2
-
-
 @pytest.mark.parametrize(
-    ("lanes", "why"), [("", "2 lanes at once: no memory; set W.*__LANES to 1$"), ("1", "its lane: no memory$")]
+    ("lanes", "why"), [("2", "2 lanes at once: no memory; set W.*__LANES to 1$"), ("1", "its lane: no memory$")]
 )
 def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
     assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, lanes: str, why: str
 ) -> None:
-    """Nobody has to have set how many there are."""
-    monkeypatch.setattr(Model, "runs_overlap", True)
+    """Where there are several, fewer may do."""
     monkeypatch.setattr(Model, "is_accelerated", True)
     failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
     monkeypatch.setattr(InferenceLanes, "probe_each", lambda _: [failed])
-    room = {"MAX_INFLIGHT_ROWS": "9000", "MAX_INFLIGHT_BYTES": "30000000", "MAX_INFLIGHT_BATCHES": "", "LANES": lanes}
 
     with pytest.raises(BadConfiguration, match=why):
-        assemble(**{f"BATCHING__{key}": value for key, value in room.items()})
+        assemble(BATCHING__LANES=lanes)
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:

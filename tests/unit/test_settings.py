@@ -14,7 +14,6 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load, names
 from worker.settings.__main__ import reference, with_reference
-from worker.settings.concurrency import concurrency
 from worker.settings.effective import effective
 from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.sections import SECTIONS, variable
@@ -88,30 +87,16 @@ def test_the_environment_is_the_one_that_is_given(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORKER_BATCHING__LANES", "2")
     monkeypatch.setenv("WORKER_KAFKA", "{}")
 
-    assert loaded().batching.lanes is None
+    assert loaded().batching.lanes == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "overlapping", "one_by_one"),
-    [
-        ({}, (2, 3), (1, 2)),
-        ({"LANES": "1"}, (1, 2), (1, 2)),
-        ({"LANES": "2"}, (2, 3), (2, 3)),
-        ({"LANES": "2", "MAX_INFLIGHT_BATCHES": "2"}, (2, 2), (2, 2)),
-        ({"MAX_INFLIGHT_BATCHES": "3"}, (2, 3), (1, 3)),
-        ({"MAX_INFLIGHT_BATCHES": "2"}, (1, 2), (1, 2)),
-        ({"MAX_BATCH_BYTES": "20000000"}, (1, 2), (1, 2)),
-        ({"MAX_BATCH_SIZE": "32769"}, (1, 2), (1, 2)),
-    ],
-)
-def test_where_runs_overlap_there_are_two_lanes_if_all_they_need_fits(
-    given: dict[str, str], overlapping: tuple[int, int], one_by_one: tuple[int, int]
-) -> None:
-    """One batch more is under way than there are lanes, and one more fills. What is set is taken as it is."""
-    batching = load(None, LEAST | {variable("batching", key): value for key, value in given.items()}).batching
+def test_one_batch_more_is_under_way_than_there_are_lanes() -> None:
+    """It is stacked ahead. What is set is taken as it is."""
+    lanes, batches = variable("batching", "lanes"), variable("batching", "max_inflight_batches")
 
-    assert concurrency(batching, overlaps=True) == overlapping
-    assert concurrency(batching, overlaps=False) == one_by_one
+    assert load(None, LEAST).batching.max_inflight_batches == 2
+    assert load(None, LEAST | {lanes: "2"}).batching.max_inflight_batches == 3
+    assert load(None, LEAST | {lanes: "2", batches: "2"}).batching.max_inflight_batches == 2
 
 
 def test_lists_are_comma_separated_in_the_environment() -> None:

@@ -19,7 +19,7 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.running.arena import giving_back
-from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu, runs_overlap
+from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu
 from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.inference.start_checks.bucket_checks import BucketChecks
 from worker.inference.start_checks.warm_up import WarmUp, is_finite
@@ -87,11 +87,6 @@ class Model:
     def is_accelerated(self) -> bool:
         """Whether it runs on a GPU, which the loop's thread should keep busy and not wait for."""
         return is_accelerated(self._session)
-
-    @property
-    def runs_overlap(self) -> bool:
-        """Whether several at once come further than one after the other."""
-        return runs_overlap(self._session)
 
     @property
     def left_to_cpu(self) -> Mapping[str, int]:

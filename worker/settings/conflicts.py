@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 
 from worker.core.addresses import Url, host_and_port, is_host, is_loopback
-from worker.settings.concurrency import concurrency
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.sections import (
     FILL_SHARE,
@@ -170,11 +169,10 @@ def _tokens(kafka: Connection) -> Iterator[str]:
 
 
 def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
-    lanes, under_way = concurrency(batching, overlaps=False)
-    if lanes > under_way:
+    if batching.lanes > batching.max_inflight_batches:
         yield (
-            f"WORKER_BATCHING__LANES: {lanes} lanes cannot all work on {under_way} batches; raise "
-            "WORKER_BATCHING__MAX_INFLIGHT_BATCHES, or unset it"
+            f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
+            "batches; raise WORKER_BATCHING__MAX_INFLIGHT_BATCHES, or unset it"
         )
     if batching.latency_budget_ms is not None and batching.linger is not None:
         yield (
@@ -182,7 +180,7 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
             "set WORKER_BATCHING__LINGER_MS to auto, or unset it"
         )
     # One batch fills while the others run, or a full batch never forms.
-    batches = under_way + 1
+    batches = batching.max_inflight_batches + 1
     for bound, batch in (("max_inflight_rows", "max_batch_size"), ("max_inflight_bytes", "max_batch_bytes")):
         least = getattr(batching, batch) * batches
         if getattr(batching, bound) < least:

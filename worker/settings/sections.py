@@ -151,16 +151,19 @@ class BatchingSettings(Section):
         description="Axes to pad, so that requests of different lengths share a batch; in the environment a JSON "
         'object, `{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
     )
-    max_inflight_batches: int | None = Field(
-        None, ge=1, le=64, description="Batches running or stacked ahead: one more than there are lanes unless set."
-    )
-    lanes: int | None = Field(
-        None,
+    lanes: int = Field(
+        1,
         ge=1,
         le=64,
-        description="Inference threads: on CUDA two unless set, where the bounds below have room for a batch more, as "
-        "one's copies overlap the other's kernels; else one. On the CPU a single one leaves what is done in 0.3 to "
-        "0.9 ms, by the machine's speed, to the thread that serves Kafka.",
+        description="Inference threads. One is right on the CPU, where it leaves what is done in 0.3 to 0.9 ms, by the "
+        "machine's speed, to the thread that serves Kafka. On CUDA a second one gives a tenth to a quarter more, but "
+        "see `docs/models.md` first: it takes memory of the device, and ONNX Runtime has an open defect there.",
+    )
+    max_inflight_batches: int = Field(
+        default_factory=lambda section: section.get("lanes", 1) + 1,
+        ge=1,
+        le=64,
+        description="Batches running or stacked ahead: one more than there are lanes unless set.",
     )
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")

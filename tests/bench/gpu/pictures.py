@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CONTENDERS = {
-    "worker, two lanes": "the worker",
-    "worker, one lane": "the worker with one lane",
+    "worker, one lane": "the worker",
+    "worker, two lanes": "the worker with two lanes",
     "hand_loop": "a loop by hand",
     "one_by_one": "one by one",
 }

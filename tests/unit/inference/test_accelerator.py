@@ -21,7 +21,6 @@ from worker.inference.running.device import (
     Opened,
     check_options,
     is_accelerated,
-    runs_overlap,
 )
 from worker.settings import ModelSettings
 from worker.settings import load as load_settings
@@ -81,13 +80,6 @@ def test_a_session_on_a_gpu_says_so(provider: str) -> None:
 
     assert is_accelerated(session)
     assert not is_accelerated(plain())
-
-
-def test_only_runs_on_cuda_by_itself_overlap() -> None:
-    """Under TensorRT one waits for the other."""
-    by_providers: list[Any] = [Session(**{CUDA: {}}), Session(**{TENSORRT: {}, CUDA: {}}), plain()]
-
-    assert [runs_overlap(session) for session in by_providers] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -209,11 +209,6 @@ def is_accelerated(session: ort.InferenceSession) -> bool:
     return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
 
 
-def runs_overlap(session: ort.InferenceSession) -> bool:
-    """Whether one run's copies overlap another's kernels. Under TensorRT a lock is held as long as an engine runs."""
-    return {CUDA, TENSORRT}.intersection(session.get_providers()) == {CUDA}
-
-
 def left_to_cpu(session: ort.InferenceSession) -> dict[str, int]:
     """The nodes that the CPU runs, by operator, the most frequent first. Empty, too, where it is not told."""
     if not hasattr(session, "get_provider_graph_assignment_info"):

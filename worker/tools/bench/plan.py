@@ -20,7 +20,6 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.settings import Connection, Settings, load
-from worker.settings.concurrency import concurrency
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.open_axes import open_axes
 from worker.tools.bench.columns import Column, ContenderKind, Rate, columns_of, rates_of
@@ -159,8 +158,7 @@ class Plan:
     @property
     def least_window(self) -> int:
         """Requests that fill the batches of all lanes, and as many again, under any of the settings."""
-        every = [settings.batching for settings in self._settings.values()]
-        batches = [(each.max_batch_size, concurrency(each, overlaps=True).batches + 2) for each in every]
+        batches = [(s.batching.max_batch_size, s.batching.max_inflight_batches + 2) for s in self._settings.values()]
         rows = max(size * count for size, count in batches) * self.order.replicas
         return -(-rows // self.order.rows_per_request)
 

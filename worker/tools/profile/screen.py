@@ -165,9 +165,8 @@ def _assumed(transport: float) -> str:
     loop = f"{(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request"
     whose = "our p99 on the embedded broker; --transport-ms takes yours"
     return (
-        "Simulated: requests at random instants, batches that fill while the lane is busy (on CUDA there are two, "
-        "which give more), a core for the loop besides what an inference takes, "
-        f"{loop}, {_ms(transport)} under way in Kafka "
+        "Simulated: requests at random instants, batches that fill while the lane is busy, a core for the loop besides "
+        f"what an inference takes, {loop}, {_ms(transport)} under way in Kafka "
         f"({whose if transport == TRANSPORT_SECONDS else 'as you say'}), and {HEAD_ROOM:.0%} of a replica kept free to "
         "catch up with a backlog. LINGER_MS stays auto, its default. At least once: with exactly once an answer waits "
         "for its transaction's end, so COMMIT_INTERVAL_MS belongs to --transport-ms."

@@ -30,7 +30,6 @@ from worker.loop.composition import compose
 from worker.loop.conduct import LANE_SLICE, Conduct
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.settings.concurrency import concurrency
 from worker.settings.for_commands import ScoringSettings
 from worker.signals import StopSignals
 from worker.tools.score.files.sources import FileSource, LineCodec
@@ -85,8 +84,7 @@ class Scorer:
         self.counts = counts
         self._signals = signals
         sliced = Sliced(model, model.most_rows(settings.batching.max_batch_size))
-        self._concurrency = concurrency(settings.batching, overlaps=model.runs_overlap)
-        self._lanes = InferenceLanes({model.signature.key: sliced}, self._concurrency.lanes)
+        self._lanes = InferenceLanes({model.signature.key: sliced}, settings.batching.lanes)
 
     def run(self, source: FileSource, writer: Writer) -> bool:
         """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
@@ -133,7 +131,7 @@ class Scorer:
             refuse_non_finite_input=model.non_finite_input == "reject",
             refuse_non_finite_output=model.non_finite_output == "error",
         )
-        outlook = Outlook(self._concurrency.lanes)
+        outlook = Outlook(batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return compose(
             source=source,
@@ -150,7 +148,8 @@ class Scorer:
             events=self.counts,
             signals=until,
             conduct=Conduct(
-                *self._concurrency,
+                batching.lanes,
+                batching.max_inflight_batches,
                 drain_timeout=math.inf,
                 lane_slice=LANE_SLICE if source.is_live else PATIENCE,
             ),
