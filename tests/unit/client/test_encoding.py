@@ -156,6 +156,13 @@ def test_rows_are_not_used_where_they_do_not_say_all() -> None:
         assert head(Encoder(known).encode({"x": ROW}))["inputs"][0]["shape"] == [1, 3]
 
 
+class Odd:
+    """What is no array, and says so in its own words."""
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        raise ValueError("not today")
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -165,6 +172,7 @@ def test_rows_are_not_used_where_they_do_not_say_all() -> None:
         ({"x": [["a", "b", "c"]]}, "expected FP32, got <U1"),
         ({"x": [[1, 2], [3]]}, "its lists are not equally long: pad them, or send"),
         ({"x": [[1, None, 3.0]]}, r"expected numbers, got None; float\('nan'\) is a missing one"),
+        ({"x": Odd()}, "input x: not today"),
         ({"x": ROW[:, :2]}, r"expected \[-1, 3\], got \[1, 2\]"),
         ({"x": ROW[None]}, r"expected \[-1, 3\], got \[1, 1, 3\]"),
         ({"x": np.zeros((0, 3), "f4")}, "at least one"),
