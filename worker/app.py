@@ -127,6 +127,7 @@ def _deployment(settings: Settings) -> telemetry.Deployment:
         requests=settings.kafka.request_topics,
         answers=settings.kafka.response_topic,
         guarantee=settings.delivery.guarantee,
+        lanes=settings.batching.lanes,
         has_state=bool(settings.state.tensors),
         replicas=settings.telemetry.replicas,
     )

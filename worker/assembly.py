@@ -111,7 +111,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
-    lanes = _lanes(model, settings.batching.lanes, closing)
+    lanes = _lanes(settings, model, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, topics, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
@@ -510,9 +510,9 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     return model
 
 
-def _lanes(model: Model, count: int, closing: ExitStack) -> InferenceLanes:
+def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
     brief = 0.0 if model.is_accelerated else inline_limit()
-    lanes = InferenceLanes({model.signature.key: model}, count, brief=brief)
+    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lanes
 

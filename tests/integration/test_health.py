@@ -120,7 +120,7 @@ def test_every_answer_has_its_security_headers(server: Server) -> None:
 
 def test_the_page_is_answered_like_the_other_paths(events: WorkerEvents) -> None:
     """HEAD without a body but with its length; where it is off there is nothing."""
-    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", has_state=False)
+    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
     server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS, page_of=deployment)
     try:
         assert ask(server, "/")[0] == ask(server, "/status")[0] == 200

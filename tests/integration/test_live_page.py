@@ -43,6 +43,7 @@ STATEFUL = Deployment(
     ("payments.requests.v2", "backfill.payments.requests.v2"),
     "payments.answers.v2",
     "exactly_once",
+    lanes=2,
     has_state=True,
     replicas=("http://worker-1:8080/", "javascript:alert(1)"),
 )

@@ -9,7 +9,7 @@ from worker.telemetry.metrics.metric_values import Snapshot
 from worker.telemetry.page.status import Deployment
 from worker.telemetry.watchdog import TimeLimits
 
-DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", has_state=False)
+DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
 LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
 
 

@@ -21,7 +21,7 @@ from worker.telemetry.page.live_page import FILES, LivePage
 from worker.telemetry.page.status import LONG_TURN, MOST_PARTITIONS, MOST_REASONS, SLOW_COMMIT
 from worker.telemetry.watched_parts import WatchedParts
 
-DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", has_state=False)
+DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
 
 
 class FakeStates:

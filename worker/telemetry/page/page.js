@@ -67,7 +67,7 @@ function between(earlier, later) {
   const closed = total(batches, "batches");
   const latency = minus(later.latency.counts, earlier.latency.counts);
   const hanging = later.running > seconds ? seconds : 0; // not among the finished ones yet
-  const busy = (later.inference - earlier.inference + hanging) / (seconds * Math.max(1, later.lanes));
+  const busy = (later.inference - earlier.inference + hanging) / (seconds * later.deployment.lanes);
   return {
     seconds, batches, closed,
     requests: (later.taken - earlier.taken) / seconds,
@@ -138,13 +138,12 @@ function tile(id, value, unit, ...note) {
 }
 
 function drawTiles(now) {
-  const lanes = status.lanes ? `${status.lanes} ${status.lanes > 1 ? "lanes" : "lane"}` : ""; // none before the model is there
   const few = now ? "nothing in the last 6 s" : "no data yet";
   tile("requests", rate(now?.requests), "/s", `${number(status.taken)} since the start`);
   tile("answers", rate(now?.answers), "/s", `${number(status.settled)} acknowledged`);
   tile("latency", duration(now?.p50), "p50", ...(now?.p99 == null ? [few] : [`${duration(now.p99)} `, make("span", { className: "p99", textContent: "p99" })]));
   tile("fill", percent(now?.fill), "", now?.rows == null ? few : `${number(now.rows)} rows in a batch`);
-  tile("busy", percent(now?.busy), "", `${lanes}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
+  tile("busy", percent(now?.busy), "", `${status.deployment.lanes} ${status.deployment.lanes > 1 ? "lanes" : "lane"}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
   tile("rejected", rate(now?.rejected), "/s", `${number(total(status.rejections, "count"))} since the start`);
   const span = Math.max(FEWEST, points.length ? status.at - points[0].at : 0);
   say("span", span > FEWEST ? duration(span) : "minute");

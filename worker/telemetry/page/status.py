@@ -33,6 +33,7 @@ class Deployment(NamedTuple):
     requests: tuple[str, ...]
     answers: str
     guarantee: str
+    lanes: int
     has_state: bool
     replicas: tuple[str, ...] = ()
 
@@ -49,7 +50,6 @@ def status(snapshot: Snapshot, deployment: Deployment, dead: str | None, now: fl
         "worker": {"version": VERSION, "host": platform.node(), "process": os.getpid()},
         "deployment": deployment._asdict(),
         "model": seen.labels(metrics.MODEL),
-        "lanes": seen.number(metrics.LANES),
         "linger": seen.number(metrics.LINGER),
         "taken": seen.number(metrics.RECORDS_TAKEN),
         "settled": seen.number(metrics.RECORDS_SETTLED),

@@ -24,7 +24,7 @@ class Measured(NamedTuple):
     cpu_seconds_per_million_rows: float | None
     peak_bytes: int | None
     rows_per_batch: float | None
-    lanes_busy: float | None
+    busy_seconds_per_second: float | None
 
 
 class Load(NamedTuple):

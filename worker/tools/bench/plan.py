@@ -166,7 +166,7 @@ class Plan:
         settings = self._settings[column.name]
         batching, fixed_rows = settings.batching, self._models[settings.model.path].fixed_rows
         most = batching.max_batch_size if fixed_rows is None else min(batching.max_batch_size, fixed_rows)
-        return Part(column, most)
+        return Part(column, most, batching.lanes * self.order.replicas)
 
     def start(self, column: Column, site: Site) -> Contender:
         numbers = range(self.order.replicas)

@@ -65,10 +65,11 @@ class LoadLine:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One contender. `max_batch_size`: as set, or what its model was exported for."""
+    """One contender. `max_batch_size`: as set, or what its model was exported for; `lanes`: of all its replicas."""
 
     column: Column
     max_batch_size: int
+    lanes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def _cost(runs: Sequence[Measured], part: Part) -> Cost:
     return Cost(
         spread(lambda run: run.rows_per_batch),
         spread(lambda run: run.rows_per_batch, part.max_batch_size),
-        spread(lambda run: run.lanes_busy),
+        spread(lambda run: run.busy_seconds_per_second, part.lanes),
         spread(lambda run: run.cpu_seconds_per_million_rows),
         spread(lambda run: run.peak_bytes),
     )

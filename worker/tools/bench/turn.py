@@ -152,7 +152,6 @@ class Turn:
             counted = list(zip(first.batched, last.batched, strict=True))
             rows = sum(b.rows - a.rows for a, b in counted) / max(1.0, sum(b.batches - a.batches for a, b in counted))
             busy = sum((b.busy_seconds - a.busy_seconds) / (last.instant - max(a.instant, began)) for a, b in counted)
-            busy /= sum(b.lanes for b in last.batched)
         return Measured(flow, heard, cpu, peak, rows, busy)
 
     def _started(self) -> Contender:

@@ -14,11 +14,11 @@ from worker.tools.closing import Closing
 from worker.tools.load.replica import Replica
 from worker.tools.load.usage import Usage, usage_of
 
-_COUNTED = ("batches_total", "batch_rows_total", "inference_seconds_sum", "lanes")
+_COUNTED = ("batches_total", "batch_rows_total", "inference_seconds_sum")
 
 
 class Batched(NamedTuple):
-    """What a replica had counted at an `instant`: batches closed, rows in them, seconds of inference in its `lanes`.
+    """What a replica had counted at an `instant`: batches closed, rows in them, and seconds of inference.
 
     It shows its counts a few times a second, so the instant lies before that of the question.
     """
@@ -27,7 +27,6 @@ class Batched(NamedTuple):
     batches: float
     rows: float
     busy_seconds: float
-    lanes: float
 
 
 class Answering(Protocol):

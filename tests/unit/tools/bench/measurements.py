@@ -12,7 +12,7 @@ from worker.tools.bench.report import Account, Part, accounts_of
 from worker.tools.load.figures import Flow, Heard
 
 WORKER = Column("MAX_BATCH_SIZE=64 LINGER_MS=5", ContenderKind.WORKER, {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"})
-PARTS = (Part(WORKER, 64), Part(ONE_BY_ONE, 1), Part(PASS_THROUGH, 1))
+PARTS = (Part(WORKER, 64, 2), Part(ONE_BY_ONE, 1, 1), Part(PASS_THROUGH, 1, 1))
 LOW = Load(500.0, Rate(500.0, is_part=False))
 HIGH = Load(4000.0, Rate(0.5, is_part=True))
 
@@ -32,7 +32,7 @@ def measured(
     error = '{"error": "odd"}' if errors else None
     heard = Heard(np.arange(0), np.zeros(0), errors=errors or {}, error=error)
     flow = Flow(rate, 1000, unanswered, latency, 1.5, is_paced, keeps_up)
-    return Measured(flow, heard, 88.25, 110 * 1024 * 1024, 32.0 if batched else None, 0.75 if batched else None)
+    return Measured(flow, heard, 88.25, 110 * 1024 * 1024, 32.0 if batched else None, 1.5 if batched else None)
 
 
 def found() -> Findings:

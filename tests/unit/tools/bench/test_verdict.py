@@ -42,10 +42,10 @@ def test_what_batching_buys_is_told_with_the_latency_that_it_costs() -> None:
     [
         (measured(1100.0)._replace(rows_per_batch=1.2), 50_000.0, "requests hardly share batches (1.2 rows in one)"),
         (measured(1100.0), 1300.0, "Kafka's clients set the limit and not the model"),
-        (measured(1100.0)._replace(lanes_busy=0.95), 50_000.0, "the model takes as long for the rows"),
-        (measured(700.0)._replace(lanes_busy=0.1), 50_000.0, "what a request costs besides the model"),
+        (measured(1100.0)._replace(busy_seconds_per_second=1.9), 50_000.0, "the model takes as long for the rows"),
+        (measured(700.0)._replace(busy_seconds_per_second=0.2), 50_000.0, "what a request costs besides the model"),
         (
-            measured(1100.0)._replace(rows_per_batch=None, lanes_busy=None),
+            measured(1100.0)._replace(rows_per_batch=None, busy_seconds_per_second=None),
             50_000.0,
             "what a request costs",
         ),
@@ -86,7 +86,7 @@ def test_the_best_of_several_workers_is_named() -> None:
         OTHER.name: [measured(9000.0)],
         ONE_BY_ONE.name: [measured(1000.0, batched=False)],
     }
-    parts = (PARTS[0], Part(OTHER, 2), PARTS[1])
+    parts = (PARTS[0], Part(OTHER, 2, 1), PARTS[1])
     plain = replace(PARTS[0], column=Column("worker", ContenderKind.WORKER))
 
     both = verdict(accounts_of(Findings(maxima, {}, ()), parts), 1)
