@@ -291,7 +291,7 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".TSV"])
 def test_a_name_promises_no_format_that_is_not_written(suffix: str, tmp_path: Path) -> None:
-    """JSON lines would be in it, and whoever reads it next would say that it is damaged."""
+    """It would hold JSON lines, and programs that read such files would take it for damaged."""
     model = save(square_root(1), tmp_path)
     file = saved(tmp_path, np.ones((5, 1), "<f4"))
 

@@ -792,7 +792,7 @@ def test_an_encrypted_issuer_or_one_of_this_machine_is_fine(url: str) -> None:
 
 @pytest.mark.parametrize("others", ["http://me:hunter2@w:8080/", "http://a:1/,http://me@b:2/", "w:8080", "data:,"])
 def test_the_live_page_links_pages_alone_and_shows_no_login(others: str) -> None:
-    """What is no address would be text on it, and a login in one would be read by all who reach the page."""
+    """The page would show other text as it is, and all who reach it could read a login."""
     [line] = refused({"WORKER_TELEMETRY__REPLICAS": others})
 
     assert line.startswith("WORKER_TELEMETRY__REPLICAS: has what is no address of a page; write http://host:port/")

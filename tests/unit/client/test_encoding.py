@@ -157,7 +157,7 @@ def test_rows_are_not_used_where_they_do_not_say_all() -> None:
 
 
 class Odd:
-    """What is no array, and says so in its own words."""
+    """An object that numpy asks for an array, and that raises instead."""
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         raise ValueError("not today")
