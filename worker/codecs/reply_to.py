@@ -13,8 +13,8 @@ from worker.core.failures import Reject
 from worker.core.records import ReplyTo
 
 TOPIC, PARTITION = "reply-topic", "reply-partition"
-SPRING_TOPIC, SPRING_PARTITION = "kafka_replytopic", "kafka_replypartition"
-_SPRING_TOPIC, _SPRING_PARTITION = "kafka_replyTopic", "kafka_replyPartition"  # as Spring writes them, for messages
+_TOPIC_IN_SPRING, _PARTITION_IN_SPRING = "kafka_replyTopic", "kafka_replyPartition"  # as Spring writes them
+SPRING_TOPIC, SPRING_PARTITION = _TOPIC_IN_SPRING.lower(), _PARTITION_IN_SPRING.lower()
 REPLY_NAMES = frozenset({TOPIC, PARTITION, SPRING_TOPIC, SPRING_PARTITION})
 
 _MOST_DIGITS = 9  # Kafka numbers partitions with 32 bits, and no topic has a billion
@@ -39,9 +39,10 @@ class ReplyTopics:
             return None if topic == self._response_topic else ReplyTo(topic, None)
         there = self._partitions.get(topic, 0)
         if not 0 <= number < there:
-            name = PARTITION if PARTITION in found else _SPRING_PARTITION
-            why = f"there is no partition {number} of {topic}, which had {there} when the worker started"
-            raise Reject(f"{name}: {why}")
+            name = PARTITION if PARTITION in found else _PARTITION_IN_SPRING
+            raise Reject(
+                f"{name}: there is no partition {number} of {topic}, which had {there} when the worker started"
+            )
         return ReplyTo(topic, number)
 
     def _topic(self, found: Mapping[str, bytes]) -> str:
@@ -50,7 +51,7 @@ class ReplyTopics:
             return self._response_topic
         topic = value.decode(errors="replace")
         if topic != self._response_topic and topic not in self._partitions:
-            name = TOPIC if TOPIC in found else _SPRING_TOPIC
+            name = TOPIC if TOPIC in found else _TOPIC_IN_SPRING
             raise Reject(
                 f"{name}: answers may not go to {topic[:249]!r}; the worker's KAFKA__REPLY_TOPICS does not name it"
             )
@@ -67,5 +68,5 @@ def _number(found: Mapping[str, bytes]) -> int | None:
     if value is None:
         return None
     if len(value) != _SPRING_BYTES:
-        raise Reject(f"{_SPRING_PARTITION}: expected {_SPRING_BYTES} bytes, big-endian, got {len(value)}")
+        raise Reject(f"{_PARTITION_IN_SPRING}: expected {_SPRING_BYTES} bytes, big-endian, got {len(value)}")
     return int.from_bytes(value, signed=True)

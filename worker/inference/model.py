@@ -76,9 +76,8 @@ class Model:
         when the device is lost.
         """
         outcome = self._outcome(feeds)
-        if not isinstance(outcome, RunFailure) or outcome.code is not Code.RESOURCE_EXHAUSTED:
-            return outcome
-        if self._giving_back is None:
+        lacks_memory = isinstance(outcome, RunFailure) and outcome.code is Code.RESOURCE_EXHAUSTED
+        if self._giving_back is None or not lacks_memory:
             return outcome
         self._outcome(self.blank(self._probe_rows), self._giving_back)
         return self._outcome(feeds)

@@ -152,11 +152,8 @@ def _tokens(kafka: Connection) -> Iterator[str]:
     """Where the client's secret goes. The client follows no redirection, so only this address matters."""
     if kafka.oauth_token_endpoint_url is None:
         return
-    try:
-        url = Url(kafka.oauth_token_endpoint_url)
-    except ValueError:
-        url = None
-    if url is None or url.has_login:
+    url = _without_login(kafka.oauth_token_endpoint_url)
+    if url is None:
         yield (
             "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: is no address of an issuer of tokens; write https://host/path, "
             "without a login, which is WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET"
@@ -336,14 +333,17 @@ def _memory(model: ModelSettings) -> Iterator[str]:
 
 
 def _replicas(telemetry: TelemetrySettings) -> Iterator[str]:
-    for address in telemetry.replicas:
-        try:
-            url = Url(address)
-        except ValueError:
-            url = None
-        if url is None or url.has_login:
-            yield (
-                "WORKER_TELEMETRY__REPLICAS: has what is no address of a page; write http://host:port/, and a comma "
-                "between two, without a login: all who reach this worker's page see them"
-            )
-            return
+    if None in map(_without_login, telemetry.replicas):
+        yield (
+            "WORKER_TELEMETRY__REPLICAS: has what is no address of a page; write http://host:port/, and a comma "
+            "between two, without a login: all who reach this worker's page see them"
+        )
+
+
+def _without_login(address: str) -> Url | None:
+    """None where it is no address, or has a login in it."""
+    try:
+        url = Url(address)
+    except ValueError:
+        return None
+    return None if url.has_login else url

@@ -247,12 +247,12 @@ class InferenceLanes:
         """A run that has no memory beside others is made again alone, but for those that try how it is side by side."""
         if self._device is None:
             return self._run_once(lane, item)
-        with self._device.beside_others():
+        with self._device.running(alone=False):
             finished = self._run_once(lane, item)
         is_trial = isinstance(item, _Probe) and item.together is not None
         if is_trial or finished.failure is None or finished.failure.code is not Code.RESOURCE_EXHAUSTED:
             return finished
-        with self._device.alone():
+        with self._device.running(alone=True):
             return self._run_once(lane, item)
 
     def _run_once(self, lane: int, item: Batch | _Probe) -> Finished:

@@ -20,29 +20,16 @@ class SharedDevice:
         self._lone = 0  # those that run alone, or wait until they may
 
     @contextmanager
-    def beside_others(self) -> Iterator[None]:
-        """Begins at once, unless one is to be alone."""
+    def running(self, *, alone: bool) -> Iterator[None]:
+        """Beside others a run begins at once, unless one is to be alone, which begins when all others have ended."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._lone)
+            self._lone += alone
+            self._changed.wait_for(lambda: not (self._running if alone else self._lone))
             self._running += 1
         try:
             yield
         finally:
             with self._changed:
                 self._running -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Begins when what runs has ended; until it has ended, too, nothing else begins."""
-        with self._changed:
-            self._lone += 1
-            self._changed.wait_for(lambda: not self._running)
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._lone -= 1
+                self._lone -= alone
                 self._changed.notify_all()
