@@ -40,6 +40,7 @@ from worker.core.records import (
 )
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
+from worker.core.stalls import Stall
 from worker.ports import Assignments
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 from worker.state.outside_states import Asked
@@ -678,9 +679,13 @@ class Onlooker:
         self.undelivered: Mapping[str, int] = {}
         self.lost: list[tuple[Partition, int, int]] = []
         self.absent: list[list[str]] = []
+        self.stalls: Mapping[Partition, Stall] = {}
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         self.connections, self.standings = connections, standings
+
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
+        self.stalls = stalls
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))

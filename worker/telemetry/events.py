@@ -19,6 +19,7 @@ from operator import attrgetter
 import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
+from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import Signature
 from worker.telemetry.logs import RecurringFailure, printable
@@ -32,6 +33,7 @@ from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
 MOST_NAMED = 20  # partitions named in one line
+STALL_AGAIN_AFTER = 300.0  # seconds from one line about a partition that stands still to the next
 
 
 class WorkerEvents:
@@ -103,6 +105,7 @@ class WorkerEvents:
         self._partitions = HeldPartitions()
         self._applied_told: set[Partition] = set()  # since their assignment
         self._absent: Sequence[str] = ()  # request topics
+        self._stall_told_at: dict[Partition, float] = {}
         self._is_warm = self._is_in_group = self._is_cut_off = False
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
@@ -242,6 +245,23 @@ class WorkerEvents:
         self._is_cut_off = bool(self._partitions) and not connections
         self._values.set(metrics.CONNECTIONS, connections, "consumer")
         self._values.replace(metrics.LAG, self._partitions.lag(standings))
+
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
+        """These stand still although their logs go on. Called once a second, with all of them."""
+        now, before = self._clock(), self._partitions.stalls
+        ours = self._partitions.stalls = {at: stall for at, stall in stalls.items() if at in self._partitions.held}
+        self._stall_told_at = {at: told for at, told in self._stall_told_at.items() if at in ours}
+        for partition in before.keys() - ours.keys():
+            stood = round(now - before[partition].since)
+            self._log.info("partition_goes_on", partition=str(partition), stood_s=stood)
+        for partition, stall in ours.items():
+            if now >= self._stall_told_at.get(partition, -inf) + STALL_AGAIN_AFTER:
+                self._stall_told_at[partition] = now
+                named = {"partition": str(partition), "offset": stall.offset, "stood_s": round(now - stall.since)}
+                self._log.error("partition_stalled", **named, why=stall.reason)
+        since = {at: stall.since for at, stall in ours.items()}
+        held = self._partitions.held
+        self._values.replace(metrics.STALLED, {(p.topic, str(p.number)): since.get(p, inf) for p in held})
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         """What was to be read next lies no more in the partition's log, which begins at `first` now."""
@@ -388,6 +408,9 @@ class WorkerEvents:
             return "not in the consumer group yet"
         if self._absent:
             return f"the cluster has no topic {' and no topic '.join(self._absent)}"
+        if self._partitions.all_stalled:
+            named = ", ".join(_named([*self._partitions.stalls]))
+            return f"nothing comes of the partitions held although there is more in them: {named}"
         states = None if self._watched is None else self._watched.states
         if states is None or not states.restoring:
             return None

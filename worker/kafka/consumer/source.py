@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from worker.core.failures import KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
+from worker.core.stalls import LOOKS, Reach, Stalls
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
@@ -188,6 +189,7 @@ class KafkaSource:
         self._consumer = consumer = self._new_consumer()
         self._offsets = KafkaOffsets(consumer, self._new_asking_client, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
+        self._stalls = Stalls()
         ends = BatchEnds(self._new_looker, self._log)
         self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
         self._gates = Gates(
@@ -216,9 +218,9 @@ class KafkaSource:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
-    def _new_looker(self) -> Consumer:
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         """One that reads a partition's batches one by one."""
-        return Consumer(looking(consumer_config(self._kafka, self.membership)))
+        return Consumer({**looking(consumer_config(self._kafka, self.membership)), **callbacks})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
@@ -321,11 +323,21 @@ class KafkaSource:
         seen = self._reports.heard(self._consumer, report, self._gates.begun)
         if seen is None:
             return
+        self._watch_stalls(seen.reaches)
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
         if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
         self._request_topics.attend({partition.topic for partition in seen.standings})
+
+    def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
+        """Tell which partitions stand, and look into those that no open transaction holds back."""
+        fetched = {at: reach for at, reach in reaches.items() if self._gates.holds(at) and self._pauses.is_fetched(at)}
+        stalls = self._stalls.seen(fetched, self._clock())
+        self._reports.stalled(stalls)
+        for partition, stall in stalls.items():
+            if not stall.is_transaction and stall.looks % LOOKS == 0:
+                self._unreadable.suspected(partition, stall.offset)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -194,10 +194,9 @@ class Reader(Closing):
             self._move(partition.number, offset + 1)
             yield Record(partition, offset, None, None, (), None, unreadable=reason)
 
-    def _new_looker(self) -> Consumer:
-        return open_client(
-            Consumer, self._kafka, {}, looking({**_TUNING, **self._kafka.config, **_PROMISED}), client_log()
-        )
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
+        config = looking({**_TUNING, **self._kafka.config, **_PROMISED})
+        return open_client(Consumer, self._kafka, {}, {**config, **callbacks}, client_log())
 
     def __repr__(self) -> str:
         return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"
