@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from inference_client import (
     AsyncInferenceClient,
@@ -102,12 +102,23 @@ def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("role", ["request", "answer"])
-def test_a_topic_that_is_not_there_is_said_at_once(scene: Scene, role: str) -> None:
-    """Which of the two it is, and what makes it."""
+def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
+    """Which of the two it is, and what makes it; after as long as one is waited for that is just being made."""
     topics = {"requests": scene.topic, "answers": scene.response_topic, f"{role}s": "nowhere"}
 
-    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist; .* `inference-worker check --create-"):
-        InferenceClient(scene.kafka.bootstrap_servers, **topics)  # type: ignore[arg-type]  # of any name
+    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist, asked for 2 s; .* check --create-"):
+        InferenceClient(scene.kafka.bootstrap_servers, timeout=2.0, **topics)  # type: ignore[arg-type]  # of any name
+
+
+def test_a_topic_that_is_made_meanwhile_is_waited_for(scene: Scene) -> None:
+    """A program may start beside what makes its topics; a broker tells of a new one some milliseconds later."""
+    topics = {"requests": scene.topic, "answers": f"{scene.response_topic}-soon"}
+    made = threading.Timer(0.5, scene.kafka.admin.create_topics, [[NewTopic(topics["answers"], 2)]])
+    made.start()
+
+    with InferenceClient(scene.kafka.bootstrap_servers, **topics) as client:  # type: ignore[arg-type]  # of any name
+        assert client.under_way == 0
+    made.join()
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:
