@@ -1,4 +1,6 @@
-"""Tensors to the bytes and headers of a request, and those of an answer back to arrays. Pure.
+"""Tensors to the bytes and headers of a request, and those of an answer back to arrays.
+
+Pure, but for a clock that it reads where an answer says that its request was late.
 
 Where the signature shows that rows say all, a request is its rows: the worker reads many of them at once. All else goes
 in the binary-data form, any model's: a JSON head with names, types and shapes, then the bytes of each tensor.
@@ -6,6 +8,7 @@ in the binary-data form, any model's: a JSON head with names, types and shapes, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import prod
@@ -16,7 +19,8 @@ import orjson
 from numpy.typing import ArrayLike
 
 from inference_client.binary_data import HEAD_LENGTH, LENGTH, outputs
-from inference_client.errors import InferenceError, Internal, InvalidArgument, error_of
+from inference_client.clocks import doubted
+from inference_client.errors import DeadlineExceeded, InferenceError, Internal, InvalidArgument, error_of
 from inference_client.signature import DTYPES, Array, Inputs, Result, Signature, TensorSpec, typed
 
 Header = tuple[str, bytes]
@@ -32,6 +36,7 @@ class Message(Protocol):
     def error(self) -> Any: ...
     def headers(self) -> Any: ...
     def value(self) -> Any: ...
+    def timestamp(self) -> tuple[int, int]: ...
 
 
 class Encoded(NamedTuple):
@@ -103,7 +108,8 @@ class Encoder:
 
     def read(self, message: Message) -> Result | InferenceError:
         """What an answer says, as Kafka's client hands it over."""
-        return self.decode(dict(message.headers() or ()), message.value() or b"")
+        outcome = self.decode(dict(message.headers() or ()), message.value() or b"")
+        return doubted(outcome, message.timestamp(), time.time()) if type(outcome) is DeadlineExceeded else outcome
 
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from inference_client.answer import CANCELLED, Answer
+from inference_client.clocks import shown
 from inference_client.encoding import Encoded, Encoder, Header, Message
 from inference_client.errors import Full, InferenceError, InvalidArgument, ResourceExhausted, Unavailable
 from inference_client.pending import Pending
@@ -229,6 +230,11 @@ def why_undelivered(error: KafkaError) -> InferenceError:
         return ResourceExhausted("the request is larger than the topic or this client takes (message.max.bytes)")
     if error.code() == KafkaError.INVALID_RECORD:
         return InvalidArgument("the brokers refuse it: a request topic that is compacted takes none without a key")
+    if error.code() == KafkaError.INVALID_TIMESTAMP:
+        return Unavailable(
+            f"the brokers refuse its timestamp: it is {shown(time.time())} by this machine's clock, which differs from "
+            "theirs by more than the topic allows (message.timestamp.after.max.ms and …before.max.ms); set the clock"
+        )
     if error.code() == _UNTIMELY:
         return Unavailable("the brokers did not take the request in time")
     return Unavailable(f"the request was not delivered: {error.str()}")

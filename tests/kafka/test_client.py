@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from inference_client import (
     InvalidArgument,
     NotFound,
     Unavailable,
+    encoding,
+    exchange,
 )
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
@@ -93,6 +96,28 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
             client.submit({"x": ROWS[:1]}, timeout=TIMEOUT + 1)
         assert not isinstance(caught.value, NotFound)
         assert client.infer({"x": ROWS[:1]})["y"].shape == (1, 4)
+
+
+def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request is late when it is sent; the answer's timestamp tells it from a worker that is slow."""
+    now = time.time() - 60.0
+    monkeypatch.setattr(exchange, "_NOW", int(now * 1000))
+    monkeypatch.setattr(encoding, "time", SimpleNamespace(time=lambda: now))
+
+    with client_of(scene, timeout=20.0) as client, pytest.raises(DeadlineExceeded) as caught:
+        client.infer({"x": ROWS[:1]})
+
+    assert caught.value.source is not None
+    assert "by the worker's clock when this was answered, and is " in str(caught.value)
+    assert " s behind takes as much of each timeout; set this machine's, or the worker's" in str(caught.value)
+
+
+def test_a_clock_that_is_hours_ahead_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers refuse such a record."""
+    monkeypatch.setattr(exchange, "_NOW", int((time.time() + 7200) * 1000))
+
+    with client_of(scene) as client, pytest.raises(Unavailable, match="by this machine's clock, which differs"):
+        client.infer({"x": ROWS[:1]})
 
 
 def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:

@@ -29,6 +29,7 @@ class Record(NamedTuple):
     fields: Sequence[tuple[str, bytes | None]] | None
     body: bytes | None = None
     failure: KafkaError | None = None
+    stamp: tuple[int, int] = (0, -1)
 
     def error(self) -> KafkaError | None:
         return self.failure
@@ -38,6 +39,9 @@ class Record(NamedTuple):
 
     def value(self) -> bytes | None:
         return self.body
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.stamp
 
 
 class Nameless:
@@ -56,6 +60,9 @@ class Nameless:
 
     def value(self) -> bytes | None:
         return b""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1
 
 
 class Sent(NamedTuple):
