@@ -91,10 +91,14 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
     )
 
 
-@lru_cache(4096)
 def blurred(message: str) -> str:
     """The message with # for each number: what differs from request to request."""
-    return _NUMBER.sub("#", message[:_MESSAGE_READ])[:_MESSAGE_SHOWN]
+    return _blurred(message[:_MESSAGE_READ])  # what is remembered is short: others may write a letter, too
+
+
+@lru_cache(4096)
+def _blurred(beginning: str) -> str:
+    return _NUMBER.sub("#", beginning)[:_MESSAGE_SHOWN]
 
 
 def _as_json(reason: Reason) -> dict[str, object]:
