@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import onnxruntime as ort
 
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
@@ -99,7 +99,7 @@ class Model:
             return outputs
         for spec, output, was_finite in zip(self.signature.outputs, outputs, self._is_finite, strict=True):
             if output.shape[:1] != (self._probe_rows,):
-                return RunFailure(f"output {spec.name}: {self._probe_rows} rows went in, shape {output.shape} came out")
+                return RunFailure(str(RowsLost(spec.name, self._probe_rows, output.shape)))
             if was_finite and not is_finite(output):
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs

@@ -636,7 +636,7 @@ def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
     failure = model.probe()
 
     assert isinstance(failure, RunFailure)
-    assert "1 rows went in, shape (0, 3) came out" in failure.message
+    assert "1 row went in, shape (0, 3) came out" in failure.message
 
 
 def test_a_model_is_warmed_as_batches_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
