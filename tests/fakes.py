@@ -587,6 +587,7 @@ class FakeEvents:
         self.rejections: list[Rejection] = []
         self.revocations: list[tuple[Sequence[Partition], float, int]] = []
         self.probes: list[str | None] = []
+        self.lost_rows: list[str] = []
         self.pauses: list[bool] = []
         self.restored_keys: list[tuple[Partition, int, float]] = []
         self.thrown: list[tuple[Partition, str]] = []
@@ -655,6 +656,9 @@ class FakeEvents:
 
     def device_probed(self, failure: str | None) -> None:
         self.probes.append(failure)
+
+    def rows_lost(self, failure: str) -> None:
+        self.lost_rows.append(failure)
 
     def turned(self, now: float, in_flight: int) -> None:
         self.counted["turned"] += 1

@@ -31,6 +31,13 @@ class Reject(Exception):
         self.code = code
 
 
+class RowsLost(ValueError):
+    """An output of one run has other rows than went in: which of them are whose is not known."""
+
+    def __init__(self, output: str, rows: int, shape: tuple[int, ...]) -> None:
+        super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailure:
     """Why one inference gave no usable output. A value, not an exception: a lane returns it.
@@ -41,6 +48,7 @@ class RunFailure:
     message: str
     code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
     logged: str | None = None
+    loses_rows: bool = False  # an output had other rows than went in
 
     @property
     def for_log(self) -> str:

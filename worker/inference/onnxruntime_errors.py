@@ -10,7 +10,7 @@ import re
 
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
-from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.failures import Code, ModelBroken, RowsLost, RunFailure
 
 # The runtime's own exceptions have no common base but Exception. ValueError (UnicodeEncodeError too), TypeError,
 # RuntimeError and MemoryError come from its Python binding.
@@ -117,7 +117,8 @@ def run_failure(error: Exception) -> RunFailure:
     # So may a number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): not logged.
     is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
     numberless = complaint if is_of_device else _NUMBER.sub("…", complaint)
-    return RunFailure(shortened(complaint, _node(text)), logged=shortened(numberless, _node(text)))
+    logged = shortened(numberless, _node(text))
+    return RunFailure(shortened(complaint, _node(text)), logged=logged, loses_rows=isinstance(error, RowsLost))
 
 
 def lack(error: Exception) -> str:

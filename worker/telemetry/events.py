@@ -32,6 +32,11 @@ from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
+_ROWS_LOST = (
+    "this model does not give a row for each that goes in, so which answer is whose was not known: answers given "
+    "before may be wrong without an error. From now on each row runs alone, until the worker starts anew. Set "
+    "WORKER_BATCHING__MAX_BATCH_SIZE=1, or export the model so that axis 0 of every output is the batch"
+)
 MOST_NAMED = 20  # partitions named in one line
 STALL_AGAIN_AFTER = 300.0  # seconds from one line about a partition that stands still to the next
 
@@ -343,6 +348,10 @@ class WorkerEvents:
             self._log.error("device_failed_its_probe", failure=printable(failure))
         else:
             self._log.debug("device_passed_its_probe")
+
+    def rows_lost(self, failure: str) -> None:
+        """A batch came back with other rows than went in, and the model's rows run alone from now on."""
+        self._log.error("rows_lost", failure=printable(failure), why=_ROWS_LOST)
 
     def settled(self, taken_at: Mapping[float, int], now: float) -> None:
         """So many records taken at each of those instants have their answers acknowledged by the broker."""

@@ -151,3 +151,17 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
     _look_at_room(model, load(None, LEAST).kafka, report, None)
 
     assert len(report.warnings) == warned
+
+
+def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
+    """A start refuses such a model. An output that is not as its file says is a warning."""
+    report, other = Report("inference-worker check --json"), Report("inference-worker check --json")
+
+    for model, judged in ((models.softmax_of_columns(), report), (models.misdeclared(), other)):
+        path = models.save(model, tmp_path)
+        _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), judged)
+
+    assert report.exit_code == 2
+    assert "change one another's answers" in str(report.problems[0])
+    assert other.exit_code == 0
+    assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3])" in str(other.warnings[0])

@@ -162,6 +162,7 @@ def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
 
     assert isinstance(failure, RunFailure)
     assert failure.message.startswith("output y: 2 rows went in, shape")
+    assert failure.loses_rows
 
 
 def test_a_batch_is_halved_between_requests() -> None:

@@ -48,6 +48,31 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     assert [str(spec) for spec in signature.outputs] == ["total FP32[batch, 1]", "doubled INT64[batch, 2]"]
 
 
+def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -> None:
+    """And it is said. Where inputs differ in their size, such a dimension may differ, too."""
+    fixed, dynamic = loaded(models.misdeclared(), tmp_path), loaded(models.misdeclared(None), tmp_path)
+
+    assert [str(spec) for spec in fixed.signature.outputs] == ["y FP32[batch, 2]", "same FP32[batch, 4]"]
+    assert [str(spec) for spec in dynamic.signature.outputs] == ["y FP32[batch, ?]", "same FP32[batch, ?]"]
+    assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3]): requesters are told" in str(fixed.misdeclared)
+    assert loaded(models.first_columns(), tmp_path).misdeclared is None
+
+
+@pytest.mark.parametrize("model", [models.tokens(), models.detector("found")])
+def test_an_output_of_found_items_is_refused(model: bytes, tmp_path: Path) -> None:
+    """Before it is run: the rows of an example may have one item each."""
+    message = refusal(model, tmp_path)
+
+    assert re.search(r"has on its first axis what (Compress|NonMaxSuppression) finds, and not a row for each", message)
+    assert "v.type.tensor_type.shape.dim[0].dim_param = 'batch'" in message
+
+
+@pytest.mark.parametrize("model", [models.scattered_back(), models.sorted_rows(), models.bag_of_grams()])
+def test_what_is_found_inside_and_put_back_into_rows_is_served(model: bytes, tmp_path: Path) -> None:
+    """Whatever the file calls the first axis of the output."""
+    assert loaded(model, tmp_path).signature.outputs
+
+
 def test_an_input_that_no_request_can_bring_is_refused(tmp_path: Path) -> None:
     """A tensor without elements, a decoder's empty past, and one of more dimensions than are taken."""
     without = models.identities({"": "FP32"}, dims=(0, 2))
@@ -636,7 +661,7 @@ def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
     failure = model.probe()
 
     assert isinstance(failure, RunFailure)
-    assert "1 rows went in, shape (0, 3) came out" in failure.message
+    assert "1 row went in, shape (0, 3) came out" in failure.message
 
 
 def test_a_model_is_warmed_as_batches_will_be(monkeypatch: pytest.MonkeyPatch) -> None:

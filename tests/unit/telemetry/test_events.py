@@ -714,6 +714,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     watched.events.paused(is_paused=True)
     watched.events.paused(is_paused=False)
     watched.events.device_probed("CUDA failure 2")
+    watched.events.rows_lost("output y: 4 rows went in, shape (3,) came out")
     watched.events.noted("http_listening", url="http://127.0.0.1:1")
     watched.events.warned("plaintext")
     watched.events.stopped(0, "asked to")
@@ -728,6 +729,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
         ("fetching_paused", "info"),
         ("fetching_resumed", "info"),
         ("device_failed_its_probe", "error"),
+        ("rows_lost", "error"),
         ("http_listening", "info"),
         ("plaintext", "warning"),
         ("stopped", "info"),

@@ -25,7 +25,7 @@ from worker.commands.check.restoring import restore_estimate
 from worker.commands.check.screen import show
 from worker.core.failures import Stop
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, check_run_time, independence, load_as_set
+from worker.inference import Independence, Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import cost_of_a_kill
@@ -149,7 +149,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     raw = signature.raw_input
     full = full_batch(batching, model)
     _look_at_run_time(model, full.rows, settings.model.run_timeout_s, report)
-    found = independence(model, batching.max_batch_size)
+    found = _look_at_independence(model, batching.max_batch_size, report)
     report.model = ModelFacts(
         name=signature.name,
         version=signature.version,
@@ -170,8 +170,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
         state=remembered,
         left_to_cpu=model.left_to_cpu,
     )
-    if found.why is not None:
-        report.warnings.append(Finding(found.why))
+    report.warnings += [Finding(why) for why in (found.why, model.misdeclared) if why is not None]
     if model.not_finite:
         report.warnings.append(Finding(_of_no_use(model.not_finite, settings.model.non_finite_output)))
     return model
@@ -219,6 +218,14 @@ def _look_at_run_time(model: Model, rows: int, longest: float, report: Report) -
         check_run_time(model, rows, longest)
     except Stop as stop:
         report.add(stop)
+
+
+def _look_at_independence(model: Model, max_batch_size: int, report: Report) -> Independence:
+    try:
+        return independence(model, max_batch_size)
+    except Stop as stop:
+        report.add(stop)
+        return Independence()
 
 
 def _run_seconds(model: Model, rows: int) -> float:

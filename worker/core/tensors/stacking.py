@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import (
     Array,
     Batch,
@@ -70,7 +70,7 @@ class Stacker:
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
-                return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
+                return RunFailure(str(RowsLost(spec.name, batch.rows, output.shape)), loses_rows=True)
         if self.signature.axes:
             return self._split_padded(batch, outputs)
         non_finite = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
