@@ -11,7 +11,7 @@ A partition's requests do not come before its states have (`is_restoring`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import compress, count
 from math import inf
 from typing import Any
 
@@ -178,23 +178,44 @@ class KeyStates:
 
         Which states are too old, the requests say that have left. One that has run may be hours newer than one before
         it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
-        Returns the keys whose states were forgotten since the last call, because no request used them for so long.
+        Returns the keys whose states are forgotten now, because no request used them for so long.
         """
         if self._expiry is None:
             return None
         partition, records = request.record.partition, _records_of(request)
         self._expiry.came(partition, max(map(_time_of, records)), records[-1].offset)
-        return self._expiry.take_dropped(partition)
+        keys, latest = self._expiry.take_old(partition)
+        return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
-    def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states, and forget those that are too old for any request to come.
+    def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
+        """Those of these that no request has used since, whose tombstones leave with this one's answer.
 
         Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
+        A state whose own request has not left comes behind the tombstone, and stays.
         """
+        assert request.place is not None
+        partition, records = request.record.partition, _records_of(request)
+        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        times, offsets = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
+        are_over = [
+            offset < records[0].offset
+            and expiry.is_to_be_dropped(partition, time)
+            and not self.is_taken(partition, key)
+            for key, time, offset in zip(keys, times, offsets, strict=True)
+        ]
+        gone, rows = list(compress(keys, are_over)), slots[are_over]
+        if self._can_take_back and gone:
+            mark = Mark(request.place.line, gone, [records[-1].offset] * len(gone), 0, len(gone), is_deleted=True)
+            self._undos.remember([mark], rows != 0, self._slabs.rows(rows))
+        for key in gone:
+            self._slots.drop(partition, key)
+        return gone
+
+    def _sweep(self, expiry: Expiry) -> None:
+        """Look at some states: those that are too old for any request to come are forgotten with the next answer."""
         for partition, key, time in self._slots.unused_since(expiry.oldest):
-            if expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key):
-                self._slots.drop(partition, key)
-                expiry.dropped(partition, key)
+            if expiry.is_to_be_dropped(partition, time):
+                expiry.is_old(partition, key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""

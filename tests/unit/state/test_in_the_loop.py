@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
@@ -473,6 +473,42 @@ def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
 
     assert answers(w)[name(1)] == [3]
     assert in_memory(w).keys() >= {b"b"}
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_state_that_was_too_old_comes_back_with_the_transaction(*, in_store: bool, is_committed: bool) -> None:
+    """Newer requests of the transaction had it forgotten; those before them are read again and find it."""
+    store = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
+    w = world(ttl=10.0, exactly_once=True, commit_interval=60.0, **store)
+    served(w, of(0, 1, at=100.0))
+    inside: list[list[bytes | None]] = []
+
+    def fate() -> TransactionFate:
+        inside.append([message.key for message in w.transactions.inside if message.value is None])
+        is_first = len(inside) == 1
+        return TransactionFate(is_committed=is_committed, failure="no answer") if is_first else TransactionFate()
+
+    w.transactions.fate = fate
+
+    found = served(w, of(1, 2, at=105.0, state="read"), *(of(2 + n, 1, key=b"b", at=300.0) for n in range(5)))
+
+    assert inside[0] == [b"k"]
+    assert w.events.counted["rewound"]
+    assert found[name(1)] == [3]
+    served(w, of(7, 1, key=b"b", at=300.0), of(8, 1, key=b"b", at=300.0))
+    assert in_memory(w) == kept(w) == {b"b": 7}
+
+
+@both
+def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once: bool) -> None:
+    """Its request came late. With the tombstone before it the changelog would have it, and the worker not."""
+    w = world(ttl=10.0, exactly_once=exactly_once)
+    served(w, of(0, 1, key=b"b", at=300.0))
+
+    served(w, *(of(n, 1, key=b"h", at=300.0) for n in range(1, 5)), of(5, 1, at=100.0))
+
+    assert in_memory(w) == kept(w)
 
 
 def test_a_key_without_a_state_may_be_refused() -> None:
