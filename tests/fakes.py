@@ -41,7 +41,7 @@ from worker.core.records import (
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
@@ -853,8 +853,7 @@ class FakeRestorer:
             if message.value is not None:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
-                offset = int(dict(message.headers)["offset"] or b"")
-                self._portions.append(restoration.forgotten([message.key or b""], [offset]))
+                self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
             if restoration.is_doubtful:
                 self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
                 self.begin(partition, attempt, None)

@@ -26,7 +26,7 @@ from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
-from worker.state.slabs import Rows, Slabs
+from worker.state.slabs import NO_OFFSET, Rows, Slabs
 from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
 
@@ -83,7 +83,8 @@ class KeyStates:
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
-        self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
+        # Those of which some states were written by requests that come again, with the keys that these have forgotten.
+        self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
         # Whether a request of this key runs or waits. Set by the stage that knows it.
         self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
@@ -137,9 +138,11 @@ class KeyStates:
 
     def is_ahead(self, record: Record) -> bool:
         """Whether the state of this record's key has this record in it, or a later one, and the one before is gone."""
-        if record.partition not in self._is_unsure:
+        gone = self._is_unsure.get(record.partition)
+        if gone is None:
             return False
-        return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+        written_by = self._slabs.offsets[self._slot_of(record)]
+        return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
     def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
         """Whether the state of this record's key is in memory; if not, it will be."""
@@ -343,7 +346,7 @@ class KeyStates:
 
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
-        partition, _, keys, rows, is_last, extent, anew, forgotten_by = found
+        partition, _, keys, rows, is_last, extent, anew, forgotten_by, gone = found
         if anew:
             self._slots.forget(partition)
             self._tell_thrown_away(partition, anew)
@@ -351,8 +354,10 @@ class KeyStates:
             for key in keys if self._can_take_back else self._still_forgotten(partition, keys, forgotten_by):
                 self._slots.drop(partition, key)
         elif is_last:
+            are_gone = dict(compress(gone.items(), [not slot for slot in self._slots.find(partition, list(gone))]))
             new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
-            self._is_unsure |= {partition} if new else set()
+            if new or are_gone:
+                self._is_unsure[partition] = are_gone
             self._take_over(partition, [keys[at] for at in new], rows[new])
         else:
             self._take_over(partition, keys, rows)
@@ -394,13 +399,13 @@ class KeyStates:
             return
         self._checkpoints.forget(partitions)
         self._rewound.difference_update(partitions)
-        self._is_unsure.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
         if self._expiry is not None:
             self._expiry.forget(partitions)
         for partition in partitions:
             self._slots.forget(partition)
+            self._is_unsure.pop(partition, None)
 
     # A clean end
 

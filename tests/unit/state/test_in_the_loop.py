@@ -322,6 +322,43 @@ def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice()
     assert answers(second)[name(3)] == [1]
 
 
+@pytest.mark.parametrize("is_written_again", [False, True])
+def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is_written_again: bool) -> None:
+    """The tombstone is all that the changelog has left: requests before it come again, and their states are gone."""
+    first = world()
+    served(first, of(0, 1))
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    again = [of(3, 8)] if is_written_again else []
+    first.broker.append(of(1, 2), of(2, 4, state="delete"), *again)
+    first.turn_for(1.0)
+    states = [message for message in first.broker.answers if message.topic == CHANGELOG]
+    first.broker.answers = [message for message in first.broker.answers if message not in states[:2]]
+
+    second = World(has_state=True, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+
+    found = answers(second)
+    assert (found[name(1)], found[name(2)]) == ("error", "error")
+    assert all("cannot be repeated" in refused.message for refused in second.events.rejections)
+    later = len(again) + 3
+    assert served(second, of(later, 3), of(later + 1, 1, key=b"b"))[name(later)] == ([11] if again else [3])
+    assert answers(second)[name(later + 1)] == [1]
+
+
+def test_at_least_once_what_had_no_state_before_it_was_deleted_is_answered_as_before() -> None:
+    """Its record in the changelog says so; no state of it is missed when its requests come again."""
+    first = world()
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.broker.append(of(0, 4, state="delete"), of(1, 1, key=b"b"), of(2, 1, key=b"b", state="delete"))
+    first.turn_for(1.0)
+
+    second = World(has_state=True, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+
+    assert answers(second) == {name(0): [4], name(1): [1], name(2): [2]}
+    assert not second.events.rejections
+
+
 def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
     """By the requests' timestamps; a tombstone follows when newer ones come."""
     w = world(ttl=10.0)
@@ -669,6 +706,6 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     """Beside one whose are not."""
     w = world()
     assert w.states is not None
-    w.states._is_unsure.add(P1)
+    w.states._is_unsure[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}

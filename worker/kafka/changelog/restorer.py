@@ -31,7 +31,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
 from worker.kafka.consumer.to_records import headers_of
 from worker.settings import KafkaSettings
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 
 ASK_TIMEOUT = 5.0  # seconds of one question to the cluster
 ASK_AGAIN_AFTER = 0.2
@@ -311,7 +311,7 @@ class ChangelogRestorer:
             part = list(group)
             keys = [message.key() or b"" for message in part]
             if is_gone:
-                self._hand_over(restoration.forgotten(keys, list(map(_offset_of, part))))
+                self._hand_over(restoration.forgotten(keys, [tombstone_of(headers_of(message)) for message in part]))
                 continue
             try:
                 self._hand_over(restoration.states(keys, [message.value() or b"" for message in part]))
@@ -346,9 +346,3 @@ class ChangelogRestorer:
             except Full:
                 continue
             return
-
-
-def _offset_of(message: Message) -> int:
-    """Of the request that had the key forgotten; -1 where nothing says it."""
-    text = dict(headers_of(message)).get("offset") or b""
-    return int(text) if text.isdigit() else -1

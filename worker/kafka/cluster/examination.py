@@ -35,6 +35,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
+    LAG_KEY,
     PARTITIONS,
     Finding,
     Right,
@@ -76,6 +77,7 @@ CONFIGS = (
     "cleanup.policy",
     "compression.type",
     "max.message.bytes",
+    LAG_KEY,
     "min.insync.replicas",
     "retention.bytes",
     "retention.ms",
@@ -261,6 +263,12 @@ class _Examination:
                     "of keys that no request wrote for a while; set it to compact",
                     alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
                 )
+            )
+        elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
+            self._notes.append(
+                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that come "
+                "again after a kill are answered INTERNAL where the state before them was compacted away, or from a "
+                f"fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
 
     def _compacted(self, configs: Configs) -> list[str]:
