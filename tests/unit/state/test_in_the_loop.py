@@ -580,6 +580,22 @@ def test_a_sequence_of_a_suspect_partition_runs_step_by_step() -> None:
     assert kept(w) == {b"k": 6}
 
 
+def test_a_sequence_of_a_suspect_partition_waits_for_no_report_between_its_steps() -> None:
+    """Nothing of it is on the way to Kafka before the last one; 8,000 steps took a minute and a half."""
+    w = World(has_state=True)
+    w.broker.attempts[P0] = SUSPECT_FROM, False
+    w.broker.append(of(0, *range(1, 101)))
+    w.start(P0)
+    while not w.lanes.ran:
+        w.turn()
+    began = w.clock.now
+
+    while len(w.lanes.ran) < 100:
+        w.turn()
+
+    assert w.clock.now - began <= 99 * (w.lanes.seconds() + SHORTEST_WAIT)
+
+
 @joined
 def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
     """What follows comes with them, waits until they are done, and then finds company."""
