@@ -845,8 +845,8 @@ class FakeRestorer:
         if why is not None:
             self._portions.append(RestoredRows(partition, attempt, (), None, anew=why))
             extent = None
-        committed = None if self._is_exact else self._broker.committed.get(partition, 0)
-        restoration = Restoration(partition, attempt, self._layout, committed, is_tail=extent is not None)
+        committed, is_tail = self._broker.committed.get(partition, 0), extent is not None
+        restoration = Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact, is_tail=is_tail)
         for message in changelog[0 if extent is None else extent.next_offset :]:
             if message is None:
                 continue

@@ -170,7 +170,7 @@ def _served(  # what outlives a worker that begins anew, named once
     """
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
-    for note in topics.notes:
+    for note in (*topics.notes, *topics.warnings):
         events.warned("topic_noted", note=note)
     for why in topics.others(settings.kafka.group_id):
         events.warned("group_is_mixed", why=why)

@@ -48,7 +48,8 @@ class RestoredRows(NamedTuple):
     `forgotten_by`: the offsets of the requests by which each of those was, -1 where that is not known.
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
     compacted away, and what is left was written by a request that will be read again. That request had the keys of
-    `gone` forgotten, and its offset stands there. `extent` is the last's, too.
+    `gone` forgotten, and its offset stands there. `extent` is the last's, too, and where the group `stands_at`: exactly
+    once, no state can be of a request from there on.
 
     `anew` says why the copy does not count from which the restore began: all that is there of the partition goes, and
     all comes again.
@@ -63,6 +64,7 @@ class RestoredRows(NamedTuple):
     anew: str = ""
     forgotten_by: Sequence[int] = ()
     gone: Mapping[bytes, int] = {}
+    stands_at: int | None = None
 
 
 class Restorer(Protocol):
@@ -88,9 +90,16 @@ class Restoration:
     """One partition being restored. Owns what was written by requests that come again."""
 
     def __init__(
-        self, partition: Partition, attempt: int, layout: StateLayout, committed: int | None, *, is_tail: bool = False
+        self,
+        partition: Partition,
+        attempt: int,
+        layout: StateLayout,
+        committed: int,
+        *,
+        is_exact: bool,
+        is_tail: bool = False,
     ) -> None:
-        """`committed`: the group's next offset; None: what the changelog has counts, however far it goes.
+        """`committed`: the group's next offset. `is_exact`: what the changelog has counts, however far it goes.
 
         `is_tail`: what was before is there, in a copy.
         """
@@ -98,7 +107,8 @@ class Restoration:
         self.is_doubtful = False  # the state before what comes again may be the copy's, or was compacted away
         self._attempt = attempt
         self._layout = layout
-        self._committed = committed
+        self._committed = None if is_exact else committed
+        self._stands_at = committed if is_exact else None
         self._is_tail = is_tail
         self._behind: set[bytes] = set()  # keys of a tail of which something counts
         self._ahead: dict[bytes, _Ahead] = {}
@@ -130,7 +140,8 @@ class Restoration:
         left = {key: one.row for key, one in lost.items() if one.row is not None}
         gone = {key: one.offset for key, one in lost.items() if one.row is None}
         rows = np.array(list(left.values()), self._layout.dtype)
-        return RestoredRows(self.partition, self._attempt, list(left), rows, is_last=True, extent=extent, gone=gone)
+        last = RestoredRows(self.partition, self._attempt, list(left), rows, is_last=True, extent=extent)
+        return last._replace(gone=gone, stands_at=self._stands_at)
 
     def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
         """The request that wrote this comes again, and goes on from the state before it."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
@@ -83,6 +84,8 @@ class KeyStates:
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
+        # Of those whose states have requests in them that would come again: the last one, and where the group stands.
+        self._applied: dict[Partition, tuple[int, int]] = {}
         # Those of which some states were written by requests that come again, with the keys that these have forgotten.
         self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
         # Whether a request of this key runs or waits. Set by the stage that knows it.
@@ -346,27 +349,46 @@ class KeyStates:
 
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
-        partition, _, keys, rows, is_last, extent, anew, forgotten_by, gone = found
-        if anew:
+        partition, keys, rows = found.partition, found.keys, found.rows
+        if found.anew:
             self._slots.forget(partition)
-            self._tell_thrown_away(partition, anew)
+            self._tell_thrown_away(partition, found.anew)
         elif rows is None:
-            for key in keys if self._can_take_back else self._still_forgotten(partition, keys, forgotten_by):
+            for key in keys if self._can_take_back else self._still_forgotten(partition, keys, found.forgotten_by):
                 self._slots.drop(partition, key)
-        elif is_last:
-            are_gone = dict(compress(gone.items(), [not slot for slot in self._slots.find(partition, list(gone))]))
-            new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
-            if new or are_gone:
-                self._is_unsure[partition] = are_gone
-            self._take_over(partition, [keys[at] for at in new], rows[new])
+        elif found.is_last:
+            self._restore_last(found, rows)
         else:
             self._take_over(partition, keys, rows)
             if self._expiry is not None and len(rows):
                 self._expiry.came(partition, int(rows["time"].max()), int(rows["offset"].max()))
-        if is_last:
-            self._checkpoints.restored(partition, extent)
-            _, since = self._restoring.pop(partition)
-            self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
+
+    def _restore_last(self, found: RestoredRows, rows: NDArray[Any]) -> None:
+        partition, keys = found.partition, found.keys
+        if self._has_applied(partition, found.stands_at):
+            return
+        has_none = [not slot for slot in self._slots.find(partition, list(found.gone))]
+        gone = dict(compress(found.gone.items(), has_none))
+        new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
+        if new or gone:
+            self._is_unsure[partition] = gone
+        self._take_over(partition, [keys[at] for at in new], rows[new])
+        self._checkpoints.restored(partition, found.extent)
+        _, since = self._restoring.pop(partition)
+        self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
+
+    def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
+        """Whether requests are in the states that would come again.
+
+        Nothing of the partition is taken then. Raises `BadConfiguration` once it is known of all that are restored.
+        """
+        last = self._slots.last_offset(partition)
+        if stands_at is None or last < stands_at:
+            return False
+        self._applied[partition] = last, stands_at
+        if self._applied.keys() == self._restoring.keys():
+            raise BadConfiguration(_applied_words(self._applied))
+        return True
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
         slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
@@ -406,6 +428,7 @@ class KeyStates:
         for partition in partitions:
             self._slots.forget(partition)
             self._is_unsure.pop(partition, None)
+            self._applied.pop(partition, None)
 
     # A clean end
 
@@ -439,6 +462,18 @@ class KeyStates:
             return None
         count = sum(map(self._slots.keys_of, partitions))
         return count if self._checkpoints.keep(go_on) else None
+
+
+def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
+    told = ", ".join(f"{at}: the request at offset {last}, next {next_one}" for at, (last, next_one) in applied.items())
+    reset = " ".join(f"--topic {at.topic}:{at.number} --to-offset {last + 1}" for at, (last, _) in applied.items())
+    return (
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: it has states of requests that the group has not committed ({told}); exactly "
+        "once they would be applied twice. Offsets of the group were deleted or set back, or the request topic was "
+        "made anew. Stop all workers. To go on where the states are, set each offset: `kafka-consumer-groups.sh "
+        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, or for a new topic, name "
+        "another changelog. After at_least_once, stop a worker of that guarantee in good order first"
+    )
 
 
 def _records_of(request: Request) -> Sequence[Record]:

@@ -263,7 +263,7 @@ def test_in_a_tail_what_comes_again_needs_the_state_before_it() -> None:
     """At least once: the copy's may be older than the one that was compacted away."""
 
     def tail(*, is_tail: bool = True) -> Restoration:
-        return Restoration(P0, 0, STATE, committed=10, is_tail=is_tail)
+        return Restoration(P0, 0, STATE, committed=10, is_exact=False, is_tail=is_tail)
 
     behind, first, gone, without, whole = tail(), tail(), tail(), tail(), tail(is_tail=False)
     none_before = tail()

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
+from tests.builders import NONSENSE, P0, P1, POISON, Q0, SPOILT, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
+from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.steps import REPORT_WAIT
@@ -516,7 +517,7 @@ def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_state_that_was_too_old_comes_back_with_the_transaction(*, in_store: bool, is_committed: bool) -> None:
     """Newer requests of the transaction had it forgotten; those before them are read again and find it."""
-    store = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
+    store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
     w = world(ttl=10.0, exactly_once=True, commit_interval=60.0, **store)
     served(w, of(0, 1, at=100.0))
     inside: list[list[bytes | None]] = []
@@ -689,6 +690,52 @@ def test_exactly_once_the_last_state_counts() -> None:
     w.source.assign(P0)
 
     assert served(w, of(2, 1))[name(2)] == [2]
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("to", [None, 1])
+def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offsets(
+    to: int | None, *, in_store: bool
+) -> None:
+    """Deleted or set back: the changelog knows better. The worker ends, with all partitions, and says how to go on."""
+    first = world(P0, P1, exactly_once=True)
+    more = [record(at, 1, partition=P1, key=b"p1") for at in range(3)]
+    served(first, of(0, 1), of(1, 2), of(2, 1, state="read"), record(0, 1, partition=Q0, key=b"q"), *more)
+    for partition in (P0, P1):
+        first.broker.committed.pop(partition)
+        first.broker.committed |= {} if to is None else {partition: to}
+    answered = len(first.broker.answers)
+
+    store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
+    second = World(has_state=True, exactly_once=True, broker=first.broker, **store).start(P0, P1, Q0)
+    with pytest.raises(BadConfiguration) as refused:
+        second.turn_for(1.0)
+
+    assert f"requests/0: the request at offset 1, next {to or 0}" in str(refused.value)
+    assert "--topic requests:0 --to-offset 2" in str(refused.value)
+    assert "--topic requests:1 --to-offset 3" in str(refused.value)
+    assert len(first.broker.answers) == answered
+
+
+def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() -> None:
+    """What it refused of it is another replica's to say; what else it restores goes on."""
+    first = world(exactly_once=True)
+    served(first, of(0, 1))
+    first.broker.committed.pop(P0)
+    second = World(has_state=True, exactly_once=True, broker=first.broker)
+    second.restorer.is_slow = True
+    second.start(P0, P1)
+    second.turn(2)
+    assert second.states is not None
+    second.restorer.is_slow = False
+    second.states._restore(second.restorer._portions.pop(0))
+    while not second.states._applied:
+        second.states._restore(second.restorer._portions.pop(0))
+    second.source.revoke(P0)
+
+    served(second, record(0, 1, partition=P1, key=b"p1"))
+
+    assert in_memory(second) == {b"p1": 1}
 
 
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:

@@ -232,7 +232,8 @@ class ChangelogRestorer:
                 wanted.partition,
                 wanted.attempt,
                 self._layout,
-                None if self._is_exact else max(at.offset, 0),
+                max(at.offset, 0),
+                is_exact=self._is_exact,
                 is_tail=extent is not None,
             )
             start = starts[number] if extent is None else extent.next_offset

@@ -57,6 +57,7 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
+from worker.kafka.cluster.losses import losses
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
@@ -72,6 +73,7 @@ NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
+LOSSES_TIMEOUT = 3.0  # seconds of each of three questions that no start depends on
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = (
     "cleanup.policy",
@@ -89,14 +91,15 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group. Of the
-    topics that are written to, `compacted` are so, as far as the broker tells.
+    `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
+    are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells.
     """
 
     partitions: Mapping[str, int]
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     changelog: str | None = None
     members: tuple[Member, ...] = ()
     compacted: frozenset[str] = frozenset()
@@ -200,6 +203,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
+        self._warnings: list[str] = []
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka).keys()
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
@@ -226,10 +230,21 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         written = self._compacted(configs)
         self._notes += map(compacted, written)
+        if can_administer:
+            has_members = bool(self._members)
+            self._warnings += losses(self._kafka, self._admin, partitions, LOSSES_TIMEOUT, has_members=has_members)
         limits = self._limits(configs, can_administer=can_administer)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        notes, changelog = tuple(self._notes), self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, notes, changelog, self._members, frozenset(written))
+        topics = Topics(
+            partitions,
+            limits,
+            membership,
+            notes=tuple(self._notes),
+            warnings=tuple(self._warnings),
+            changelog=self._kafka.changelog_topic,
+            members=self._members,
+            compacted=frozenset(written),
+        )
         return StartVerdict((), topics, seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
@@ -265,7 +280,7 @@ class _Examination:
                 )
             )
         elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
-            self._notes.append(
+            self._warnings.append(
                 f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that come "
                 "again after a kill are answered INTERNAL where the state before them was compacted away, or from a "
                 f"fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"

@@ -102,7 +102,7 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
     )
     gone = cast("Message", Incoming(P0, 7, content=None, looks=[]))
 
-    restorer._take(Restoration(P0, 1, STATE, committed=None), [gone])
+    restorer._take(Restoration(P0, 1, STATE, committed=0, is_exact=True), [gone])
 
     found = restorer.found()
     assert found is not None
