@@ -42,7 +42,7 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.core.stalls import Stall
 from worker.ports import Assignments
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
@@ -854,16 +854,15 @@ class FakeRestorer:
         if why is not None:
             self._portions.append(RestoredRows(partition, attempt, (), None, anew=why))
             extent = None
-        committed = None if self._is_exact else self._broker.committed.get(partition, 0)
-        restoration = Restoration(partition, attempt, self._layout, committed, is_tail=extent is not None)
+        committed, is_tail = self._broker.committed.get(partition, 0), extent is not None
+        restoration = Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact, is_tail=is_tail)
         for message in changelog[0 if extent is None else extent.next_offset :]:
             if message is None:
                 continue
             if message.value is not None:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
-                offset = int(dict(message.headers)["offset"] or b"")
-                self._portions.append(restoration.forgotten([message.key or b""], [offset]))
+                self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
             if restoration.is_doubtful:
                 self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
                 self.begin(partition, attempt, None)

@@ -86,16 +86,22 @@ def _ended(
                 report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
                 closing.callback(report.close)
             topics = _examined_beside_imports(settings, events)
-            while (lower := _served(settings, topics, signals, events, tracing, watchdog, closing)) is not None:
-                topics = lower
+            while isinstance(end := _served(settings, topics, signals, events, tracing, watchdog, closing), Topics):
+                topics = end
                 gc.collect()  # what has ended: its parts know each other, and its model would stay beside the next one
     except BadConfiguration:
         raise
     except Stop as stop:
         events.stopped(stop.exit_code, str(stop))
         return stop.exit_code
-    events.stopped(0, "asked to; everything taken is answered and committed")
+    events.stopped(0, f"asked to; {_what_was_left(end)}")
     return 0
+
+
+def _what_was_left(records: int) -> str:
+    if not records:
+        return "everything taken is answered and committed"
+    return f"{records} of the records taken are left to their next owner, for which there was no time"
 
 
 def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:
@@ -155,14 +161,16 @@ def _served(  # what outlives a worker that begins anew, named once
     tracing: Tracing | None,
     watchdog: telemetry.Watchdog,
     closing: ExitStack,
-) -> Topics | None:
-    """Serve until told to stop, then None; or until a topic takes less than `topics` say, then what it takes now.
+) -> Topics | int:
+    """Serve until told to stop, or until a topic takes less than `topics` say.
+
+    Returns how many records were left to their next owner; or what the topics take now.
 
     What was refused is unsettled, so that the next worker reads its request again and answers what fits. Raises `Stop`.
     """
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
-    for note in topics.notes:
+    for note in (*topics.notes, *topics.warnings):
         events.warned("topic_noted", note=note)
     for why in topics.others(settings.kafka.group_id):
         events.warned("group_is_mixed", why=why)
@@ -176,7 +184,7 @@ def _served(  # what outlives a worker that begins anew, named once
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
     watchdog.let_begin()
     try:
-        worker.run()
+        return worker.run()
     except LimitLowered as lowered:
         found = _examined_topics(settings, events)
         if not found.takes_less_than(topics):
@@ -186,7 +194,6 @@ def _served(  # what outlives a worker that begins anew, named once
         events.begins_anew()
         watchdog.begins_anew()
         return found.announcing(topics.membership.client_id)
-    return None
 
 
 def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:

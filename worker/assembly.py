@@ -108,7 +108,10 @@ def assemble(
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     logger = telemetry.kafka_logger()
     tell_others = partial(_tell_others, settings, topics, events)
-    source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
+    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
+    source = KafkaSource(
+        settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not
+    )
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -193,7 +194,11 @@ class Cluster:
 
     def limit_messages(self, topic: str, size: int) -> None:
         """Change the largest batch of records that a topic takes, bytes."""
-        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+        self.configure(topic, "max.message.bytes", str(size))
+
+    def configure(self, topic: str, key: str, value: str) -> None:
+        """Change a setting of a topic."""
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
@@ -204,6 +209,12 @@ class Cluster:
         entry.incremental_operation = AlterConfigOpType.SET
         resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT)
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Set a next offset of a group that has no members."""
+        at = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
+        for future in self.admin.alter_consumer_group_offsets([at]).values():
             future.result(TIMEOUT)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

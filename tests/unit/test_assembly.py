@@ -68,8 +68,11 @@ SET = {
 class Part:
     """Stands for what talks to Kafka, and remembers what it was made of."""
 
-    def __init__(self, *made_of: Any, on_error: object = None, joined: object = None) -> None:
+    def __init__(
+        self, *made_of: Any, on_error: object = None, joined: object = None, most_partitions: int | None = None
+    ) -> None:
         self.made_of = made_of
+        self.most_partitions = most_partitions
         self.on_error = on_error
         self.joined = joined
         self.waited = self.closed = 0

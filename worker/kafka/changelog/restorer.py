@@ -28,10 +28,11 @@ from worker.core.records import Partition
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
+from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
 from worker.kafka.consumer.to_records import headers_of
 from worker.settings import KafkaSettings
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 
 ASK_TIMEOUT = 5.0  # seconds of one question to the cluster
 ASK_AGAIN_AFTER = 0.2
@@ -219,8 +220,8 @@ class ChangelogRestorer:
         except KafkaException as error:
             if is_closed(error.args[0]):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {words_of(error)}") from error
-            why = self._lack(seen) or words_of(error)
-            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {why}")
+            self._check_partitions(seen)
+            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {words_of(error)}")
             self._ask_at = time.monotonic() + ASK_AGAIN_AFTER
             return
         begun: list[TopicPartition] = []
@@ -231,7 +232,8 @@ class ChangelogRestorer:
                 wanted.partition,
                 wanted.attempt,
                 self._layout,
-                None if self._is_exact else max(at.offset, 0),
+                max(at.offset, 0),
+                is_exact=self._is_exact,
                 is_tail=extent is not None,
             )
             start = starts[number] if extent is None else extent.next_offset
@@ -275,16 +277,13 @@ class ChangelogRestorer:
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
 
-    def _lack(self, seen: ClusterMetadata | None) -> str | None:
-        """Why they wait for ever, where partitions were added to the request topic alone."""
+    def _check_partitions(self, seen: ClusterMetadata | None) -> None:
+        """Raises `BadConfiguration` where partitions were added to the request topic alone."""
         changelog = None if seen is None else seen.topics.get(self._topic)
         there = 0 if changelog is None else len(changelog.partitions)
-        if not 0 < there <= max(wanted.partition.number for wanted in self._waiting):
-            return None
-        return (
-            f"the changelog {self._topic} has {there} partitions, and the request topic more; stop the workers: "
-            "`inference-worker check` says how to go on"
-        )
+        last = max(wanted.partition for wanted in self._waiting)
+        if 0 < there <= last.number:
+            raise BadConfiguration(keys_have_moved(self._topic, last.topic, last.number + 1))
 
     # Reading
 
@@ -311,7 +310,7 @@ class ChangelogRestorer:
             part = list(group)
             keys = [message.key() or b"" for message in part]
             if is_gone:
-                self._hand_over(restoration.forgotten(keys, list(map(_offset_of, part))))
+                self._hand_over(restoration.forgotten(keys, [tombstone_of(headers_of(message)) for message in part]))
                 continue
             try:
                 self._hand_over(restoration.states(keys, [message.value() or b"" for message in part]))
@@ -346,9 +345,3 @@ class ChangelogRestorer:
             except Full:
                 continue
             return
-
-
-def _offset_of(message: Message) -> int:
-    """Of the request that had the key forgotten; -1 where nothing says it."""
-    text = dict(headers_of(message)).get("offset") or b""
-    return int(text) if text.isdigit() else -1

@@ -35,6 +35,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
+    LAG_KEY,
     PARTITIONS,
     Finding,
     Right,
@@ -56,6 +57,7 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
+from worker.kafka.cluster.losses import losses
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
@@ -71,11 +73,13 @@ NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
+LOSSES_TIMEOUT = 3.0  # seconds of each of three questions that no start depends on
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = (
     "cleanup.policy",
     "compression.type",
     "max.message.bytes",
+    LAG_KEY,
     "min.insync.replicas",
     "retention.bytes",
     "retention.ms",
@@ -87,14 +91,15 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group. Of the
-    topics that are written to, `compacted` are so, as far as the broker tells.
+    `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
+    are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells.
     """
 
     partitions: Mapping[str, int]
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     changelog: str | None = None
     members: tuple[Member, ...] = ()
     compacted: frozenset[str] = frozenset()
@@ -198,6 +203,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
+        self._warnings: list[str] = []
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka).keys()
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
@@ -224,10 +230,21 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         written = self._compacted(configs)
         self._notes += map(compacted, written)
+        if can_administer:
+            has_members = bool(self._members)
+            self._warnings += losses(self._kafka, self._admin, partitions, LOSSES_TIMEOUT, has_members=has_members)
         limits = self._limits(configs, can_administer=can_administer)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        notes, changelog = tuple(self._notes), self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, notes, changelog, self._members, frozenset(written))
+        topics = Topics(
+            partitions,
+            limits,
+            membership,
+            notes=tuple(self._notes),
+            warnings=tuple(self._warnings),
+            changelog=self._kafka.changelog_topic,
+            members=self._members,
+            compacted=frozenset(written),
+        )
         return StartVerdict((), topics, seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
@@ -261,6 +278,12 @@ class _Examination:
                     "of keys that no request wrote for a while; set it to compact",
                     alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
                 )
+            )
+        elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
+            self._warnings.append(
+                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that come "
+                "again after a kill are answered INTERNAL where the state before them was compacted away, or from a "
+                f"fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
 
     def _compacted(self, configs: Configs) -> list[str]:

@@ -1,16 +1,19 @@
-"""Whether the cluster still has the topics that we are to read: of one that is deleted the client says little.
+"""Whether the cluster has the topics that we are to read as they were: of one that is deleted the client says little.
 
 A KIP-848 group takes its partitions away, as in any rebalance. A classic one leaves them: commits are refused, and an
 error comes after 25 s (librdkafka 2.16, seen 2026-11). Each of these is a reason to ask, and so is half a minute, for a
 replica that had nothing of the topic. It takes a client of its own, on a thread of its own: on the consumer's
 connection an answer comes behind the fetch before it. One costs 2 ms of CPU (2026-11).
 
+Where keys have states, they move away from these when a topic gets partitions, as soon as its publishers know of it: in
+seconds, or in minutes. So it is looked at more often then.
+
 Owns which topics are absent, as last heard. Judges nothing: what became of their records is the group's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import Empty, Queue
 
 from confluent_kafka import Consumer
@@ -19,6 +22,7 @@ from worker.kafka.client.errors import GONE
 from worker.kafka.offsets.standing_lookup import in_background
 
 LOOK_EVERY = 30.0  # seconds, without a reason
+LOOK_OFTEN = 5.0  # where it must not grow
 # While one is absent, and from the first sight of that to the second: a broker that has just started may not know of a
 # topic yet.
 LOOK_AGAIN_AFTER = 2.0
@@ -34,18 +38,23 @@ class RequestTopics:
         new_client: Callable[[], Consumer],
         tell: Callable[[Collection[str], Collection[str]], object],
         clock: Callable[[], float],
+        most: int | None = None,
+        tell_grown: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
         """`new_client` makes one that never joins the group.
 
-        `tell` hears which are absent, and which are back, whenever that changes.
+        `tell` hears which are absent, and which are back, whenever that changes; `tell_grown` of one that has more than
+        `most` partitions, and how many.
         """
+        self._most, self._tell_grown = most, tell_grown
+        self._every = LOOK_EVERY if most is None else LOOK_OFTEN
         self._topics = topics
         self._new_client = new_client
         self._tell = tell
         self._clock = clock
-        self._look_at = clock() + LOOK_EVERY  # the start has just looked
+        self._look_at = clock() + self._every  # the start has just looked
         self._is_asking = False
-        self._found: Queue[frozenset[str] | None] = Queue()
+        self._found: Queue[Mapping[str, int] | None] = Queue()
         self._read: frozenset[str] = frozenset()
         self._missed: frozenset[str] = frozenset()  # by the last look
         self._absent: frozenset[str] = frozenset()  # by the last two
@@ -66,31 +75,36 @@ class RequestTopics:
 
     def _hear(self) -> None:
         try:
-            missed = self._found.get_nowait()
+            found = self._found.get_nowait()
         except Empty:
             return
         self._is_asking = False
-        if missed is None:
+        if found is None:
             self._look_at = self._clock() + LOOK_AGAIN_AFTER
             return
+        for topic, partitions in found.items():
+            if self._most is not None and partitions > self._most:
+                self._tell_grown(topic, partitions)
+        missed = frozenset(self._topics).difference(found)
         absent, self._missed = missed & self._missed, missed
-        self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else LOOK_EVERY)
+        self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else self._every)
         if absent != self._absent:
             back, self._absent = self._absent - absent, absent
             self._tell(absent, back)
 
     def _ask(self) -> None:
-        """Which of them no broker knows; None where none tells."""
+        """How many partitions each has that a broker knows; None where none tells."""
         try:
             client = self._new_client()
             try:
-                self._found.put(frozenset(topic for topic in self._topics if _is_absent(client, topic)))
+                found = {topic: _partitions(client, topic) for topic in self._topics}
+                self._found.put({topic: count for topic, count in found.items() if count is not None})
             finally:
                 client.close()
         except Exception:  # noqa: BLE001  # else no look would ever follow
             self._found.put(None)
 
 
-def _is_absent(client: Consumer, topic: str) -> bool:
-    error = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic].error
-    return error is not None and error.code() in GONE
+def _partitions(client: Consumer, topic: str) -> int | None:
+    found = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic]
+    return None if found.error is not None and found.error.code() in GONE else len(found.partitions)

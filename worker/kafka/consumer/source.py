@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from worker.core.failures import KafkaFatal, Stop
+from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.core.stalls import LOOKS, Reach, Stalls
 from worker.kafka.client.config import consumer_config
@@ -23,6 +23,7 @@ from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, ref
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
+from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.consumer.batch_end import BatchEnds, looking
@@ -53,10 +54,12 @@ class KafkaSource:
         watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
         joined: Callable[[], object] = lambda: None,
+        most_partitions: int | None = None,
     ) -> None:
         """`watcher` hears once a second how far behind we are, and what is lost.
 
         `joined` is called once we are in the group, on a thread of its own.
+        `most_partitions`: a request topic that has more ends us, for then keys have moved away from their states.
         """
         self.membership = membership
         self._kafka = kafka
@@ -66,7 +69,9 @@ class KafkaSource:
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
-        self._request_topics = RequestTopics(kafka.request_topics, self._new_asking_client, self._on_absent, clock)
+        self._request_topics = RequestTopics(
+            kafka.request_topics, self._new_asking_client, self._on_absent, clock, most_partitions, self._on_grown
+        )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
         self._flowing = Flowing()
@@ -374,6 +379,10 @@ class KafkaSource:
         if self.membership.protocol == "classic":
             held = {at.topic for at in self._consumer.assignment()}
             self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
+
+    def _on_grown(self, topic: str, partitions: int) -> None:
+        assert self._kafka.changelog_topic is not None
+        self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, partitions)))
 
     def _doubt_after(self, error: KafkaError) -> None:
         if error.code() in GONE:

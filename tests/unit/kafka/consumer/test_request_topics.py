@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from worker.kafka.consumer import request_topics
-from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, RequestTopics
+from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, LOOK_OFTEN, RequestTopics
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -24,6 +24,8 @@ class Watch:
         self.errors: dict[str, KafkaError] = {}
         self.is_away = False  # the cluster
         self.is_silent = False  # it says nothing of the topic that it was asked about
+        self.partitions = 2
+        self.grown: list[tuple[str, int]] = []
         self.looks = 0
         self.open = 0  # clients
         self.told: list[list[list[str]]] = []  # what is absent, and what is back
@@ -31,8 +33,16 @@ class Watch:
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
-        self.topics = RequestTopics(
-            ("orders", "backfill"), self._client, lambda *told: self.told.append([*map(sorted, told)]), self.clock
+        self.topics = self.watching()
+
+    def watching(self, most: int | None = None) -> RequestTopics:
+        return RequestTopics(
+            ("orders", "backfill"),
+            self._client,
+            lambda *told: self.told.append([*map(sorted, told)]),
+            self.clock,
+            most,
+            lambda *grown: self.grown.append(grown),
         )
 
     def seconds(self, count: float, *read: str) -> None:
@@ -56,6 +66,7 @@ class Watch:
             return metadata
         found = metadata.topics[topic] = TopicMetadata()
         found.error = self.errors.get(topic)
+        found.partitions = dict.fromkeys(range(self.partitions), PartitionMetadata())
         return metadata
 
     def close(self) -> None:
@@ -72,6 +83,18 @@ def test_without_a_reason_it_is_asked_every_half_a_minute(watch: Watch) -> None:
     watch.seconds(3 * LOOK_EVERY + 3, "orders", "backfill")
 
     assert (watch.looks, watch.open, watch.told) == (3, 0, [])
+
+
+def test_a_topic_that_must_not_grow_is_looked_at_more_often(watch: Watch) -> None:
+    """Where keys have states: with more partitions they move away from these. Elsewhere a topic may grow."""
+    watch.partitions = 3
+    watch.seconds(LOOK_EVERY + 3, "orders", "backfill")
+    assert watch.grown == []
+    watch.topics = watch.watching(most=2)
+
+    watch.seconds(LOOK_OFTEN + 2, "orders", "backfill")
+
+    assert watch.grown == [("orders", 3), ("backfill", 3)]
 
 
 def test_a_topic_of_which_nothing_is_read_any_more_is_looked_for_at_once(watch: Watch) -> None:
