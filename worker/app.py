@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
+from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, LimitLowered, Stop
 from worker.kafka import Topics, examine
 from worker.settings import Settings
@@ -114,7 +115,10 @@ def _listen(
     """Where the live page is, if there is one. Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
-    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits, page_of=page_of)
+    names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
+    health = telemetry.HealthServer(
+        address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
+    )
     closing.callback(health.close)
     page = f"{health.url}/" if page_of else None
     events.noted("http_listening", url=health.url, page=page)

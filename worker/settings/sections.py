@@ -305,7 +305,9 @@ class TelemetrySettings(Section):
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")
     replicas: Texts = Field(
-        (), description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's."
+        (),
+        description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's. By the "
+        "names in them this one's may be asked for, too.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto",
