@@ -18,10 +18,18 @@ SETTING = re.compile(
     rf"((?<![\w.-])[\w.-]*(?:{_IN_TEXT})[\w.-]*\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
     re.IGNORECASE,
 )
-# A user and a password in an address: `http://user:password@host`.
-LOGIN = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+# A user, a password or a token in an address: `http://user:password@host`.
+LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+# A key itself, where its file belongs.
+PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)
+
+
+def masked(value: str) -> str:
+    """A value as it may be shown: as a whole, or nothing of it."""
+    is_secret = LOGIN.search(value) or PEM.search(value) or ("://" in value and SETTING.search(value))
+    return MASK if is_secret else value
 
 
 def without_login(text: str) -> str:
     """Addresses keep their host."""
-    return LOGIN.sub(f"://{MASK}@", text)
+    return LOGIN.sub(MASK, text)
