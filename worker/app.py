@@ -10,18 +10,19 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
+from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, LimitLowered, Stop
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
+    from worker.settings.dotenv import Dotenv
     from worker.telemetry.tracing.spans import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
@@ -41,16 +42,18 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings, dotenv: Collection[str] = (), explained_by: str | None = None) -> NoReturn:
+def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | None = None) -> NoReturn:
     """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
 
-    `dotenv` names what `.env` has set. `explained_by`: the command that takes a rejected request's place and shows why.
+    `dotenv`: what of `.env` is told. `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
-    if dotenv:
-        events.noted("dotenv_read", names=list(dotenv))
+    if dotenv and dotenv.sets:
+        events.noted("dotenv_read", names=list(dotenv.sets))
+    if dotenv and dotenv.passed_over:
+        events.noted("dotenv_passed_over", names=dotenv.passed_over, why="--config names a file")
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
@@ -120,7 +123,10 @@ def _listen(
     """Where the live page is, if there is one. Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
-    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits, page_of=page_of)
+    names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
+    health = telemetry.HealthServer(
+        address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
+    )
     closing.callback(health.close)
     page = f"{health.url}/" if page_of else None
     events.noted("http_listening", url=health.url, page=page)

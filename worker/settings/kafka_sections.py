@@ -33,7 +33,9 @@ class Connection(Section):
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="How connections to the brokers are secured.")
     allow_plaintext: bool = Field(
-        False, description="Allow unencrypted connections to brokers, and to the issuer of tokens, on other machines."
+        False,
+        description="Allow unencrypted connections to brokers, to the issuer of tokens and to STATE__STORE, on other "
+        "machines.",
     )
     insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
     ssl_ca_location: Path | None = Field(

@@ -36,6 +36,7 @@ from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
+from worker.settings.conflicts import store_in_clear
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
@@ -85,7 +86,7 @@ def examined(
             _look_at_room(model, parts.kafka, report, state)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
-        if parts.settings.state.store is not None:
+        if parts.settings.state.store is not None and not list(store_in_clear(parts.settings)):
             _look_at_store(parts.settings, report)
         if estimates_restore and model is not None:
             _look_at_restore(parts.settings, model, report)
