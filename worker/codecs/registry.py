@@ -16,6 +16,7 @@ from worker.codecs.encodings.oip import ANY_MODEL, Body, TensorCounts, judge, me
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.codecs.encodings.parameters import PASSED_OVER, check_sequence
 from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.reply_to import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
@@ -93,7 +94,8 @@ class Codecs:
         except Reject as no:
             if envelope.fault is not None:
                 reply = self._reply_despite(envelope, value)
-            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
+            message = _explained(no, record, envelope)
+            return Rejection(record, no.code, message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
@@ -331,6 +333,15 @@ def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
         return no
     how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
     return Reject(f"{no.message}; {how}", no.code)
+
+
+def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
+    """The message, and what the value looks like, where that says more."""
+    is_read = (
+        record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
+    )
+    words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
+    return no.message if words is None else f"{no.message}; it looks like {words}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

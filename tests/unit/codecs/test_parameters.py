@@ -30,10 +30,11 @@ from worker.core.tensors.signature import Signature
 
 Message = service_pb2.ModelInferRequest
 TEXT = taking("BYTES", 1)
+ROW = floats(1, 2, 3)
 
 
 def as_protobuf(
-    raw: Any = floats(1, 2, 3), of_request: Any = None, of_input: Any = None, of_output: Any = None, **more: Any
+    raw: Any = ROW, of_request: Any = None, of_input: Any = None, of_output: Any = None, **more: Any
 ) -> Record:
     """A protobuf request for the plain model with these parameters, unless `more` says another input."""
     message = Message(raw_input_contents=[raw])

@@ -17,7 +17,7 @@ import orjson
 
 from worker.codecs.encodings import json_numbers, parameters
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
-from worker.codecs.encodings.json_numbers import Frame, fault_of, frame_of
+from worker.codecs.encodings.json_numbers import NO_UTF8, Frame, fault_of, frame_of
 from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH
@@ -53,8 +53,9 @@ class JsonBody:
             document = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
-            where = "" if numbers else str(error).removeprefix(error.msg)
-            raise Reject(f"{held} is not JSON: {fault_of(error)}{where}") from None
+            fault = fault_of(error)
+            where = "" if numbers or fault == NO_UTF8 else str(error).removeprefix(error.msg)
+            raise Reject(f"{held} is not JSON: {fault}{where}") from None
         if not isinstance(document, dict):
             raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
         return cls(document, tail, numbers, bounds)
