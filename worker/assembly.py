@@ -147,7 +147,7 @@ def assemble(
         _warm_lanes(lanes, settings)
     rejections = Rejections(settings.delivery.rejection_limit)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
+    codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
     codec = codecs if tracing is None else _traced_codec(tracing, codecs)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)

@@ -14,7 +14,9 @@ from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.encodings.oip import ANY_MODEL, Body, TensorCounts, judge, memory, reply_to
 from worker.codecs.encodings.oip_json import JsonBody
+from worker.codecs.encodings.parameters import PASSED_OVER, check_sequence
 from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.reply_to import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
@@ -39,14 +41,17 @@ class Codecs:
         wire: Wire,
         tell: Callable[[Rejection], object],
         rejections: Rejections | None = None,
+        tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     ) -> None:
         """Of the models, and of those with one name, the first is meant where a request says no more.
 
         `tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all.
+        `tell_passed_over` is called with a request, a parameter of its that means nothing here, and what to do instead.
         """
         self._first = signatures[0]
         self._by_name = {signature.name: signature for signature in reversed(signatures)}
         self._tell = tell
+        self._tell_passed_over = tell_passed_over
         self._rejections = rejections or Rejections()
         self._wire = wire
         self._envelopes = Envelopes(
@@ -89,7 +94,8 @@ class Codecs:
         except Reject as no:
             if envelope.fault is not None:
                 reply = self._reply_despite(envelope, value)
-            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
+            message = _explained(no, record, envelope)
+            return Rejection(record, no.code, message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
@@ -208,6 +214,8 @@ class Codecs:
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
+        if question.passed_over:
+            self._pass_over(record, question.passed_over)
         signature = self._by_name.get(question.model_name or "", self._first)  # which refuses any name but its own
         judged = judge(signature, question)
         reply = reply_to(signature, question, envelope, reply)
@@ -215,6 +223,12 @@ class Codecs:
         rows, shapes, tensors = judged
         key, timeout, state = signature.key, envelope.timeout, envelope.state
         return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
+
+    def _pass_over(self, record: Record, names: Sequence[str]) -> None:
+        if self._has_state:
+            check_sequence(names)
+        for name in names:
+            self._tell_passed_over(record, name, PASSED_OVER[name])
 
     # On the way out
 
@@ -319,6 +333,15 @@ def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
         return no
     how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
     return Reject(f"{no.message}; {how}", no.code)
+
+
+def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
+    """The message, and what the value looks like, where that says more."""
+    is_read = (
+        record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
+    )
+    words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
+    return no.message if words is None else f"{no.message}; it looks like {words}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

@@ -22,17 +22,23 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
+# What a gzipped value is taken for is chance: as rows, one in four lengths fits a model of one FP32.
+_ENCODING, _COMPRESSIONS = "content-encoding", frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy"})
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 _READ = frozenset(
-    {CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, *ECHOED, *REPLY_NAMES}
+    {
+        *(CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, _ENCODING),
+        *ECHOED,
+        *REPLY_NAMES,
+    }
 )
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, *REPLY_NAMES})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -216,6 +222,8 @@ class Envelopes:
         is_stand_in = tuple(headers) == UNREADABLE_HEADERS
         faults = [f"the headers: {_text(value or b'')}" for _, value in headers] if is_stand_in else []
         content_type = self._content_type(found, faults)
+        if _ENCODING in found:
+            _check_encoding(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
@@ -293,6 +301,14 @@ def _last_of_each(headers: Headers) -> tuple[Found, int]:
             else:
                 found[plain] = (name, value)
     return found, size
+
+
+def _check_encoding(found: Found, faults: list[str]) -> None:
+    if (_text(found[_ENCODING][1]) or "").strip().lower() in _COMPRESSIONS:
+        faults.append(
+            f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
+            "producer compress (compression.type)"
+        )
 
 
 def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:

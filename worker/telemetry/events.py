@@ -64,6 +64,7 @@ class WorkerEvents:
         self._log = structlog.get_logger().bind()
         self._values = MetricValues(metrics.METRICS)
         self._is_stopping = False
+        self._passed_over: set[str] = set()
         self._rejections = RecurringFailure("requests_rejected")
         self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
         self._failed_runs = RecurringFailure("inferences_failed")
@@ -337,6 +338,12 @@ class WorkerEvents:
             code=code,
             request_id=None if request_id is None else printable(request_id),
         )
+
+    def passed_over(self, record: Record, parameter: str, instead: str) -> None:
+        """A request has this parameter, of another server, that means nothing here. Told once of each."""
+        if parameter not in self._passed_over:
+            self._passed_over.add(parameter)
+            self._log.warning("parameter_passed_over", parameter=parameter, source=record.source, why=instead)
 
     def answered_late(self, records: int) -> None:
         self._values.add(metrics.LATE, records)

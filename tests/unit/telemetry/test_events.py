@@ -285,6 +285,18 @@ def test_transactions_are_counted_by_how_they_ended(watched: Watched) -> None:
     assert page["rewinds_total"] == 2
 
 
+def test_a_parameter_that_means_nothing_here_is_told_once(watched: Watched, log: list[Any]) -> None:
+    """Each name: a publisher that sends it sends it with every request."""
+    for offset, name in enumerate(["timeout", "priority", "timeout"]):
+        watched.events.passed_over(request(offset).record, name, "use another")
+
+    told = {"event": "parameter_passed_over", "log_level": "warning", "why": "use another"}
+    assert log == [
+        {**told, "parameter": "timeout", "source": "requests/0/0"},
+        {**told, "parameter": "priority", "source": "requests/0/1"},
+    ]
+
+
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: list[Any]) -> None:
     """A log that was cut short, or begun anew, lost nothing that was to be read."""
     watched.events.place_lost(P0, lost=20, first=60)

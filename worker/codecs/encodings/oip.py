@@ -43,6 +43,7 @@ class Question(NamedTuple):
     """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
 
     Of inputs and outputs it holds at most one more than the model has: among so many, one is unknown or comes twice.
+    `passed_over` are its parameters that mean nothing here (`parameters.py`).
     """
 
     model_name: str | None
@@ -50,6 +51,7 @@ class Question(NamedTuple):
     claims: Iterable[Claim]
     outputs: Sequence[WantedOutput]
     binary: bool | None
+    passed_over: Sequence[str] = ()
 
 
 class TensorCounts(NamedTuple):

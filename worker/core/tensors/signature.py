@@ -126,12 +126,20 @@ class Signature:
         if len(shape) > MAX_DIMENSIONS:
             raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
         if len(shape) != len(spec.dims) + 1:
-            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
+            is_row = shape and self._is_row(spec, shape)
+            cure = f"; a single row has the shape {_shown_shape([1, *shape])}" if is_row else ""
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}{cure}")
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
         self._check_rows(spec, dims[0])
         return math.prod(dims)
+
+    @staticmethod
+    def _is_row(spec: TensorSpec, shape: Sequence[object]) -> bool:
+        """Whether it is that of a row without its first dimension."""
+        dims = spec.dims
+        return len(shape) == len(dims) and all(d is None or d == got for d, got in zip(dims, shape, strict=True))
 
     def _check_rows(self, spec: TensorSpec, rows: int) -> None:
         if rows > self.max_rows:
