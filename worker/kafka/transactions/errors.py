@@ -5,6 +5,7 @@
 | retriable | nothing was decided yet | the same call again |
 | requires abort | nothing of the transaction will be durable | it is taken back; the producer goes on |
 | fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
+| the broker has forgotten the producer (`_FORGOTTEN`) | nothing of it will be durable any more | the same |
 
 Fenced (`_FENCED`, fatal in every call that follows) may mean that the coordinator took our transaction back after its
 timeout, that another process has taken our id, or both (seen 2026, Kafka 4.3 with librdkafka 2.16: in produce,
@@ -26,6 +27,11 @@ from worker.kafka.producer.destination import is_too_large
 from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
+# wants an abort, and goes on with the forgotten producer: each transaction without an answer in it failed for ever
+# (seen 2026, librdkafka 2.16).
+_FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
 
 # By these the group's coordinator shuts us out for good. Other codes may just as well be about an answer's topic.
 _REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -111,7 +117,7 @@ def _word(failure: BaseException | None) -> KafkaError | None:
 
 
 def _reaction(error: KafkaError) -> Reaction:
-    if error.fatal():
+    if error.fatal() or error.code() in _FORGOTTEN:
         return Reaction.RENEW
     if error.retriable():
         return Reaction.AGAIN

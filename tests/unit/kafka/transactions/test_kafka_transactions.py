@@ -181,6 +181,22 @@ def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage)
     assert producer.calls == ["initialise", "send_offsets", "abort", "send_offsets", "commit"]
 
 
+@pytest.mark.parametrize("call", ["send_offsets", "commit", "abort"])
+def test_a_producer_that_the_broker_has_forgotten_is_used_for_one_transaction_alone(stage: Stage, call: str) -> None:
+    """Whichever call is told so. The client would go on with it, and so fail again and again."""
+    forgotten = trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True)
+    first, second = ScriptedProducer(**{call: repeat(forgotten)}), ScriptedProducer()
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    ending = commit(opened, b"refused" if call == "abort" else b"v")
+
+    assert ending.failure is not None
+    assert commit(opened).failure is None
+    assert first.calls[-2:] == [call, "drop"]
+    assert second.calls == ["initialise", "send_offsets", "commit"]
+
+
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage: Stage, is_reported: bool) -> None:  # noqa: FBT001  # a parameter
     """By the message's report or by the commit's own error: what is written for the old limit would fail again."""
