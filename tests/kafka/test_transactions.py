@@ -20,7 +20,7 @@ from tests.kafka.broker import FORGETFUL, FORGOTTEN_AFTER, JvmBroker
 from tests.kafka.cluster import Cluster, Reader, Sent, fresh
 from tests.kafka.dying_transaction import opened
 from tests.kafka.fixtures import NewBroker
-from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
+from worker.core.failures import BadConfiguration, KafkaFatal, TopicTakesLess
 from worker.core.records import Ending, Message
 from worker.kafka.client.transactional_id import TransactionalId
 
@@ -253,7 +253,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], places(1)[0])
 
     stage.transactions.commit({stage.requests: 2})
-    with pytest.raises(LimitLowered, match=f"the broker refused a record for topic {stage.topic} as too large"):
+    with pytest.raises(TopicTakesLess, match=f"the broker refused a record for topic {stage.topic} as too large"):
         ending(stage)
 
     stage.cluster.produce(stage.topic, [Sent(b"k", b"behind")])

@@ -18,9 +18,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from worker.kafka.client.errors import refusal
+from worker.kafka.client.errors import kafka_error, refusal
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.producer.destination import is_too_large
@@ -59,13 +59,18 @@ class Trouble(NamedTuple):
         return self.error is not None and is_too_large(self.error)
 
     @property
+    def is_denied(self) -> bool:
+        """Whether a topic is closed to us."""
+        return self.error is not None and self.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    @property
     def is_fenced(self) -> bool:
         return self.error is not None and self.error.code() in _FENCED
 
 
 def trouble_of(failure: Exception) -> Trouble:
-    """What an exception out of the client means. A broken producer raises a `SystemError` around the reason."""
-    error = next(filter(None, map(_word, (failure, failure.__cause__))), None)
+    """What an exception out of the client means."""
+    error = kafka_error(failure)
     if error is None:
         return Trouble(Reaction.RENEW, repr(failure), None)
     return Trouble(_reaction(error), error.str(), error)
@@ -108,12 +113,6 @@ def why_closed(kafka: Connection, name: TransactionalId, timeout_ms: int, troubl
             "transaction.max.timeout.ms; lower it"
         )
     return f"Kafka opens no transactions for {name.text}: {trouble.text}; start again"
-
-
-def _word(failure: BaseException | None) -> KafkaError | None:
-    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
-        return failure.args[0]
-    return None
 
 
 def _reaction(error: KafkaError) -> Reaction:
