@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
-from worker.core.failures import BadConfiguration, LimitLowered, Stop
+from worker.core.failures import BadConfiguration, Stop, TopicTakesLess
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -191,12 +191,17 @@ def _served(  # what outlives a worker that begins anew, named once
     watchdog.let_begin()
     try:
         return worker.run()
-    except LimitLowered as lowered:
-        found = _examined_topics(settings, events)
+    except TopicTakesLess as less:
+        try:
+            found = _examined_topics(settings, events).shutting(topics.shut)
+        except BadConfiguration as closed:  # another topic is gone, too: the next start says so
+            raise less from closed
+        if less.reply_topic is not None and not found.takes_less_than(topics):
+            found = found.shutting({less.reply_topic: "it refused an answer of this worker's"})
         if not found.takes_less_than(topics):
             raise
         parts.close()
-        events.warned("limit_lowered", why=str(lowered), max_bytes=dict(found.max_bytes))
+        events.warned("topic_takes_less", why=str(less), max_bytes=dict(found.max_bytes), shut=list(found.shut))
         events.begins_anew()
         watchdog.begins_anew()
         return found.announcing(topics.membership.client_id)

@@ -538,7 +538,7 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
 def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | None) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
-    answered = (kafka.response_topic, *kafka.reply_topics)
+    answered = [topic for topic in (kafka.response_topic, *kafka.reply_topics) if topic not in topics.shut]
     return Wire(
         response_topic=kafka.response_topic,
         group_id=kafka.group_id,
@@ -546,12 +546,14 @@ def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | Non
         default_content_type=kafka.default_content_type,
         default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=min(topics.max_bytes[topic] for topic in answered),
+        max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
         has_state=bool(settings.state.tensors),
         must_state_rows=kafka.rows_headers == "required",
         reply_topics={topic: topics.partitions[topic] for topic in answered},
+        reply_bytes={topic: topics.max_bytes[topic] for topic in answered[1:]},
+        shut=topics.shut,
         max_key_bytes=sys.maxsize if stateful is None else stateful.max_key_bytes,
     )

@@ -124,6 +124,7 @@ class Mix:
             topic=self._topics.requests,
             size=options.replicas,
             rest=self._rest,
+            be_silent=self._be_silent,
         )
         self._done: Counter[str] = Counter()
 
@@ -137,7 +138,7 @@ class Mix:
         )
         self._begin(self._options.legs[0])
         options = self._options
-        load = self._stack.enter_context(
+        load = self._load = self._stack.enter_context(
             Load(servers, self._topics, options.rate, self._books, self._history, options.requests)
         )
         began = self._history.now
@@ -198,6 +199,12 @@ class Mix:
             if (left := until - time.monotonic()) <= 0:
                 return
             time.sleep(min(left, SLICE))
+
+    def _be_silent(self, seconds: float) -> None:
+        self._load.pause()
+        self._await_answers()
+        self._rest(seconds)
+        self._load.resume()
 
     def _await_progress(self) -> None:
         """Until each partition answers again, within limits: on a slow machine the broker would always be away."""

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
     BROKER_SUSPEND = "broker SIGSTOP"
+    SILENCE = "expired producers"
     STORE_KILL = "store kill -9"
     STORE_SUSPEND = "store SIGSTOP"
 
@@ -45,8 +46,11 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[
     taken back. No client can mend that, so exactly once meets restarts of brokers on three of them, and a lone one is
     only frozen, with a session that outlasts it.
     """
-    is_lone = guarantee == "exactly_once" and brokers == 1
+    is_exactly_once = guarantee == "exactly_once"
+    is_lone = is_exactly_once and brokers == 1
     without = {Kind.BROKER_STOP, Kind.BROKER_KILL} if is_lone else {Kind.BROKER_SUSPEND}
+    if not is_exactly_once:
+        without.add(Kind.SILENCE)
     return [kind for kind in Kind if kind not in (without if has_store else without.union(_STORES))]
 
 
@@ -59,6 +63,7 @@ LASTS = {
     Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
     Kind.BROKER_KILL: (0.1, 3.0),
     Kind.BROKER_SUSPEND: (0.5, 8.0),
+    Kind.SILENCE: (0.0, 2.0),  # longer than the brokers need to forget
     Kind.STORE_KILL: (0.1, 3.0),
     Kind.STORE_SUSPEND: (0.5, 8.0),
 }

@@ -97,10 +97,11 @@ class Cluster:
     ) -> str:
         """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
         name = fresh(prefix)
-        self._create(name, partitions, config)
+        self.make_topic(name, partitions, config)
         return name
 
-    def _create(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    def make_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """A topic of that name, once every broker shows all its partitions with a leader."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         self.admin.create_topics([topic])[name].result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
@@ -121,7 +122,7 @@ class Cluster:
         partitions = self.partitions(topic)
         self.delete_topic(topic)
         self.wait_until_gone(topic)
-        self._create(topic, partitions)
+        self.make_topic(topic, partitions)
 
     def wait_until_gone(self, topic: str) -> None:
         """Until a topic that was deleted is named no more."""

@@ -58,7 +58,7 @@ class Codecs:
             wire.default_content_type,
             wire.default_timeout,
             reads_state=wire.has_state,
-            reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics),
+            reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
@@ -243,10 +243,11 @@ class Codecs:
             message = self._answers.result(outcome)
         except Reject as no:
             return self._late_refusal(outcome.request, no.code, no.message)
-        if fits(message, self._wire.max_answer_bytes):
+        limit = self._wire.room_in(message.topic)
+        if fits(message, limit):
             self._rejections.predicted()
             return (message,)
-        why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
+        why = f"the answer takes {size_of(message)} bytes, topic {message.topic} at most {limit}"
         return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
 
     def _answers_of_run(self, outcome: Prediction) -> Sequence[Message]:
@@ -257,7 +258,8 @@ class Codecs:
         if messages is None:
             return [message for single in predictions(outcome) for message in self.encode(single)]
         # A request is larger than its key, and its answer's value as large as all others.
-        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
+        limit = self._wire.room_in(messages.topic)
+        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= limit:
             self._rejections.predicted()
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]
@@ -277,8 +279,8 @@ class Codecs:
 
     def _error(self, rejection: Rejection) -> Message:
         """The error answer; where it does not fit, without its key, and then without all that its requester sent."""
-        limit = self._wire.max_answer_bytes
         message = self._answers.error(rejection)
+        limit = self._wire.room_in(message.topic)
         if fits(message, limit):
             return message
         if message.key is not None and fits(keyless := without_key(message), limit):

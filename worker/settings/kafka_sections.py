@@ -87,8 +87,8 @@ class KafkaSettings(Connection):
     reply_topics: TopicNames = Field(
         (),
         description="Other topics that a request may name for its answer (header `reply-topic`, Spring's "
-        "`kafka_replyTopic`), comma-separated. An answer may be as large as the smallest of them and RESPONSE_TOPIC "
-        "takes.",
+        "`kafka_replyTopic`), comma-separated. For one that is gone or refuses an answer, requests that name it get an "
+        "error in RESPONSE_TOPIC until the worker is started again.",
     )
     dead_letter_topic: TopicName | None = Field(
         None, description="Topic that also gets the original of every rejected request."

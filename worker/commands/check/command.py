@@ -202,7 +202,8 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
         kafka.response_topic,
         kafka.group_id,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=min(limits.get(topic, sys.maxsize) for topic in (kafka.response_topic, *kafka.reply_topics)),
+        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+        reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
     layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
     report.warnings += map(Finding, lack_of_room(model, signature, wire))
