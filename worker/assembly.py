@@ -109,6 +109,7 @@ def assemble(
     logger = telemetry.kafka_logger()
     tell_others = partial(_tell_others, settings, topics, events)
     source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
+    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
@@ -80,3 +81,27 @@ def test_replicas_of_one_deployment_say_nothing_and_other_settings_are_told(
     assert said(alike.log) == []
     (warning,) = said(strict.log)
     assert "2 other members (on 127.0.0.1) serve model 1 (" in warning
+
+
+def test_partitions_that_no_worker_holds_are_missing_from_the_sum(kafka: Cluster, tmp_path: Path) -> None:
+    """A member that is no worker takes some of them and answers nothing: lag is told of those that are held alone."""
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.protocol": "consumer"}
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": "consumer"}, partitions=4) as scene:
+        replica = scene.replica()
+        stranger = Consumer({**config, "group.id": scene.group})
+        stranger.subscribe([scene.topic])
+        deadline = time.monotonic() + SAID_WITHIN
+        while not stranger.assignment():
+            assert time.monotonic() < deadline, replica.log
+            stranger.poll(0.1)
+        replica.wait_until_counted("inference_worker_rebalances_total", 2)
+        taken = len(stranger.assignment())
+        held, known = (
+            replica.metric(f"inference_worker_{name}") for name in ("partitions", "request_topic_partitions")
+        )
+        named = replica.text("/metrics").count("inference_worker_oldest_request_age_seconds{")
+        stranger.close()
+
+    assert taken > 0
+    assert (held + taken, known) == (4, 4)
+    assert named == held

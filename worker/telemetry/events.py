@@ -261,6 +261,10 @@ class WorkerEvents:
         self._values.set(metrics.TOPICS_ABSENT, len(topics))
         self._publish()
 
+    def topics_counted(self, partitions: Mapping[str, int]) -> None:
+        """How many partitions each request topic has, as the cluster said last; 0: there is no such topic."""
+        self._values.replace(metrics.TOPIC_PARTITIONS, {(topic,): count for topic, count in partitions.items()})
+
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
@@ -369,7 +373,7 @@ class WorkerEvents:
         if watched.signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=watched.ledger.rows)
-        watched.read(self._values, self._partitions.held, now)
+        watched.read(self._values, self._partitions.held, now, self._date())
 
     def _publish(self) -> None:
         unready = self._unready()

@@ -1,16 +1,18 @@
-"""Whether the cluster still has the topics that we are to read: of one that is deleted the client says little.
+"""Whether the cluster still has the topics that we are to read, and with how many partitions.
+
+The client says little of a topic that is deleted, and nothing of partitions that no member of the group reads.
 
 A KIP-848 group takes its partitions away, as in any rebalance. A classic one leaves them: commits are refused, and an
 error comes after 25 s (librdkafka 2.16, seen 2026-11). Each of these is a reason to ask, and so is half a minute, for a
 replica that had nothing of the topic. It takes a client of its own, on a thread of its own: on the consumer's
 connection an answer comes behind the fetch before it. One costs 2 ms of CPU (2026-11).
 
-Owns which topics are absent, as last heard. Judges nothing: what became of their records is the group's to say.
+Owns which topics are absent, as last heard. It judges nothing: what became of their records is the group's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import Empty, Queue
 
 from confluent_kafka import Consumer
@@ -33,19 +35,22 @@ class RequestTopics:
         topics: Sequence[str],
         new_client: Callable[[], Consumer],
         tell: Callable[[Collection[str], Collection[str]], object],
+        counted: Callable[[Mapping[str, int]], object],
         clock: Callable[[], float],
     ) -> None:
         """`new_client` makes one that never joins the group.
 
-        `tell` hears which are absent, and which are back, whenever that changes.
+        `tell` hears which are absent, and which are back, whenever that changes. `counted` hears with each look how
+        many partitions they have, as far as the cluster says.
         """
         self._topics = topics
         self._new_client = new_client
         self._tell = tell
+        self._counted = counted
         self._clock = clock
         self._look_at = clock() + LOOK_EVERY  # the start has just looked
         self._is_asking = False
-        self._found: Queue[frozenset[str] | None] = Queue()
+        self._found: Queue[Mapping[str, int] | None] = Queue()
         self._read: frozenset[str] = frozenset()
         self._missed: frozenset[str] = frozenset()  # by the last look
         self._absent: frozenset[str] = frozenset()  # by the last two
@@ -66,13 +71,15 @@ class RequestTopics:
 
     def _hear(self) -> None:
         try:
-            missed = self._found.get_nowait()
+            found = self._found.get_nowait()
         except Empty:
             return
         self._is_asking = False
-        if missed is None:
+        if found is None:
             self._look_at = self._clock() + LOOK_AGAIN_AFTER
             return
+        self._counted(found)
+        missed = frozenset(topic for topic, partitions in found.items() if not partitions)
         absent, self._missed = missed & self._missed, missed
         self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else LOOK_EVERY)
         if absent != self._absent:
@@ -80,17 +87,21 @@ class RequestTopics:
             self._tell(absent, back)
 
     def _ask(self) -> None:
-        """Which of them no broker knows; None where none tells."""
+        """How many partitions they have, 0 for one that no broker knows; None where none tells."""
         try:
             client = self._new_client()
             try:
-                self._found.put(frozenset(topic for topic in self._topics if _is_absent(client, topic)))
+                counts = {topic: _partitions(client, topic) for topic in self._topics}
+                self._found.put({topic: count for topic, count in counts.items() if count is not None})
             finally:
                 client.close()
         except Exception:  # noqa: BLE001  # else no look would ever follow
             self._found.put(None)
 
 
-def _is_absent(client: Consumer, topic: str) -> bool:
-    error = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic].error
-    return error is not None and error.code() in GONE
+def _partitions(client: Consumer, topic: str) -> int | None:
+    """How many the topic has, 0 where there is none of that name; None where the cluster does not say."""
+    said = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic]
+    if said.error is None:
+        return len(said.partitions) or None
+    return 0 if said.error.code() in GONE else None

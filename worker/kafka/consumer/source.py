@@ -65,7 +65,9 @@ class KafkaSource:
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
-        self._request_topics = RequestTopics(kafka.request_topics, self._new_asking_client, self._on_absent, clock)
+        self._request_topics = RequestTopics(
+            kafka.request_topics, self._new_asking_client, self._on_absent, self._reports.topics_counted, clock
+        )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
         self._flowing = Flowing()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from worker.kafka.consumer import request_topics
@@ -27,12 +27,18 @@ class Watch:
         self.looks = 0
         self.open = 0  # clients
         self.told: list[list[list[str]]] = []  # what is absent, and what is back
+        self.partitions = {"orders": 200, "backfill": 4}
+        self.counted: list[Mapping[str, int]] = []
         self.clock = Clock()
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
         self.topics = RequestTopics(
-            ("orders", "backfill"), self._client, lambda *told: self.told.append([*map(sorted, told)]), self.clock
+            ("orders", "backfill"),
+            self._client,
+            lambda *told: self.told.append([*map(sorted, told)]),
+            self.counted.append,
+            self.clock,
         )
 
     def seconds(self, count: float, *read: str) -> None:
@@ -56,6 +62,7 @@ class Watch:
             return metadata
         found = metadata.topics[topic] = TopicMetadata()
         found.error = self.errors.get(topic)
+        found.partitions = {} if found.error else {at: PartitionMetadata() for at in range(self.partitions[topic])}
         return metadata
 
     def close(self) -> None:
@@ -142,6 +149,26 @@ def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: 
     watch.seconds(2 * LOOK_AGAIN_AFTER + 3)
 
     assert (watch.told, watch.open) == ([[["orders"], []]], 0)
+
+
+def test_each_look_tells_how_many_partitions_there_are(watch: Watch) -> None:
+    """Partitions that were added are known within half a minute, though no member reads them."""
+    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
+    watch.partitions["orders"] = 210
+    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
+
+    assert watch.counted == [{"orders": 200, "backfill": 4}, {"orders": 210, "backfill": 4}]
+
+
+def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(watch: Watch) -> None:
+    """Nor is one counted of which the broker names no partition yet."""
+    watch.errors = {"orders": ABSENT, "backfill": CLOSED}
+    watch.topics.doubt()
+    watch.seconds(1)
+    watch.errors, watch.partitions = {}, {"orders": 3, "backfill": 0}
+    watch.seconds(LOOK_AGAIN_AFTER + 2)
+
+    assert watch.counted == [{"orders": 0}, {"orders": 3}]
 
 
 def test_one_question_is_asked_at_a_time(watch: Watch) -> None:
