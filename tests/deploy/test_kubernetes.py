@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -306,6 +307,37 @@ def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None
     assert scaled["scaleTargetRef"]["name"] == only(everything, "Deployment")["metadata"]["name"]
     [reference] = [trigger["authenticationRef"]["name"] for trigger in scaled["triggers"]]
     assert reference == only(everything, "TriggerAuthentication")["metadata"]["name"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (12, 12), (200, 10)])
+def test_many_workers_are_replaced_in_a_few_rounds(overlay: str, replicas: int, rounds: int) -> None:
+    """By a rollout, by drained nodes and by the autoscaler, and of two never more than one. One by one took hours."""
+    manifests = or_skip(lambda: render(FOLDER / overlay))
+    spec = workload(manifests)["spec"]
+    limits = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
+    # As Kubernetes counts: what may come and what may go rounded up, in a Deployment what may go rounded down.
+    surge = share(limits.get("maxSurge", 0), replicas, ceil)
+    gone = share(limits["maxUnavailable"], replicas, floor if "strategy" in spec else ceil)
+    drained = share(only(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"], replicas, ceil)
+
+    for at_once in (surge + gone or 1, drained):
+        assert at_once == 1 or replicas > 2
+        assert ceil(replicas / at_once) <= rounds
+
+
+def share(limit: int | str, replicas: int, to_whole: Callable[[float], int]) -> int:
+    """An absolute number, or that many percent of the replicas."""
+    return limit if isinstance(limit, int) else to_whole(int(limit.removesuffix("%")) * replicas / 100)
+
+
+def test_the_autoscaler_takes_away_a_share_of_the_workers(everything: list[Manifest]) -> None:
+    """At least one, since it rounds down what stays; a hundred would take eight hours to go one by one."""
+    down = only(everything, "ScaledObject")["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"][
+        "scaleDown"
+    ]
+
+    assert [(policy["type"], policy["value"]) for policy in down["policies"]] == [("Percent", 10)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
