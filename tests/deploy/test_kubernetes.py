@@ -134,13 +134,13 @@ def test_a_cluster_takes_all_components_together(everything: list[Manifest]) -> 
 
 
 def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_path: Path) -> None:
-    """Its image, its settings and its claim arrive, and the demo's model is not copied."""
+    """Its image, its settings and the claim arrive, and no model is copied."""
     found = pod(everything)
 
     assert worker(everything)["image"] == "registry.example.com/inference-worker:0.1.0-cuda"
     assert settings_of(environment(everything), tmp_path).model.name == "digits"
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
-    assert found["initContainers"] == []
+    assert "initContainers" not in found
 
 
 def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
@@ -157,11 +157,13 @@ def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
 
 def test_the_readmes_brokers_may_be_reached(everything: list[Manifest]) -> None:
     """They are outside the cluster: the way out leads to addresses, on the port that the settings name."""
-    [_, brokers] = only(everything, "NetworkPolicy")["spec"]["egress"]
+    [_, brokers, collector] = only(everything, "NetworkPolicy")["spec"]["egress"]
     servers = environment(everything)["WORKER_KAFKA__BOOTSTRAP_SERVERS"].split(",")
 
     assert brokers["to"] == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
     assert {server.rpartition(":")[2] for server in servers} == {str(port["port"]) for port in brokers["ports"]}
+    endpoint = environment(everything)["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    assert [f":{port['port']}" for port in collector["ports"]] == [endpoint[endpoint.rindex(":") :]]
 
 
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
@@ -255,7 +257,7 @@ def test_a_pod_may_do_nothing_else(manifests: list[Manifest]) -> None:
     assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert found["automountServiceAccountToken"] is False
     assert found["enableServiceLinks"] is False
-    for container in [*found["containers"], *found["initContainers"]]:
+    for container in [*found["containers"], *found.get("initContainers", [])]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -269,7 +271,9 @@ def test_what_is_mounted_exists(manifests: list[Manifest]) -> None:
     found = pod(manifests)
 
     mounted = {
-        mount["name"] for c in [*found["containers"], *found["initContainers"]] for mount in c.get("volumeMounts", [])
+        mount["name"]
+        for c in [*found["containers"], *found.get("initContainers", [])]
+        for mount in c.get("volumeMounts", [])
     }
 
     assert mounted == {volume["name"] for volume in found["volumes"]}
