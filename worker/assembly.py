@@ -491,6 +491,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         signature.name,
         signature.version,
         model.device.name,
+        signature.sha256,
         why=model.device.reason,
         takes=signature.takes,
         gives=", ".join(map(str, signature.outputs)),

@@ -413,7 +413,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "What is running?",
             {
-                "model": "max by (instance, name, version, device) (@model_info)",
+                "model": "max by (instance, name, version, file, device) (@model_info)",
                 "build": "max by (instance, build, python) "
                 '(label_replace(@build_info, "build", "$1", "version", "(.*)"))',
             },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
-from tests.kafka.scene import WIDTH, Scene
+from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import mlp
 from worker import cli
 from worker.commands.check.command import examined
@@ -47,6 +49,25 @@ def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
     assert "1 other member (on 127.0.0.1) serves fraud 1 (" in as_first[0]
     assert "serves fraud 1 (" in " ".join(shown.output.split())
     assert shown.exit_code == 0
+
+
+def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(kafka: Cluster, tmp_path: Path) -> None:
+    """Under the same version: by the start that picks it up, by each answer, and at the address of the model."""
+    with Scene(kafka, tmp_path, {"MODEL__NAME": "digits"}) as scene:
+        first = scene.replica()
+        Path(scene.settings["MODEL__PATH"]).write_bytes(mlp(WIDTH, (32,), 4, seed=1))
+        second = scene.start().wait_until_ready()
+        scene.wait_for_members(2)
+        (warning,) = said(second.log)
+        scene.publish([raw(number, partition=number % 4) for number in range(40)])
+        answers = kafka.read(scene.response_topic, 40)
+        digests = [json.loads(each.text("/v2/models/digits"))["parameters"]["sha256"] for each in (first, second)]
+
+    assert "another file under the same version" in warning
+    assert digests == [hashlib.sha256(mlp(WIDTH, (32,), 4, seed=seed)).hexdigest() for seed in (0, 1)]
+    shown = {dict(answer.headers)["model-version"] for answer in answers}
+    assert shown == {f"1@{digest[:8]}".encode() for digest in digests}
+    assert all(f'"sha256": "{digest}"' in each.log for each, digest in zip((first, second), digests, strict=True))
 
 
 @protocols

@@ -20,7 +20,7 @@ import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
-from worker.core.tensors.signature import Signature
+from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
@@ -85,12 +85,12 @@ class WorkerEvents:
     def warned(self, fact: str, **fields: object) -> None:
         self._log.warning(fact, **fields)
 
-    def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
-        """The model is loaded and has run; `device` says on what."""
-        self._values.set(metrics.MODEL, 1, name, version, device)
+    def model_warmed(self, name: str, version: str, device: str, sha256: str = "", **fields: object) -> None:
+        """The model is loaded and has run; `device` says on what, and `sha256` which file it is."""
+        self._values.set(metrics.MODEL, 1, name, version, sha256[:EDITION_DIGITS], device)
         self._is_warm = True
         self._publish()
-        self._log.info("model_warmed", model=name, version=version, device=device, **fields)
+        self._log.info("model_warmed", model=name, version=version, sha256=sha256, device=device, **fields)
 
     def begins_anew(self) -> None:
         """The worker starts, the first time or once more in this process, and holds nothing. What was counted stays."""

@@ -173,6 +173,6 @@ PAUSES = counter("pauses", "How often was fetching paused because too much is in
 PAUSED = gauge("paused", "Is fetching paused now?")
 READY = gauge("ready", "Is the model warm, this replica in the group, and are all request topics and states there?")
 BUILD = info("build", "Which build is this?", version=(), python=())
-MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
+MODEL = info("model", "Which model is served, of which file, and on what?", name=(), version=(), file=(), device=())
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
