@@ -1,4 +1,4 @@
-"""Whether other files hold weights of an ONNX model, and which: decided as ONNX Runtime does, by a field of each tensor.
+"""Whether other files hold weights of an ONNX model, and which: decided as ONNX Runtime does, by a field of a tensor.
 
 An ONNX file is one protobuf message. What a field means depends on where it stands, and never on the order of bytes: a
 message may have its fields in any order, a number may be written with more bytes than it needs, and a message may come
