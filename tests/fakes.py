@@ -684,6 +684,7 @@ class Onlooker:
         self.lost: list[tuple[Partition, int, int]] = []
         self.absent: list[list[str]] = []
         self.stalls: Mapping[Partition, Stall] = {}
+        self.counted: list[dict[str, int]] = []
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         self.connections, self.standings = connections, standings
@@ -696,6 +697,9 @@ class Onlooker:
 
     def topics_absent(self, topics: Sequence[str]) -> None:
         self.absent.append(list(topics))
+
+    def topics_counted(self, partitions: Mapping[str, int]) -> None:
+        self.counted.append(dict(partitions))
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         self.connections, self.undelivered = connections, undelivered

@@ -112,6 +112,7 @@ def assemble(
     source = KafkaSource(
         settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not
     )
+    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)
@@ -493,6 +494,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         signature.name,
         signature.version,
         model.device.name,
+        signature.sha256,
         why=model.device.reason,
         takes=signature.takes,
         gives=", ".join(map(str, signature.outputs)),

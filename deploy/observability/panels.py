@@ -270,6 +270,22 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=120,
         ),
         Panel(
+            "Which partition is behind?",
+            {"{{topic}}/{{partition}}": "max by (topic, partition) (@oldest_request_age_seconds)"},
+            unit="s",
+            note="Age of its oldest request that is taken and not settled, since its publication.",
+            bad_above=60,
+        ),
+        Panel(
+            "How many partitions does no replica read?",
+            {
+                "{{topic}}": "max by (topic) (@request_topic_partitions) - "
+                "count by (topic) (count by (topic, partition) (@oldest_unsettled_seconds))"
+            },
+            note="Of each topic, where all replicas are chosen.",
+            bad_above=1,
+        ),
+        Panel(
             "Which topic takes no answers?",
             {"{{topic}}": "sum by (topic) (@undelivered_messages)"},
             note="Sent and not acknowledged, once a second. Some under load; a line that only climbs is a topic that "
@@ -405,7 +421,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "What is running?",
             {
-                "model": "max by (instance, name, version, device) (@model_info)",
+                "model": "max by (instance, name, version, file, device) (@model_info)",
                 "build": "max by (instance, build, python) "
                 '(label_replace(@build_info, "build", "$1", "version", "(.*)"))',
             },

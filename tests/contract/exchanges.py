@@ -42,7 +42,7 @@ def side(exchange: str, which: str) -> Side:
 def signature(exchange: str) -> Signature:
     name = EXCHANGES[exchange]["model"]
     model = MANIFEST["models"][name]
-    return Signature(name, model["version"], specs(model["inputs"]), specs(model["outputs"]))
+    return Signature(name, model["version"], specs(model["inputs"]), specs(model["outputs"]), sha256=model["sha256"])
 
 
 def specs(held: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:

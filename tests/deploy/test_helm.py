@@ -21,21 +21,27 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm/inference-worker"
 RELEASE = "inference-worker"  # the name that kustomize's objects have
 CLUSTER = "1.37.0"
+MODEL = {"claim": "models"}  # as the base has it
 pytestmark = [
     pytest.mark.timeout(600),  # kustomize and the foreign schemas may have to be fetched first
     pytest.mark.skipif(shutil.which("helm") is None, reason=f"no helm on the PATH: {HELM_INSTALL}"),
 ]
 
+STATES = {"states": {"size": "10Gi"}}
+
 # Each component with the values that stand for it, the settings of its overlay among them.
 KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
     "base": ([], {}),
+    "model-image": (["model-image"], {"model": {"image": "inference-worker-model"}}),
+    "state-directory": (["state-directory"], STATES),
     "gpu": (["gpu"], {"gpu": {"enabled": True}}),
     "autoscaling": (["autoscaling"], {"autoscaling": {"enabled": True}}),
     "pod-monitor": (["pod-monitor"], {"podMonitor": {"enabled": True}}),
     "exactly-once": (["exactly-once"], {"exactlyOnce": True}),
     "all": (
-        ["gpu", "autoscaling", "pod-monitor", "exactly-once"],
+        ["gpu", "autoscaling", "pod-monitor", "exactly-once", "state-directory"],
         {
+            **STATES,
             "gpu": {"enabled": True},
             "autoscaling": {"enabled": True},
             "podMonitor": {"enabled": True},
@@ -46,8 +52,8 @@ KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def charted(values: Mapping[str, Any], folder: Path, release: str = RELEASE) -> list[Manifest]:
-    """What `helm install` with these values would send."""
-    (folder / "values.yaml").write_text(yaml.safe_dump(dict(values)))
+    """What `helm install` with these values would send; the model is the base's unless they say otherwise."""
+    (folder / "values.yaml").write_text(yaml.safe_dump({"model": MODEL, **values}))
     words = ["template", release, str(CHART), "--values", str(folder / "values.yaml"), "--kube-version", CLUSTER]
     return [manifest for manifest in yaml.safe_load_all(helm(*words)) if manifest]
 
@@ -189,6 +195,22 @@ def test_two_releases_stand_side_by_side(tmp_path: Path) -> None:
     assert not objects(digits).keys() & objects(spam).keys()
     assert only(digits, "Deployment")["metadata"]["name"] == "digits-inference-worker"
     assert only(digits, "PodMonitor")["spec"]["selector"] != only(spam, "PodMonitor")["spec"]["selector"]
+
+
+def test_without_a_model_nothing_is_rendered(tmp_path: Path) -> None:
+    """It served the demonstration's, and answered every request of another shape with an error."""
+    with pytest.raises(AssertionError, match=r"where is the model\? Set model\.claim"):
+        charted({"model": {}}, tmp_path)
+
+
+def test_states_are_kept_on_a_disk_of_the_class_that_is_named(tmp_path: Path) -> None:
+    """With exactly once: the claim is that pod's for ever."""
+    values = {"exactlyOnce": True, "states": {"size": "50Gi", "storageClass": "local-nvme"}}
+
+    [claim] = only(charted(values, tmp_path), "StatefulSet")["spec"]["volumeClaimTemplates"]
+
+    assert claim["spec"]["storageClassName"] == "local-nvme"
+    assert claim["spec"]["resources"] == {"requests": {"storage": "50Gi"}}
 
 
 def test_without_a_secret_none_is_mounted(tmp_path: Path) -> None:

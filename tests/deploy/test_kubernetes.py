@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -133,13 +134,13 @@ def test_a_cluster_takes_all_components_together(everything: list[Manifest]) -> 
 
 
 def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_path: Path) -> None:
-    """Its image, its settings and its claim arrive, and the demo's model is not copied."""
+    """Its image, its settings and the claim arrive, and no model is copied."""
     found = pod(everything)
 
     assert worker(everything)["image"] == "registry.example.com/inference-worker:0.1.0-cuda"
     assert settings_of(environment(everything), tmp_path).model.name == "digits"
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
-    assert found["initContainers"] == []
+    assert "initContainers" not in found
 
 
 def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
@@ -156,11 +157,13 @@ def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
 
 def test_the_readmes_brokers_may_be_reached(everything: list[Manifest]) -> None:
     """They are outside the cluster: the way out leads to addresses, on the port that the settings name."""
-    [_, brokers] = only(everything, "NetworkPolicy")["spec"]["egress"]
+    [_, brokers, collector] = only(everything, "NetworkPolicy")["spec"]["egress"]
     servers = environment(everything)["WORKER_KAFKA__BOOTSTRAP_SERVERS"].split(",")
 
     assert brokers["to"] == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
     assert {server.rpartition(":")[2] for server in servers} == {str(port["port"]) for port in brokers["ports"]}
+    endpoint = environment(everything)["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    assert [f":{port['port']}" for port in collector["ports"]] == [endpoint[endpoint.rindex(":") :]]
 
 
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
@@ -254,7 +257,7 @@ def test_a_pod_may_do_nothing_else(manifests: list[Manifest]) -> None:
     assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert found["automountServiceAccountToken"] is False
     assert found["enableServiceLinks"] is False
-    for container in [*found["containers"], *found["initContainers"]]:
+    for container in [*found["containers"], *found.get("initContainers", [])]:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -268,7 +271,9 @@ def test_what_is_mounted_exists(manifests: list[Manifest]) -> None:
     found = pod(manifests)
 
     mounted = {
-        mount["name"] for c in [*found["containers"], *found["initContainers"]] for mount in c.get("volumeMounts", [])
+        mount["name"]
+        for c in [*found["containers"], *found.get("initContainers", [])]
+        for mount in c.get("volumeMounts", [])
     }
 
     assert mounted == {volume["name"] for volume in found["volumes"]}
@@ -306,6 +311,37 @@ def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None
     assert scaled["scaleTargetRef"]["name"] == only(everything, "Deployment")["metadata"]["name"]
     [reference] = [trigger["authenticationRef"]["name"] for trigger in scaled["triggers"]]
     assert reference == only(everything, "TriggerAuthentication")["metadata"]["name"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (12, 12), (200, 10)])
+def test_many_workers_are_replaced_in_a_few_rounds(overlay: str, replicas: int, rounds: int) -> None:
+    """By a rollout, by drained nodes and by the autoscaler, and of two never more than one. One by one took hours."""
+    manifests = or_skip(lambda: render(FOLDER / overlay))
+    spec = workload(manifests)["spec"]
+    limits = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
+    # As Kubernetes counts: what may come and what may go rounded up, in a Deployment what may go rounded down.
+    surge = share(limits.get("maxSurge", 0), replicas, ceil)
+    gone = share(limits["maxUnavailable"], replicas, floor if "strategy" in spec else ceil)
+    drained = share(only(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"], replicas, ceil)
+
+    for at_once in (surge + gone or 1, drained):
+        assert at_once == 1 or replicas > 2
+        assert ceil(replicas / at_once) <= rounds
+
+
+def share(limit: int | str, replicas: int, to_whole: Callable[[float], int]) -> int:
+    """An absolute number, or that many percent of the replicas."""
+    return limit if isinstance(limit, int) else to_whole(int(limit.removesuffix("%")) * replicas / 100)
+
+
+def test_the_autoscaler_takes_away_a_share_of_the_workers(everything: list[Manifest]) -> None:
+    """At least one, since it rounds down what stays; a hundred would take eight hours to go one by one."""
+    down = only(everything, "ScaledObject")["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"][
+        "scaleDown"
+    ]
+
+    assert [(policy["type"], policy["value"]) for policy in down["policies"]] == [("Percent", 10)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

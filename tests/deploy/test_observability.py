@@ -28,8 +28,9 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.replica import Replica
 from tests.models import save, text_scores
+from tests.readme import blocks
 from worker.kafka.client.transactional_id import resolve_transactional_id
-from worker.kafka.cluster.access import acl_command, needed, needed_for_transactions, wished
+from worker.kafka.cluster.access import needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, ModelSettings
 from worker.telemetry.metrics.declared import INFERENCE
 from worker.tools.kafka.embedded import EmbeddedBroker
@@ -38,6 +39,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "observability" / "alerts.yml"
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
 NAMES = [rule["alert"] for rule in RULES]
+BY_SEVERITY = [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
 
 TOPICS = ("requests", "answers", "rejected")
 RATE = 200.0  # requests a second
@@ -141,13 +143,19 @@ def named(expression: str) -> Iterator[Sample]:
 def test_what_alerts_and_panels_name_is_there(busy: Replica) -> None:
     """A metric that was renamed, or a label value that never was, would keep an alert silent for ever."""
     page = samples(busy.text("/metrics"))
-    queries = [rule["expr"] for rule in RULES] + [query for _, _, query in expressions()]
+    queries = [rule["expr"] for rule in RULES] + [query for _, _, query in expressions()] + asked_by_the_runbook()
 
     wanted = [sample for query in queries for sample in named(query)]
     missing = [sample for sample in wanted if not any(_is_it(sample, shown) for shown in page)]
 
     assert len(wanted) > len(queries)
     assert not missing
+
+
+def asked_by_the_runbook() -> list[str]:
+    """Its queries, each without what is said of it; a line that is set in goes on with the one before."""
+    [block] = [block.text for block in blocks(DEPLOY / "README.md") if block.language == "promql"]
+    return re.sub(r" *#.*", "", block).replace("\n ", " ").splitlines()
 
 
 def _is_it(wanted: Sample, shown: Sample) -> bool:
@@ -213,6 +221,15 @@ def test_each_alert_has_a_test_of_its_own() -> None:
     assert {name for name in NAMES if not any(test["name"].split(",")[0] == name for test in tests)} == set()
 
 
+def test_an_alert_of_two_severities_has_a_test_of_each() -> None:
+    """Whoever silences warnings must know that the critical one comes."""
+    tests = ALERTS.with_name("alerts_test.yml").read_text()
+    of_two = [(name, severity) for name, severity in BY_SEVERITY if NAMES.count(name) > 1]
+
+    assert len(of_two) == len(set(of_two)) == 10
+    assert [each for each in of_two if 'alertname="{}", severity="{}"'.format(*each) not in tests] == []
+
+
 @server
 def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
     """Each rule is evaluated against a real worker, and finds nothing wrong with it."""
@@ -221,6 +238,15 @@ def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
     assert [rule["name"] for rule in rules] == NAMES
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
     assert [rule["name"] for rule in rules if rule["state"] != "inactive"] == []
+
+
+@server
+def test_the_runbooks_queries_find_the_replica(prometheus: Prometheus, busy: Replica) -> None:
+    """Each is taken; all but the one for partitions that were held before name it, or its partition."""
+    found = [prometheus.query(query) for query in asked_by_the_runbook()]
+
+    assert [bool(answer) for answer in found] == [True, True, False, True]
+    assert all(labels["instance"] == _address(busy) for answer in found for labels, _ in answer)
 
 
 @server
@@ -305,7 +331,7 @@ def test_the_runbook_has_a_heading_for_each_alert() -> None:
     """By its name, in the order of the file; and none for an alert that is gone."""
     headings = re.findall(r"^### (InferenceWorker\w+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
 
-    assert headings == NAMES
+    assert headings == list(dict.fromkeys(NAMES))
 
 
 def test_the_runbook_sets_what_its_commands_read() -> None:
@@ -317,9 +343,15 @@ def test_the_runbook_sets_what_its_commands_read() -> None:
 
 
 def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
-    """Those it needs first, in the words of the command that grants them."""
-    guide = (DEPLOY / "README.md").read_text()
-    block = guide.split("<!-- acls -->\n```sh\n")[1].split("```\n<!-- end of acls -->")[0]
+    """With a changelog and reply topics, too; those that it needs come first."""
+    table = (DEPLOY / "README.md").read_text().split("<!-- rights -->\n")[1].split("<!-- end of rights -->")[0]
+    rows = [row.split(" | ") for row in table.splitlines()[2:]]
+    listed = [
+        (without.startswith("no start"), operation, *resource)
+        for operations, resources, without in rows
+        for operation in operations.strip("| ").split(", ")
+        for resource in re.findall(r"(topic|group|transactional-id) `([\w-]+)`", resources)
+    ]
     kafka = KafkaSettings(
         bootstrap_servers="broker:9093",
         security_protocol="SASL_SSL",
@@ -329,18 +361,33 @@ def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
         request_topics=("requests",),
         response_topic="answers",
         dead_letter_topic="rejected",
+        reply_topics=("replies",),
+        changelog_topic="my-model-state",
         group_id="my-model",
     )
 
     transactions = needed_for_transactions(resolve_transactional_id(None, kafka.group_id))
-    assert block.splitlines() == [acl_command(kafka, right) for right in (*needed(kafka), transactions, *wished(kafka))]
+    asked = [(True, right) for right in (*needed(kafka), transactions)] + [(False, right) for right in wished(kafka)]
+    assert sorted(listed) == sorted((must, right.operation, right.kind, right.name) for must, right in asked)
+    assert listed == sorted(listed, key=lambda right: not right[0])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_one_command_says_where_the_runbook_is_kept(tmp_path: Path) -> None:
+    """The rules' addresses are complete ones, and example.com is in none of them afterwards."""
+    copied = Path(shutil.copy(ALERTS, tmp_path))
+    [command] = re.findall(r"^#\s+(sed .+)$", copied.read_text(), re.MULTILINE)
+
+    subprocess.run(command.replace("YOUR/PAGE", "wiki.test/runbook"), shell=True, cwd=tmp_path, check=True)  # noqa: S602
+
+    urls = [rule["annotations"]["runbook_url"] for rule in yaml.safe_load(copied.read_text())["groups"][0]["rules"]]
+    assert {url.partition("#")[0] for url in urls} == {"https://wiki.test/runbook"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=map(" ".join, BY_SEVERITY))
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: Mapping[str, Any]) -> None:
     """At three in the morning nobody searches."""
     said = rule["annotations"]
 
     assert set(said) == {"summary", "description", "runbook_url"}
-    assert said["runbook_url"] == f"deploy/README.md#{rule['alert'].lower()}"
+    assert said["runbook_url"] == f"https://runbooks.example.com/inference-worker#{rule['alert'].lower()}"
     assert rule["labels"]["severity"] in {"warning", "critical"}

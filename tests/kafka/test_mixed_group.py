@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
-from tests.kafka.scene import WIDTH, Scene
+from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import mlp
 from worker import cli
 from worker.commands.check.command import examined
@@ -48,6 +51,25 @@ def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
     assert shown.exit_code == 0
 
 
+def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(kafka: Cluster, tmp_path: Path) -> None:
+    """Under the same version: by the start that picks it up, by each answer, and at the address of the model."""
+    with Scene(kafka, tmp_path, {"MODEL__NAME": "digits"}) as scene:
+        first = scene.replica()
+        Path(scene.settings["MODEL__PATH"]).write_bytes(mlp(WIDTH, (32,), 4, seed=1))
+        second = scene.start().wait_until_ready()
+        scene.wait_for_members(2)
+        (warning,) = said(second.log)
+        scene.publish([raw(number, partition=number % 4) for number in range(40)])
+        answers = kafka.read(scene.response_topic, 40)
+        digests = [json.loads(each.text("/v2/models/digits"))["parameters"]["sha256"] for each in (first, second)]
+
+    assert "another file under the same version" in warning
+    assert digests == [hashlib.sha256(mlp(WIDTH, (32,), 4, seed=seed)).hexdigest() for seed in (0, 1)]
+    shown = {dict(answer.headers)["model-version"] for answer in answers}
+    assert shown == {f"1@{digest[:8]}".encode() for digest in digests}
+    assert all(f'"sha256": "{digest}"' in each.log for each, digest in zip((first, second), digests, strict=True))
+
+
 @protocols
 def test_of_two_models_that_start_at_the_same_moment_one_says_so(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """Neither has joined when the other looks for members; they look once more when they have."""
@@ -80,3 +102,27 @@ def test_replicas_of_one_deployment_say_nothing_and_other_settings_are_told(
     assert said(alike.log) == []
     (warning,) = said(strict.log)
     assert "2 other members (on 127.0.0.1) serve model 1 (" in warning
+
+
+def test_partitions_that_no_worker_holds_are_missing_from_the_sum(kafka: Cluster, tmp_path: Path) -> None:
+    """A member that is no worker takes some of them and answers nothing: lag is told of those that are held alone."""
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.protocol": "consumer"}
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": "consumer"}, partitions=4) as scene:
+        replica = scene.replica()
+        stranger = Consumer({**config, "group.id": scene.group})
+        stranger.subscribe([scene.topic])
+        deadline = time.monotonic() + SAID_WITHIN
+        while not stranger.assignment():
+            assert time.monotonic() < deadline, replica.log
+            stranger.poll(0.1)
+        replica.wait_until_counted("inference_worker_rebalances_total", 2)
+        taken = len(stranger.assignment())
+        held, known = (
+            replica.metric(f"inference_worker_{name}") for name in ("partitions", "request_topic_partitions")
+        )
+        named = replica.text("/metrics").count("inference_worker_oldest_request_age_seconds{")
+        stranger.close()
+
+    assert taken > 0
+    assert (held + taken, known) == (4, 4)
+    assert named == held

@@ -35,6 +35,7 @@ from worker.loop.worker import Worker
 from worker.settings import Settings, load
 from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
+from worker.telemetry.metrics.declared import TOPIC_PARTITIONS
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
@@ -105,7 +106,8 @@ class Transactions(Part):
 
 def topics_that_take(answers: int) -> Topics:
     limits = {"answers": answers, "replies": REPLIES_TAKE, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
-    return Topics({"answers": 4, "replies": 5, "letters": 2}, limits, Membership("consumer", "test", None))
+    partitions = {"requests": 3, "answers": 4, "replies": 5, "letters": 2}
+    return Topics(partitions, limits, Membership("consumer", "test", None))
 
 
 class Assembled:
@@ -171,6 +173,13 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
             return found
 
         yield another
+
+
+def test_the_request_topics_partitions_are_shown_from_the_start(assembled: Assembled) -> None:
+    """Before the first look at the topics: what no replica holds is to be seen at once."""
+    assembled.events.turned(1e9, 0)
+
+    assert assembled.events.latest.numbers[TOPIC_PARTITIONS] == {("requests",): 3}
 
 
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:

@@ -1,8 +1,8 @@
 """Answers as records to produce: a result or an error, in the encoding its requester wants.
 
-An answer carries the request's key and the headers `content-type`, `status`, `error-code` for errors, `source`,
-`request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`, where the
-request had them. The caller decides what is too large, but for JSON that need not be written to know it.
+An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
+`source`, `request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`,
+where the request had them. The caller decides what is too large, but for JSON that need not be written to know it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from worker.codecs.wire_contract import (
     HEAD_LENGTH,
     JSON,
     MAX_MESSAGE,
+    MODEL_VERSION,
     OCTETS,
     PROTOBUF,
     ROWS,
@@ -57,6 +58,11 @@ class Answers:
 
     def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
         self._signatures = {signature.key: signature for signature in signatures}
+        versions: dict[ModelKey, Header] = {
+            key: (MODEL_VERSION, signature.edition.encode()) for key, signature in self._signatures.items()
+        }
+        self._versions = versions
+        self._first_version = next(iter(versions.values()))  # what an error says, which no model has answered
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
@@ -76,7 +82,7 @@ class Answers:
         return tuple.__new__(Message, (topic, record.key, value, headers, record.partition.number, chosen))
 
     def _body(self, prediction: Prediction, reply: Reply) -> tuple[list[Header], bytes]:
-        headers = [_CONTENT_TYPE[reply.content_type], _OK]
+        headers = [_CONTENT_TYPE[reply.content_type], _OK, self._versions[prediction[0].model]]
         if reply.content_type == OCTETS and not reply.outputs:
             if reply.states_rows:
                 headers += self._statement(prediction)
@@ -135,7 +141,7 @@ class Answers:
         """The answer to a request that gets none from the model."""
         record, code, message, reply, _ = rejection
         content_type, write = _error_writer(reply)
-        headers = [_CONTENT_TYPE[content_type], _ERROR, _CODE[code]]
+        headers = [_CONTENT_TYPE[content_type], _ERROR, self._first_version, _CODE[code]]
         _address(headers, record, reply)
         topic, chosen = reply.to or self._to
         value = write(readable(message), reply.body_id)

@@ -17,6 +17,7 @@ CONTENT_TYPES = (JSON, PROTOBUF, OCTETS)
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 DATATYPE, ROWS = "datatype", "rows"  # of plain rows
+MODEL_VERSION = "model-version"
 
 MIB = 1024 * 1024
 

@@ -264,15 +264,28 @@ class Place:
     """One received record's place in its partition's line, or that of several `records` which travel as one.
 
     `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where those
-    of one key wait for one another.
+    of one key wait for one another. `published_ms` is its record's timestamp.
     """
 
-    __slots__ = ("is_in_doubt", "is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
+    __slots__ = (
+        *("is_in_doubt", "is_settled", "key", "line", "offset", "outcome"),
+        *("published_ms", "records", "rows", "size", "taken_at"),
+    )
 
     key: bytes | None
 
-    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
+    def __init__(
+        self,
+        line: Line,
+        offset: int,
+        rows: int,
+        size: int,
+        taken_at: float,
+        records: int = 1,
+        published_ms: int | None = None,
+    ) -> None:
         self.line = line
+        self.published_ms = published_ms
         self.records = records
         self.offset = offset
         self.rows = rows

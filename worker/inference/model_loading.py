@@ -19,7 +19,7 @@ from worker.inference.declared_signature import check_item_axes, fixed_rows, sig
 from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
 from worker.inference.onnx_file.item_axes import ITEM_MAKERS
-from worker.inference.onnx_file.reading import Graph, read
+from worker.inference.onnx_file.reading import Graph, digest_of, read
 from worker.inference.running.device import (
     CUDA,
     TENSORRT,
@@ -60,12 +60,13 @@ def load(
 ) -> Model:
     """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     graph, settings = _completed(settings)
+    sha256 = settings.sha256 or digest_of(settings.path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
     options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
-        signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        signature = replace(signature, axes=axes_of(signature, wanted_axes), sha256=sha256.lower())
         check_weight(signature)
         found = operators(graph, TELLING | CONVOLUTIONS | ITEM_MAKERS)
         if found & ITEM_MAKERS:

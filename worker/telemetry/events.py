@@ -21,7 +21,7 @@ import structlog
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
-from worker.core.tensors.signature import Signature
+from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
@@ -93,12 +93,12 @@ class WorkerEvents:
     def warned(self, fact: str, **fields: object) -> None:
         self._log.warning(fact, **fields)
 
-    def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
-        """The model is loaded and has run; `device` says on what."""
-        self._values.set(metrics.MODEL, 1, name, version, device)
+    def model_warmed(self, name: str, version: str, device: str, sha256: str = "", **fields: object) -> None:
+        """The model is loaded and has run; `device` says on what, and `sha256` which file it is."""
+        self._values.set(metrics.MODEL, 1, name, version, sha256[:EDITION_DIGITS], device)
         self._is_warm = True
         self._publish()
-        self._log.info("model_warmed", model=name, version=version, device=device, **fields)
+        self._log.info("model_warmed", model=name, version=version, sha256=sha256, device=device, **fields)
 
     def begins_anew(self) -> None:
         """The worker starts, the first time or once more in this process, and holds nothing. What was counted stays."""
@@ -287,6 +287,10 @@ class WorkerEvents:
         self._values.set(metrics.TOPICS_ABSENT, len(topics))
         self._publish()
 
+    def topics_counted(self, partitions: Mapping[str, int]) -> None:
+        """How many partitions each request topic has, as the cluster said last; 0: there is no such topic."""
+        self._values.replace(metrics.TOPIC_PARTITIONS, {(topic,): count for topic, count in partitions.items()})
+
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
@@ -405,7 +409,7 @@ class WorkerEvents:
         if watched.signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=watched.ledger.rows)
-        watched.read(self._values, self._partitions.held, now)
+        watched.read(self._values, self._partitions.held, now, self._date())
 
     def _publish(self) -> None:
         unready = self._unready()

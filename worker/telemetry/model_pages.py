@@ -58,13 +58,17 @@ def _of_model(name: str, rest: list[str], snapshot: Snapshot) -> ModelPage:
 
 
 def metadata(signature: Signature) -> dict[str, Any]:
-    """The protocol's description of a model; in a shape -1 is what requests choose, the rows first."""
+    """The protocol's description of a model; in a shape -1 is what requests choose, the rows first.
+
+    Its `parameters` are ours, in the place where other servers have theirs: which file it is.
+    """
     return {
         "name": signature.name,
         "versions": [signature.version],
         "platform": PLATFORM,
         "inputs": [_tensor(spec) for spec in signature.inputs],
         "outputs": [_tensor(spec) for spec in signature.outputs],
+        "parameters": {"sha256": signature.sha256},
     }
 
 

@@ -21,6 +21,7 @@ class WatchedLedger(Protocol):
     size: int
 
     def oldest_by_partition(self) -> Mapping[Partition, float]: ...
+    def published_by_partition(self) -> Mapping[Partition, int]: ...
     def committable(self) -> Mapping[Partition, int]: ...
 
 
@@ -94,8 +95,11 @@ class WatchedParts:
     def committed(self) -> None:
         self._uncommitted_since = None
 
-    def read(self, values: MetricValues, held: Iterable[Partition], now: float) -> None:
-        """Set the values that only these parts know; `held` are the partitions that may be stuck."""
+    def read(self, values: MetricValues, held: Iterable[Partition], now: float, date: float) -> None:
+        """Set the values that only these parts know; `held` are the partitions that may be stuck.
+
+        `date` is `now` in seconds since the epoch.
+        """
         values.set(metrics.LINGER, self._batcher.linger)
         values.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
         values.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
@@ -114,6 +118,10 @@ class WatchedParts:
             values.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
         oldest = self.ledger.oldest_by_partition()
         values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in held})
+        published, epoch = self.ledger.published_by_partition(), now - date
+        values.replace(
+            metrics.OLDEST_REQUEST, {(p.topic, str(p.number)): epoch + published.get(p, inf) / 1000 for p in held}
+        )
         if not self.ledger.committable():
             self._uncommitted_since = None
         elif self._uncommitted_since is None:

@@ -55,7 +55,23 @@ def test_an_answer_carries_key_source_and_status() -> None:
     message = answer(codecs(), rows(), TWO)
 
     assert (message.topic, message.key, message.source_partition) == ("responses", b"k", 3)
-    assert headers_of(message) == {"content-type": "application/octet-stream", "status": "ok", "source": SOURCE}
+    assert headers_of(message) == {
+        "content-type": "application/octet-stream",
+        "status": "ok",
+        "model-version": "1",
+        "source": SOURCE,
+    }
+
+
+@pytest.mark.parametrize("accepted", ["application/json", "application/x-protobuf", "application/octet-stream"])
+def test_every_answer_says_which_file_gave_it(accepted: str) -> None:
+    """The version as it was set, and the beginning of the digest: rows have no other place for it."""
+    codec = codecs(replace(model(), sha256="3f9a2b1c" * 8))
+
+    result = answer(codec, as_json(document(), ("accept", accepted.encode())), TWO)
+    (error,) = codec.encode(rejection(codec, record(b"{", AS_JSON, ("accept", accepted.encode()))))
+
+    assert headers_of(result)["model-version"] == headers_of(error)["model-version"] == "1@3f9a2b1c"
 
 
 @pytest.mark.parametrize("accepted", ["application/json", "application/x-protobuf"])
@@ -72,7 +88,7 @@ def test_an_answer_names_the_version_that_ran(accepted: str) -> None:
         if accepted == "application/json"
         else read_tensors(message.value, "outputs")[0]["model_version"]
     )
-    assert version == "2"
+    assert version == headers_of(message)["model-version"] == "2"
 
 
 def test_a_missing_key_is_no_error() -> None:
@@ -120,6 +136,7 @@ def test_an_error_says_what_was_wrong() -> None:
     assert headers_of(error) == {
         "content-type": "application/json",
         "status": "error",
+        "model-version": "1",
         "error-code": "INVALID_ARGUMENT",
         "source": SOURCE,
         "request-id": "i-1",

@@ -87,6 +87,7 @@ def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Header
     assert dict(message.headers) | {"source": b""} == {
         "content-type": b"application/json",
         "status": b"error",
+        "model-version": b"1",
         "error-code": b"INVALID_ARGUMENT",
         "source": b"",
         "request-id": b"a",

@@ -162,6 +162,17 @@ def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
     assert ledger.oldest_by_partition() == {P0: 4.0}
 
 
+def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> None:
+    """By its timestamp; one without has no age, and a run that was taken apart tells of each of its records."""
+    ledger = OffsetLedger()
+    first, _ = (ledger.track(record(at, at=1000.0 + at), 1, 4, 9.0) for at in (3, 4))
+    ledger.track(record(8, partition=P1), 1, 4, 9.0)
+    assert ledger.published_by_partition() == {P0: 1_003_000}
+
+    settle(ledger, first)
+    assert ledger.published_by_partition() == {P0: 1_004_000}
+
+
 def test_the_ledger_shows_itself() -> None:
     """Its repr names the lines and how far they are."""
     ledger = OffsetLedger()

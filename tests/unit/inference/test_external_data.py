@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference.model_loading import load
-from worker.inference.onnx_file.external_data import _INNER, _MessageType, is_elsewhere
+from worker.inference.onnx_file.external_data import _INNER, _MessageType, is_elsewhere, locations
 from worker.inference.running.device import open_cpu
 from worker.settings import ModelSettings
 
@@ -147,6 +147,8 @@ def test_a_tensor_is_found_wherever_it_stands(place: str) -> None:
 
     assert is_elsewhere(made(elsewhere()).SerializeToString())
     assert not is_elsewhere(made(here()).SerializeToString())
+    assert locations(made(elsewhere()).SerializeToString()) == {WEIGHTS}
+    assert locations(made(here()).SerializeToString()) == set()
 
 
 # Fields of a tensor that say `data_location: EXTERNAL`, as no writer writes them and every reader reads them.
@@ -231,6 +233,16 @@ def test_a_file_may_be_nested_deeper_than_python_calls() -> None:
 def test_what_is_no_model_has_no_weights_elsewhere(model: bytes) -> None:
     """ONNX Runtime says what it is."""
     assert not is_elsewhere(model)
+    assert locations(model) == set()
+
+
+def test_the_file_is_known_in_whatever_order_it_is_said() -> None:
+    """As writers other than onnx do."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("length", "16"), ("location", WEIGHTS)):
+        tensor.external_data.add(key=key, value=value)
+
+    assert locations(value_first(model_with(tensors=(tensor,)).SerializeToString())) == {WEIGHTS}
 
 
 # ONNX 1.19 knows fields up to 26.
@@ -266,6 +278,7 @@ def test_a_tensor_is_found_in_whatever_stands_around_it(model: bytes) -> None:
 
     assert tensor.data_location == TensorProto.EXTERNAL
     assert is_elsewhere(model)
+    assert locations(model) == set(), "it names no file"
     assert not is_elsewhere(model.replace(b"\x70\x01", b"\x70\x00"))
 
 

@@ -17,6 +17,8 @@ from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.specs import DTYPES
 from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
+from worker.inference.onnx_file import reading
+from worker.inference.onnx_file.reading import digest_of
 from worker.inference.onnxruntime_errors import lack, readable, run_failure
 from worker.inference.running.device import CPU
 from worker.settings import BatchingSettings, ModelSettings
@@ -527,6 +529,42 @@ def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> Non
     assert arrays(model.probe())[0].shape == (1, 3)
     with pytest.raises(BadConfiguration, match="its weights lie in other files"):
         load(ModelSettings(path=path, device="cpu", sha256=pin), max_batch_size=2)
+
+
+def test_a_model_knows_which_file_it_is_of(tmp_path: Path) -> None:
+    """By the SHA-256 that `sha256sum` says; a pin is another way to say it."""
+    digest = hashlib.sha256(models.mlp()).hexdigest()
+
+    for pin in (None, digest.upper()):
+        assert loaded(models.mlp(), tmp_path, sha256=pin).signature.sha256 == digest
+
+
+def test_a_file_that_is_written_in_the_place_of_another_is_another(tmp_path: Path) -> None:
+    """Also by the same process, and where weights of equal size are new and the graph is as it was."""
+    path = models.with_external_data(tmp_path)
+    (weights,) = tmp_path.glob("*.bin")
+    first = load(ModelSettings(path=path, device="cpu"), max_batch_size=2).signature.sha256
+    alone = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    assert digest_of(path) == first
+    weights.write_bytes(bytes(reversed(weights.read_bytes())))
+    assert digest_of(path) not in {first, alone, ""}
+    path.write_bytes(models.mlp())
+    assert digest_of(path) == hashlib.sha256(models.mlp()).hexdigest()
+
+
+def test_what_cannot_be_read_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loading tells why. Weights that are missing, or a device, are passed over."""
+    path = models.with_external_data(tmp_path)
+    (weights,) = tmp_path.glob("*.bin")
+    weights.unlink()
+    without = digest_of(path)
+    weights.symlink_to("/dev/zero")
+
+    assert digest_of(tmp_path / "none.onnx") == ""
+    assert digest_of(path) == without != ""
+    monkeypatch.setattr(reading, "LARGEST_FILE", 100)
+    assert digest_of(path) == ""
 
 
 @pytest.mark.parametrize("symbol", ["batch", "b" * 200])

@@ -212,6 +212,7 @@ class FurtherClient:
         metadata = ClusterMetadata()
         found = metadata.topics[topic] = TopicMetadata()
         found.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART) if topic in self._first.deleted else None
+        found.partitions = {} if found.error else {0: PartitionMetadata(), 1: PartitionMetadata()}
         return metadata
 
     def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:

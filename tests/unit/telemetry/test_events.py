@@ -48,10 +48,14 @@ class FakeLedger:
     rows: int = 0
     size: int = 0
     oldest: dict[Partition, float] = field(default_factory=dict)
+    published: dict[Partition, int] = field(default_factory=dict)
     pending: dict[Partition, int] = field(default_factory=dict)
 
     def oldest_by_partition(self) -> Mapping[Partition, float]:
         return self.oldest
+
+    def published_by_partition(self) -> Mapping[Partition, int]:
+        return self.published
 
     def committable(self) -> Mapping[Partition, int]:
         return self.pending
@@ -185,7 +189,8 @@ def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -
 
     assert missing == [
         *("bucket_batches", "bucket_rows", "elements"),
-        *("oldest_unsettled_seconds", "consumer_lag", "partition_stalled_seconds", "undelivered_messages"),
+        *("oldest_unsettled_seconds", "oldest_request_age_seconds", "consumer_lag", "partition_stalled_seconds"),
+        *("undelivered_messages", "request_topic_partitions"),
     ]
 
 
@@ -339,6 +344,7 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     watched.events.assigned([P0, P1])
     watched.ledger.rows, watched.ledger.size = 40, 4096
     watched.ledger.oldest[P0] = 998.0
+    watched.ledger.published[P0] = round((watched.date - 60.0) * 1000)
     watched.lanes.running_since = 999.0
     watched.turn(1.0)
     watched.now += 2.0
@@ -348,6 +354,8 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert (page["rows_in_flight"], page["in_flight_bytes"], page["partitions"]) == (40, 4096, 2)
     assert page["oldest_unsettled_seconds 0 requests"] == 5.0
     assert page["oldest_unsettled_seconds 1 requests"] == 0.0, "it holds nothing"
+    assert page["oldest_request_age_seconds 0 requests"] == pytest.approx(63.0)
+    assert page["oldest_request_age_seconds 1 requests"] == 0.0, "it holds nothing"
     assert page["inference_running_seconds"] == 4.0
     assert page["loop_heartbeat_age_seconds"] == 2.0
 
@@ -504,6 +512,22 @@ def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watche
         ("request_topics_gone", ["backfill"]),
         ("request_topics_back", ["backfill", "orders"]),
     ]
+
+
+def test_the_page_shows_how_many_partitions_a_request_topic_has(watched: Watched) -> None:
+    """Beside how many are held here: the sum over the replicas is short of it by those that no replica reads."""
+    watched.events.topics_counted({"requests": 200, "backfill": 4})
+    watched.events.assigned([P0, P1])
+    watched.turn()
+    page = watched.page()
+
+    watched.events.topics_counted({"requests": 210})
+
+    assert (page["request_topic_partitions requests"], page["request_topic_partitions backfill"]) == (200, 4)
+    assert page["partitions"] == 2
+    watched.turn()
+    assert watched.page()["request_topic_partitions requests"] == 210
+    assert "request_topic_partitions backfill" not in watched.page()
 
 
 def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:

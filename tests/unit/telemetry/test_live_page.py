@@ -76,7 +76,7 @@ def content(path: str) -> str:
 @pytest.fixture
 def shown() -> Shown:
     shown = Shown()
-    shown.events.model_warmed("digits", "1", "cpu")
+    shown.events.model_warmed("digits", "1", "cpu", "3f9a2b1c" * 8)
     shown.events.assigned([P0, P1])
     return shown
 
@@ -110,7 +110,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
     assert len(said["batches"]) == len(ClosedBy)
     assert (said["fill"], said["inference"]) == (0.5, 0.25)
     assert dict(zip(said["latency"]["bounds"], said["latency"]["counts"], strict=False))[0.5] == 4
-    assert said["model"] == {"name": "digits", "version": "1", "device": "cpu"}
+    assert said["model"] == {"name": "digits", "version": "1", "file": "3f9a2b1c", "device": "cpu"}
     assert said["linger"] == 0.005
     assert said["held"][0] == {"name": "requests", "now": 3, "limit": 0}
 

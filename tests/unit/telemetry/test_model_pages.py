@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +16,8 @@ from worker.telemetry.metrics.metric_values import Snapshot
 from worker.telemetry.watchdog import TimeLimits
 from worker.version import VERSION
 
-MODEL = model(TensorSpec("ids", "INT64", (None,)), TensorSpec("image", "FP32", (3, 8)))
+SHA256 = "3f9a2b1c" * 8
+MODEL = replace(model(TensorSpec("ids", "INT64", (None,)), TensorSpec("image", "FP32", (3, 8))), sha256=SHA256)
 READY = Snapshot(unready=None, turned_at=999.0, served=MODEL)
 LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
 
@@ -28,7 +30,7 @@ def answered(path: str, snapshot: Snapshot = READY) -> tuple[HTTPStatus, Any]:
 
 @pytest.mark.parametrize("path", ["/v2/models/m", "/v2/models/m/versions/1", "/v2/models/%6D?x"])
 def test_a_model_is_told_with_its_tensors(path: str) -> None:
-    """The rows first; -1 is what requests choose."""
+    """The rows first; -1 is what requests choose. And which file it is."""
     assert answered(path) == (
         HTTPStatus.OK,
         {
@@ -40,6 +42,7 @@ def test_a_model_is_told_with_its_tensors(path: str) -> None:
                 {"name": "image", "datatype": "FP32", "shape": [-1, 3, 8]},
             ],
             "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+            "parameters": {"sha256": SHA256},
         },
     )
 

@@ -234,7 +234,7 @@ def test_the_worker_begins_no_trace_of_its_own() -> None:
     followed.answer(plain(0))
 
     assert not followed.spans()
-    assert set(dict(followed.message().headers)) == {"content-type", "status", "source"}
+    assert set(dict(followed.message().headers)) == {"content-type", "status", "model-version", "source"}
 
 
 def test_the_sampler_may_say_no() -> None:

@@ -40,7 +40,7 @@ class OffsetLedger:
             line = self._lines[partition] = Line(partition)
         if record.offset < line.committed:  # its topic was deleted and created anew, and the line was never taken away
             line.committed = line.next_offset = -1
-        place = Place(line, record.offset, rows, size, now, records)
+        place = Place(line, record.offset, rows, size, now, records, record.timestamp_ms)
         line.held.append(place)
         self.records += records
         self.rows += rows
@@ -82,7 +82,9 @@ class OffsetLedger:
         the new places are in no line either.
         """
         line = place.line
-        places = [Place(line, r.record.offset, r.rows, r.size, place.taken_at) for r in requests]
+        places = [
+            Place(line, r.record.offset, r.rows, r.size, place.taken_at, 1, r.record.timestamp_ms) for r in requests
+        ]
         for places_of_line in (line.held, line.sent):
             if place in places_of_line:
                 at = places_of_line.index(place)
@@ -156,6 +158,14 @@ class OffsetLedger:
     def oldest_by_partition(self) -> dict[Partition, float]:
         """When the oldest unsettled record of each partition was taken; partitions without one are left out."""
         return {line.partition: line.oldest.taken_at for line in self._lines.values() if line.oldest}
+
+    def published_by_partition(self) -> dict[Partition, int]:
+        """The timestamp of each partition's oldest unsettled record; partitions without one are left out."""
+        return {
+            line.partition: oldest.published_ms
+            for line in self._lines.values()
+            if (oldest := line.oldest) is not None and oldest.published_ms is not None
+        }
 
     def _known(self, partitions: Iterable[Partition]) -> list[Line]:
         return [self._lines[partition] for partition in partitions if partition in self._lines]

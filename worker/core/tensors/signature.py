@@ -20,6 +20,9 @@ from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 _MAX_KNOWN = 1024  # claims remembered
 
+# As a client id has them, by which the members of a group tell each other what they serve.
+EDITION_DIGITS = 8
+
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
 
@@ -34,7 +37,10 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded."""
+    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded.
+
+    `sha256` is that of the model's file, in hexadecimal; empty where there is none.
+    """
 
     name: str
     version: str
@@ -42,6 +48,7 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     max_rows: int = 65536
     axes: tuple[Axis, ...] = ()
+    sha256: str = ""
 
     @cached_property
     def buckets(self) -> Buckets:
@@ -67,6 +74,11 @@ class Signature:
     def key(self) -> ModelKey:
         """By this name and version requests, batches and answers speak of the model."""
         return ModelKey(self.name, self.version)
+
+    @property
+    def edition(self) -> str:
+        """Which file answers: the version as it was set, and the beginning of the file's digest."""
+        return f"{self.version}@{self.sha256[:EDITION_DIGITS]}" if self.sha256 else self.version
 
     @cached_property
     def all_inline(self) -> tuple[RequestedOutput, ...]:

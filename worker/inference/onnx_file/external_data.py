@@ -1,4 +1,4 @@
-"""Whether other files hold weights of an ONNX model: decided as ONNX Runtime decides it, by a field of each tensor.
+"""Whether other files hold weights of an ONNX model, and which: decided as ONNX Runtime does, by a field of a tensor.
 
 An ONNX file is one protobuf message. What a field means depends on where it stands, and never on the order of bytes: a
 message may have its fields in any order, a number may be written with more bytes than it needs, and a message may come
@@ -44,8 +44,10 @@ _INNER: Mapping[_MessageType, Mapping[int, _MessageType]] = {
     _MessageType.SPARSE_TENSOR: {1: _MessageType.TENSOR, 2: _MessageType.TENSOR},
     _MessageType.TENSOR: {},
 }
-# Of a tensor: the field that says where its data lie, and the value for another file.
+# Of a tensor: the field that says where its data lie, and the value for another file; the fields that say more of that
+# file, each a key and a value.
 _DATA_LOCATION, _EXTERNAL = 14, 1
+_SAID, _KEY, _VALUE = 13, 1, 2
 
 
 def is_elsewhere(model: bytes) -> bool:
@@ -54,6 +56,25 @@ def is_elsewhere(model: bytes) -> bool:
         return any(_lies_elsewhere(model, begin, end) for begin, end in _tensors(model))
     except Malformed:
         return False
+
+
+def locations(model: bytes) -> set[str]:
+    """The names of the other files, as the model has them: below its own folder. What is no ONNX file names none."""
+    try:
+        named = [_location(model, *tensor) for tensor in _tensors(model) if _lies_elsewhere(model, *tensor)]
+    except Malformed:
+        return set()
+    return {name.decode(errors="replace") for name in named if name}
+
+
+def _location(model: bytes, begin: int, end: int) -> bytes:
+    """The file in which the tensor's data lie; empty where it says none."""
+    for number, wire_type, _, start, stop in fields(model, begin, end):
+        if number == _SAID and wire_type == LENGTH:
+            said = {number: model[a:b] for number, kind, _, a, b in fields(model, start, stop) if kind == LENGTH}
+            if said.get(_KEY) == b"location":
+                return said.get(_VALUE, b"")
+    return b""
 
 
 def _tensors(model: bytes) -> Iterator[tuple[int, int]]:

@@ -78,6 +78,9 @@ def _sentence(own: Announcement, group: str, other: Announcement, hosts: list[st
     if other[:-1] == own[:-1]:
         what = f"{where} serve{verb} {own} by other settings of what requests and answers are"
         cure = "give all replicas the same settings"
+    elif other[:2] == own[:2]:
+        what = f"{where} serve{verb} {other}, this worker {own}: another file under the same version"
+        cure = "give each file a version of its own (WORKER_MODEL__VERSION), and write none in the place of another"
     else:
         what = f"{where} serve{verb} {other}, this worker {own}"
         cure = "give each model a group of its own (WORKER_KAFKA__GROUP_ID)"

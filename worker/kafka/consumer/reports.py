@@ -71,6 +71,11 @@ class Reports:
         if self._watcher is not None:
             self._watcher.topics_absent(topics)
 
+    def topics_counted(self, partitions: Mapping[str, int]) -> None:
+        """How many partitions each request topic has; 0: the cluster has none of that name."""
+        if self._watcher is not None:
+            self._watcher.topics_counted(partitions)
+
     def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
         """Tell of the places that were lost since, with the offset at which each one's log begins now."""
         found: list[TopicPartition] = []

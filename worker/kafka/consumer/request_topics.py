@@ -1,4 +1,6 @@
-"""Whether the cluster has the topics that we are to read as they were: of one that is deleted the client says little.
+"""Whether the cluster still has the topics that we are to read, and with how many partitions.
+
+The client says little of a topic that is deleted, and nothing of partitions that no member of the group reads.
 
 A KIP-848 group takes its partitions away, as in any rebalance. A classic one leaves them: commits are refused, and an
 error comes after 25 s (librdkafka 2.16, seen 2026-11). Each of these is a reason to ask, and so is half a minute, for a
@@ -6,9 +8,9 @@ replica that had nothing of the topic. It takes a client of its own, on a thread
 connection an answer comes behind the fetch before it. One costs 2 ms of CPU (2026-11).
 
 Where keys have states, they move away from these when a topic gets partitions, as soon as its publishers know of it: in
-seconds, or in minutes. So it is looked at more often then.
+seconds, or in minutes. So the source has it looked at more often then.
 
-Owns which topics are absent, as last heard. Judges nothing: what became of their records is the group's to say.
+Owns which topics are absent, as last heard. It judges nothing: what became of their records is the group's to say.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ class RequestTopics:
         topics: Sequence[str],
         new_client: Callable[[], Consumer],
         tell: Callable[[Collection[str], Collection[str]], object],
+        counted: Callable[[Mapping[str, int]], object],
         clock: Callable[[], float],
-        most: int | None = None,
-        tell_grown: Callable[[str, int], object] = lambda *_: None,
+        every: float = LOOK_EVERY,
     ) -> None:
         """`new_client` makes one that never joins the group.
 
-        `tell` hears which are absent, and which are back, whenever that changes; `tell_grown` of one that has more than
-        `most` partitions, and how many.
+        `tell` hears which are absent, and which are back, whenever that changes. `counted` hears with each look how
+        many partitions they have, as far as the cluster says. `every`: seconds between looks without a reason.
         """
-        self._most, self._tell_grown = most, tell_grown
-        self._every = LOOK_EVERY if most is None else LOOK_OFTEN
+        self._every = every
         self._topics = topics
         self._new_client = new_client
         self._tell = tell
+        self._counted = counted
         self._clock = clock
         self._look_at = clock() + self._every  # the start has just looked
         self._is_asking = False
@@ -82,10 +84,8 @@ class RequestTopics:
         if found is None:
             self._look_at = self._clock() + LOOK_AGAIN_AFTER
             return
-        for topic, partitions in found.items():
-            if self._most is not None and partitions > self._most:
-                self._tell_grown(topic, partitions)
-        missed = frozenset(self._topics).difference(found)
+        self._counted(found)
+        missed = frozenset(topic for topic, partitions in found.items() if not partitions)
         absent, self._missed = missed & self._missed, missed
         self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else self._every)
         if absent != self._absent:
@@ -93,12 +93,12 @@ class RequestTopics:
             self._tell(absent, back)
 
     def _ask(self) -> None:
-        """How many partitions each has that a broker knows; None where none tells."""
+        """How many partitions they have, 0 for one that no broker knows; None where none tells."""
         try:
             client = self._new_client()
             try:
-                found = {topic: _partitions(client, topic) for topic in self._topics}
-                self._found.put({topic: count for topic, count in found.items() if count is not None})
+                counts = {topic: _partitions(client, topic) for topic in self._topics}
+                self._found.put({topic: count for topic, count in counts.items() if count is not None})
             finally:
                 client.close()
         except Exception:  # noqa: BLE001  # else no look would ever follow
@@ -106,5 +106,8 @@ class RequestTopics:
 
 
 def _partitions(client: Consumer, topic: str) -> int | None:
-    found = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic]
-    return None if found.error is not None and found.error.code() in GONE else len(found.partitions)
+    """How many the topic has, 0 where there is none of that name; None where the cluster does not say."""
+    said = client.list_topics(topic, timeout=ASK_TIMEOUT).topics[topic]
+    if said.error is None:
+        return len(said.partitions) or None
+    return 0 if said.error.code() in GONE else None

@@ -32,7 +32,7 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.request_topics import RequestTopics
+from worker.kafka.consumer.request_topics import LOOK_EVERY, LOOK_OFTEN, RequestTopics
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -69,8 +69,14 @@ class KafkaSource:
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
+        self._most_partitions = most_partitions
         self._request_topics = RequestTopics(
-            kafka.request_topics, self._new_asking_client, self._on_absent, clock, most_partitions, self._on_grown
+            kafka.request_topics,
+            self._new_asking_client,
+            self._on_absent,
+            self._on_counted,
+            clock,
+            LOOK_EVERY if most_partitions is None else LOOK_OFTEN,
         )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
@@ -380,9 +386,12 @@ class KafkaSource:
             held = {at.topic for at in self._consumer.assignment()}
             self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
 
-    def _on_grown(self, topic: str, partitions: int) -> None:
-        assert self._kafka.changelog_topic is not None
-        self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, partitions)))
+    def _on_counted(self, partitions: Mapping[str, int]) -> None:
+        self._reports.topics_counted(partitions)
+        for topic, count in partitions.items():
+            if self._most_partitions is not None and count > self._most_partitions:
+                assert self._kafka.changelog_topic is not None
+                self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, count)))
 
     def _doubt_after(self, error: KafkaError) -> None:
         if error.code() in GONE:

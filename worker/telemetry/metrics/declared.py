@@ -134,6 +134,12 @@ STALL = age(
     topic=(),
     partition=(),
 )
+OLDEST_REQUEST = age(
+    "oldest_request_age_seconds",
+    "Which partition is behind? Age of its oldest request that is taken and not settled, since it was published.",
+    topic=(),
+    partition=(),
+)
 HEARTBEAT_AGE = age("loop_heartbeat_age_seconds", "Does the loop turn?")
 RUNNING = age("inference_running_seconds", "Does an inference hang? Age of the oldest now.")
 LANES = gauge("lanes", "How many inferences may run at once?")
@@ -159,6 +165,11 @@ UNDELIVERED = gauge(
     topic=(),
 )
 TOPICS_ABSENT = gauge("request_topics_absent", "How many of the request topics does the cluster not have?")
+TOPIC_PARTITIONS = gauge(
+    "request_topic_partitions",
+    "How many partitions does a request topic have? Each is to be held by one replica.",
+    topic=(),
+)
 PARTITIONS = gauge("partitions", "How many partitions does this replica hold?")
 REBALANCES = counter("rebalances", "How often do partitions come and go?", event=("assigned", "revoked", "lost"))
 REVOKED_UNSETTLED = counter(
@@ -171,6 +182,6 @@ READY = gauge(
     "Is the model warm, this replica in the group, are all request topics and states there, and does anything come?",
 )
 BUILD = info("build", "Which build is this?", version=(), python=())
-MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
+MODEL = info("model", "Which model is served, of which file, and on what?", name=(), version=(), file=(), device=())
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -198,7 +198,7 @@ const pairs = (list) => list.filter(([, text]) => text).flatMap(([name, text]) =
 function drawDeployment() {
   const { deployment, worker, model, state } = status;
   fill("setup", pairs([
-    ["Model", model && `${model.name}, version ${model.version}`], ["Device", model && model.device],
+    ["Model", model && `${model.name}, version ${model.version}, file ${model.file}`], ["Device", model && model.device],
     ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Requests from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
     ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`],

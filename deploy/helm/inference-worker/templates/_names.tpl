@@ -41,6 +41,9 @@ WORKER_{{ $name }}: {{ $value | int64 | quote }}
 WORKER_{{ $name }}: {{ $value | quote }}
 {{- end }}
 {{- end }}
+{{- range $name, $value := .Values.environment }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "worker.nothing-else" -}}

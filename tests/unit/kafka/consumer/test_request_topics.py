@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import pytest
@@ -24,25 +24,25 @@ class Watch:
         self.errors: dict[str, KafkaError] = {}
         self.is_away = False  # the cluster
         self.is_silent = False  # it says nothing of the topic that it was asked about
-        self.partitions = 2
-        self.grown: list[tuple[str, int]] = []
         self.looks = 0
         self.open = 0  # clients
         self.told: list[list[list[str]]] = []  # what is absent, and what is back
+        self.partitions = {"orders": 200, "backfill": 4}
+        self.counted: list[Mapping[str, int]] = []
         self.clock = Clock()
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
         self.topics = self.watching()
 
-    def watching(self, most: int | None = None) -> RequestTopics:
+    def watching(self, every: float = LOOK_EVERY) -> RequestTopics:
         return RequestTopics(
             ("orders", "backfill"),
             self._client,
             lambda *told: self.told.append([*map(sorted, told)]),
+            self.counted.append,
             self.clock,
-            most,
-            lambda *grown: self.grown.append(grown),
+            every,
         )
 
     def seconds(self, count: float, *read: str) -> None:
@@ -66,7 +66,7 @@ class Watch:
             return metadata
         found = metadata.topics[topic] = TopicMetadata()
         found.error = self.errors.get(topic)
-        found.partitions = dict.fromkeys(range(self.partitions), PartitionMetadata())
+        found.partitions = {} if found.error else {at: PartitionMetadata() for at in range(self.partitions[topic])}
         return metadata
 
     def close(self) -> None:
@@ -86,15 +86,12 @@ def test_without_a_reason_it_is_asked_every_half_a_minute(watch: Watch) -> None:
 
 
 def test_a_topic_that_must_not_grow_is_looked_at_more_often(watch: Watch) -> None:
-    """Where keys have states: with more partitions they move away from these. Elsewhere a topic may grow."""
-    watch.partitions = 3
-    watch.seconds(LOOK_EVERY + 3, "orders", "backfill")
-    assert watch.grown == []
-    watch.topics = watch.watching(most=2)
+    """Where keys have states: with more partitions they move away from these."""
+    watch.topics = watch.watching(LOOK_OFTEN)
 
     watch.seconds(LOOK_OFTEN + 2, "orders", "backfill")
 
-    assert watch.grown == [("orders", 3), ("backfill", 3)]
+    assert watch.counted == [watch.partitions]
 
 
 def test_a_topic_of_which_nothing_is_read_any_more_is_looked_for_at_once(watch: Watch) -> None:
@@ -165,6 +162,26 @@ def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: 
     watch.seconds(2 * LOOK_AGAIN_AFTER + 3)
 
     assert (watch.told, watch.open) == ([[["orders"], []]], 0)
+
+
+def test_each_look_tells_how_many_partitions_there_are(watch: Watch) -> None:
+    """Partitions that were added are known within half a minute, though no member reads them."""
+    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
+    watch.partitions["orders"] = 210
+    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
+
+    assert watch.counted == [{"orders": 200, "backfill": 4}, {"orders": 210, "backfill": 4}]
+
+
+def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(watch: Watch) -> None:
+    """Nor is one counted of which the broker names no partition yet."""
+    watch.errors = {"orders": ABSENT, "backfill": CLOSED}
+    watch.topics.doubt()
+    watch.seconds(1)
+    watch.errors, watch.partitions = {}, {"orders": 3, "backfill": 0}
+    watch.seconds(LOOK_AGAIN_AFTER + 2)
+
+    assert watch.counted == [{"orders": 0}, {"orders": 3}]
 
 
 def test_one_question_is_asked_at_a_time(watch: Watch) -> None:

@@ -449,6 +449,7 @@ def test_each_sign_of_a_deleted_topic_has_it_looked_for(monkeypatch: pytest.Monk
         world.client.config["stats_cb"](reading)
 
     assert onlooker.absent == [["r"]]
+    assert onlooker.counted[0] == {"r": 0}
 
 
 @pytest.mark.parametrize(("protocol", "times"), [("classic", [1, 2, 2, 2]), ("consumer", [0, 0, 0, 0])])
