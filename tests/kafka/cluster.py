@@ -193,8 +193,12 @@ class Cluster:
 
     def limit_messages(self, topic: str, size: int) -> None:
         """Change the largest batch of records that a topic takes, bytes."""
-        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        self.configure(topic, {"max.message.bytes": str(size)})
+
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Set these of a topic's."""
+        entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in config.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
 
