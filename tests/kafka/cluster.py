@@ -195,12 +195,12 @@ class Cluster:
 
     def limit_messages(self, topic: str, size: int) -> None:
         """Change the largest batch of records that a topic takes, bytes."""
-        self.configure(topic, "max.message.bytes", str(size))
+        self.configure(topic, {"max.message.bytes": str(size)})
 
-    def configure(self, topic: str, key: str, value: str) -> None:
-        """Change a setting of a topic."""
-        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Set these of a topic's."""
+        entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in config.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
 

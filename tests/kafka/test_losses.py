@@ -92,9 +92,9 @@ def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Pat
         assert not [text for text in warnings(scene) if "changelog" in text]
 
         if is_cut:
-            kafka.configure(scene.changelog, "cleanup.policy", "delete")
+            kafka.configure(scene.changelog, {"cleanup.policy": "delete"})
             kafka.delete_records(scene.changelog, 1, 3)
-            kafka.configure(scene.changelog, "cleanup.policy", "compact")
+            kafka.configure(scene.changelog, {"cleanup.policy": "compact"})
         else:
             scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic(
                 "empty", partitions=2, config={"cleanup.policy": "compact"}

@@ -2,7 +2,8 @@
 
     partition assigned ─▶ committed offset, once it is stable ─▶ end of the changelog ─▶ read up to it ─▶ the loop
 
-Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read.
+Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read. Records that
+cannot be read end the worker: older states would take the place of those in them, without a word.
 
 The end is asked for after the group's offset is stable, and counts what is not committed yet: so whatever the
 transactions of a former owner left is decided before the last state is read. Owns the thread and its clients. The loop
@@ -25,12 +26,15 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
-from worker.kafka.client.config import admin_config
-from worker.kafka.client.errors import is_closed, words_of
+from worker.kafka.client.config import MOST_UNPACKED, admin_config
+from worker.kafka.client.errors import UNREADABLE, is_closed, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
+from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
+from worker.kafka.consumer.stall_watch import StallWatch
 from worker.kafka.consumer.to_records import headers_of
+from worker.kafka.consumer.unreadable_batches import UNPARSED, Failures
 from worker.settings import KafkaSettings
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 
@@ -50,6 +54,7 @@ TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.max.bytes": 16 * 1024 * 1024,
     "max.partition.fetch.bytes": 4 * 1024 * 1024,
     "fetch.wait.max.ms": 20,
+    "receive.message.max.bytes": MOST_UNPACKED,
 }
 
 
@@ -102,6 +107,7 @@ class ChangelogRestorer:
         self._restores: dict[int, _Restore] = {}  # by partition number
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
+        self._watch, self._failures = StallWatch(self._new_looker), Failures()
         # Offsets of those partitions whose ends are known: in all, and still to be read. Written in the thread alone.
         self.total = self.left = 0
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
@@ -183,7 +189,10 @@ class ChangelogRestorer:
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
-        return {**TUNING, **admin_config(self._kafka), **promised}
+        return {**TUNING, **admin_config(self._kafka), **promised, **self._watch.config}
+
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
+        return Consumer({**looking(self._config()), **callbacks})
 
     def _hear(self, consumer: Consumer | None, *, is_idle: bool) -> None:
         """What the loop wants; waits for it while there is nothing to do."""
@@ -295,6 +304,8 @@ class ChangelogRestorer:
                 by_number.setdefault(message.partition() or 0, []).append(message)
             elif is_closed(error):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {error.str()}")
+            elif error.code() in UNREADABLE:
+                self._fail(consumer, message.partition() or 0, message.offset() or 0, error.str())
             else:
                 self._log.tell("restore", f"the changelog {self._topic}: {error.str()}")
         for number, found in by_number.items():
@@ -302,7 +313,28 @@ class ChangelogRestorer:
                 self._take(restore.restoration, found)
                 if restore.restoration.is_doubtful:
                     self._begin_anew(restore.wanted, consumer)
+        self._look_into_stalls()
         self._end_those_done(consumer)
+
+    def _fail(self, consumer: Consumer, number: int, first: int, reason: str) -> None:
+        """Read the batch that begins at `first` again, or raise `KafkaFatal`: a failure may be the network's."""
+        restore, partition = self._restores.get(number), Partition(self._topic, number)
+        if restore is None:  # it left
+            return
+        at, is_certain = self._failures.failed(partition, first, restore.start)
+        if is_certain:
+            last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
+            raise _lost(partition, at, last, reason)
+        consumer.seek(TopicPartition(*partition, at))
+
+    def _look_into_stalls(self) -> None:
+        """Tell what stands behind an open transaction. Raises `KafkaFatal` for records that cannot be parsed."""
+        stalls = self._watch.stalls()
+        for partition, stall in stalls:
+            if stall.is_transaction:
+                self._log.tell("restore", f"the states of {partition} wait: {stall.reason}")
+        for partition, first, last in self._watch.damages(stalls):
+            raise _lost(partition, first, last, UNPARSED)
 
     def _take(self, restoration: Restoration, messages: Sequence[Message]) -> None:
         """Portions of one kind each: states, or keys that are forgotten, in the order in which they came."""
@@ -345,3 +377,12 @@ class ChangelogRestorer:
             except Full:
                 continue
             return
+
+
+def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFatal:
+    """States are in records that cannot be read."""
+    return KafkaFatal(
+        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; the states in there are "
+        "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
+        f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
+    )

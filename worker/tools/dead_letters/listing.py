@@ -58,16 +58,17 @@ class Reason:
 
 
 def show_reasons(order: ListLettersOrder) -> int:
-    """0, whatever was found. Raises `Stop` when the topic cannot be read."""
+    """0, whatever was found. Raises `Stop` when the topic cannot be read, `Incomplete` when that is so of a part."""
     kafka, topic = topic_of(order)
     wanted = wanted_of(order)
     with Reader(kafka, topic) as reader:
         found = reasons(letters(reader, wanted, topic))
-    if order.as_json:
-        for reason in found:
-            print_json(_as_json(reason))
-    else:
-        show(console(), topic, found)
+        if order.as_json:
+            for reason in found:
+                print_json(_as_json(reason))
+        else:
+            show(console(), topic, found)
+        reader.expect_whole()
     return 0
 
 

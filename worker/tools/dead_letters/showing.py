@@ -28,7 +28,7 @@ _INDENT = " " * 10
 def show_letters(order: ShowOrder) -> int:
     """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
 
-    Raises `BadConfiguration` when there is none.
+    Raises `BadConfiguration` when there is none, `Incomplete` where one or more could not be read.
     """
     kafka, topic = topic_of(order)
     at = None if order.place is None else _position(order.place)
@@ -52,6 +52,7 @@ def show_letters(order: ShowOrder) -> int:
             print_json(as_document(letter))
         else:
             _print(screen, letter, "\n" if number else "")
+    reader.expect_whole()
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,10 +16,12 @@ from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, Partit
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
-from worker.core.failures import BadConfiguration
+from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
-from worker.kafka.changelog.restorer import _Wanted
+from worker.kafka.changelog import restorer as restoring
+from worker.kafka.changelog.restorer import _Restore, _Wanted
+from worker.state import Extent
 from worker.state.restoring import Restoration
 
 
@@ -107,6 +110,46 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
     found = restorer.found()
     assert found is not None
     assert (found.keys, found.rows, found.forgotten_by) == ([b"k"], None, [-1])
+    restorer.close(1.0)
+
+
+class Damaged:
+    """A consumer that cannot unpack the batch of its changelog that begins at 3."""
+
+    def __init__(self) -> None:
+        self.seeks: list[int] = []
+
+    def consume(self, *_: object) -> list[Message]:
+        damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+        return [cast("Message", Incoming(Partition("states", 0), 3, damaged))]
+
+    def seek(self, at: TopicPartition) -> None:
+        self.seeks.append(at.offset)
+
+    def position(self, asked: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        return [TopicPartition(at.topic, at.partition, 3) for at in asked]
+
+
+def test_a_batch_that_cannot_be_unpacked_ends_the_restore_the_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for ever. Older states must not take the place of those in there."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    monkeypatch.setattr(restoring, "find_end", lambda *_: (9, ""))
+    consumer = Damaged()
+    read = partial(restorer._read, cast("Consumer", consumer))
+    read()  # of a partition that has left
+    restoration = Restoration(P0, 1, STATE, committed=None)
+    restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
+
+    read()
+    read()
+    with pytest.raises(
+        KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; the states"
+    ):
+        read()
+
+    assert consumer.seeks == [3, 3]
     restorer.close(1.0)
 
 
