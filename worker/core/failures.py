@@ -46,7 +46,8 @@ class RunFailure:
     """
 
     message: str
-    code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
+    # RESOURCE_EXHAUSTED when the device had no memory left; INVALID_ARGUMENT when an operator takes no such value.
+    code: Code = Code.INTERNAL
     logged: str | None = None
     loses_rows: bool = False  # an output had other rows than went in
 

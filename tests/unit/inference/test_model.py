@@ -3,12 +3,13 @@
 import hashlib
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 from tests import models
@@ -19,7 +20,7 @@ from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
 from worker.inference.onnx_file import reading
 from worker.inference.onnx_file.reading import digest_of
-from worker.inference.onnxruntime_errors import lack, readable, run_failure
+from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, run_failure
 from worker.inference.running.device import CPU
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -645,11 +646,32 @@ def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path:
     failure = model.run({"id": np.array([[3], [99]])})
 
     assert isinstance(failure, RunFailure)
-    assert failure.code is Code.INTERNAL
+    assert failure.code is Code.INVALID_ARGUMENT
     assert failure.message.startswith("Gather: indices element out of data bounds, idx=99 ")
     assert failure.for_log.startswith("Gather: indices element out of data bounds, idx=… ")
     assert "99" not in failure.for_log
     assert arrays(model.run({"id": np.array([[3]])}))[0].tolist() == [[[6.0, 7.0]]]
+
+
+@pytest.mark.parametrize(
+    ("model", "feeds", "says"),
+    [
+        (models.categories(), {"city": np.array([["Bergen"]], object)}, "OneHotEncoder: Unknown Category"),
+        (models.quotient(), {"a": np.array([[1]]), "b": np.array([[0]])}, "Div: Compute Integer division by zero"),
+        (models.parse_number(), {"text": np.array([["ten"]], object)}, "Cast: stod"),
+    ],
+)
+def test_a_value_that_an_operator_does_not_take_is_the_requests_fault(
+    model: bytes, feeds: Mapping[str, Any], says: str
+) -> None:
+    """And the code of the answer says so. What else a run fails on is the model's matter, or the device's."""
+    session = ort.InferenceSession(model, providers=[CPU])
+
+    with pytest.raises(ORT_ERRORS) as raised:
+        session.run(None, feeds)
+
+    assert run_failure(raised.value).code is Code.INVALID_ARGUMENT
+    assert says in run_failure(raised.value).message
 
 
 def test_feeds_that_the_model_does_not_take_are_a_failure_too(tmp_path: Path) -> None:

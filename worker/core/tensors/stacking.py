@@ -31,6 +31,9 @@ from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
+# What an operator of the model complains of, follows.
+VALUE_NOT_TAKEN = "the model does not take a value of this request"
+
 
 class Split(NamedTuple):
     """A batch's outputs cut apart, in the order of its requests."""
@@ -264,4 +267,5 @@ def _rejection(request: Request, code: Code, message: str) -> Rejection:
 
 def reject(request: Request, failure: RunFailure) -> Rejection:
     """The answer to a request on which the model fails even alone."""
-    return _rejection(request, failure.code, f"the model failed on this request: {failure.message}")
+    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this request"
+    return _rejection(request, failure.code, f"{why}: {failure.message}")
