@@ -9,6 +9,7 @@ from confluent_kafka import Consumer
 
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
+from tests.faults.lost_offsets import LostOffsets
 from tests.faults.plan import Fault, Kind
 from tests.kafka.broker import FORGOTTEN_AFTER
 from tests.stores.running import RunningStore
@@ -31,6 +32,7 @@ class Faults:
         size: int,
         rest: Callable[[float], None],
         be_silent: Callable[[float], None],
+        lost_offsets: LostOffsets,
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
         self._fleet = fleet
@@ -46,6 +48,7 @@ class Faults:
             Kind.TERMINATE: self._terminate,
             Kind.SUSPEND: self._suspend,
             Kind.REBALANCE: self._rebalance,
+            Kind.LOST_OFFSET: lost_offsets.do,
             Kind.BROKER_STOP: self._stop_broker,
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_SUSPEND: self._suspend_broker,

@@ -24,6 +24,7 @@ from tests.faults.faults import Faults
 from tests.faults.fleet import Fleet
 from tests.faults.history import History
 from tests.faults.load import Load
+from tests.faults.lost_offsets import LostOffsets
 from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
@@ -125,6 +126,15 @@ class Mix:
             size=options.replicas,
             rest=self._rest,
             be_silent=self._be_silent,
+            lost_offsets=LostOffsets(
+                self._fleet,
+                broker,
+                group=self._group,
+                topic=self._topics.requests,
+                partitions=options.partitions,
+                is_refused=options.guarantee == "exactly_once" and options.memory is not None,
+                tell=self._books.lost_offset,
+            ),
         )
         self._done: Counter[str] = Counter()
 

@@ -344,6 +344,7 @@ class KeyStates:
         while found is not None:
             if self._restoring.get(found.partition, (None,))[0] == found.attempt:
                 self._restore(found)
+                self._check_applied()
             found = self._restorer.found() if self._clock() < until else None
         return has_some
 
@@ -378,17 +379,16 @@ class KeyStates:
         self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
     def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
-        """Whether requests are in the states that would come again.
-
-        Nothing of the partition is taken then. Raises `BadConfiguration` once it is known of all that are restored.
-        """
-        last = self._slots.last_offset(partition)
-        if stands_at is None or last < stands_at:
+        """Whether requests are in the states that would come again. Nothing of the partition is taken then."""
+        if stands_at is None or (last := self._slots.last_offset(partition)) < stands_at:
             return False
         self._applied[partition] = last, stands_at
-        if self._applied.keys() == self._restoring.keys():
-            raise BadConfiguration(_applied_words(self._applied))
         return True
+
+    def _check_applied(self) -> None:
+        """Raises `BadConfiguration` for such partitions, once all others are restored: then it names them all."""
+        if self._applied and self._applied.keys() == self._restoring.keys():
+            raise BadConfiguration(_applied_words(self._applied))
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
         slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))

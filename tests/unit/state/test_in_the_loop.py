@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, Q0, SPOILT, World, record
+from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
@@ -19,6 +19,7 @@ from worker.state.layout import is_first
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
+P2 = Partition("requests", 2)
 joined = pytest.mark.parametrize("joins", [False, True])
 
 
@@ -698,22 +699,21 @@ def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offs
     to: int | None, *, in_store: bool
 ) -> None:
     """Deleted or set back: the changelog knows better. The worker ends, with all partitions, and says how to go on."""
-    first = world(P0, P1, exactly_once=True)
-    more = [record(at, 1, partition=P1, key=b"p1") for at in range(3)]
-    served(first, of(0, 1), of(1, 2), of(2, 1, state="read"), record(0, 1, partition=Q0, key=b"q"), *more)
+    first = world(P0, P1, P2, exactly_once=True)
+    more = [record(at, 1, partition=at_home, key=b"%d" % at_home.number) for at in range(3) for at_home in (P1, P2)]
+    served(first, of(0, 1), of(1, 2), of(2, 1, state="read"), *more)
     for partition in (P0, P1):
         first.broker.committed.pop(partition)
         first.broker.committed |= {} if to is None else {partition: to}
     answered = len(first.broker.answers)
 
     store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
-    second = World(has_state=True, exactly_once=True, broker=first.broker, **store).start(P0, P1, Q0)
+    second = World(has_state=True, exactly_once=True, broker=first.broker, **store).start(P0, P1, P2)
     with pytest.raises(BadConfiguration) as refused:
         second.turn_for(1.0)
 
     assert f"requests/0: the request at offset 1, next {to or 0}" in str(refused.value)
-    assert "--topic requests:0 --to-offset 2" in str(refused.value)
-    assert "--topic requests:1 --to-offset 3" in str(refused.value)
+    assert "--topic requests:0 --to-offset 2 --topic requests:1 --to-offset 3 --execute" in str(refused.value)
     assert len(first.broker.answers) == answered
 
 
