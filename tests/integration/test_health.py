@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 
 import pytest
 
@@ -70,6 +71,25 @@ def test_a_head_that_is_too_long_is_refused(server: Server) -> None:
 
         assert answer.startswith(b"HTTP/1.0 431 Request Header Fields Too Large\r\n")
         assert answer.endswith(b"\r\n\r\na request's head has more than 16384 bytes\n")
+
+
+def test_who_does_not_read_an_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system does not take of it stays in memory only as long as a reader may take."""
+    monkeypatch.setattr(http_server, "READ_TIMEOUT", 0.1)
+    before = threading.active_count()
+    large = bytes(64 << 20)
+    server = http_server.HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, large, http_server.TEXT))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=PATIENCE) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert connection.recv(8) == b"HTTP/1.0"
+            wait_until(lambda: threading.active_count() == before + 1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: Server) -> None:

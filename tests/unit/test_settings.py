@@ -529,6 +529,13 @@ def test_an_unreadable_secret_file_is_named(tmp_path: Path) -> None:
     assert binary == f"{PASSWORD}_FILE: cannot read {tmp_path / 'binary'}: it is not UTF-8 text"
 
 
+def test_a_secret_in_the_place_of_its_file_s_name_is_not_told() -> None:
+    """The mistake is easily made, and the line goes to the log."""
+    [line] = refused(SASL | {f"{PASSWORD}_FILE": "s3cret"})[:1]
+
+    assert line == f"{PASSWORD}_FILE: cannot read the file that it names: No such file or directory"
+
+
 def test_only_secrets_have_a_file_form() -> None:
     """`WORKER_KAFKA__GROUP_ID_FILE` is a mistake, not a feature."""
     [line] = refused({"WORKER_KAFKA__GROUP_ID_FILE": "/etc/hostname"})

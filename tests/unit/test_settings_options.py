@@ -72,11 +72,11 @@ def test_every_assignment_that_is_none_is_told_at_once() -> None:
 
 
 def test_dotenv_sets_what_the_environment_does_not(tmp_path: Path) -> None:
-    """Our names alone, quoted or not; an empty variable of the environment counts, for it was emptied on purpose."""
+    """Our names alone, quoted or not, and none that a terminal would obey; an empty variable counts: it was emptied."""
     file = tmp_path / ".env"
     file.write_text(
         "# a comment\nexport WORKER_MODEL__PATH='m $HOME.onnx'\nWORKER_KAFKA__GROUP_ID=file\nMODEL=other\n"
-        "WORKER_BATCHING__LANES=2\nWORKER_BATCHING__LINGER_MS=\n"
+        "WORKER_BATCHING__LANES=2\nWORKER_BATCHING__LINGER_MS=\nWORKER_\x1b[2J=told\n"
     )
 
     found = read_dotenv({"WORKER_KAFKA__GROUP_ID": "mine", "WORKER_BATCHING__LANES": ""}, None, file)

@@ -49,5 +49,9 @@ def _assignments(environ: Mapping[str, str], path: Path) -> dict[str, str]:
     return {
         line.key: line.value
         for line in lines
-        if line.key and line.value and line.key.startswith(PREFIX) and line.key not in environ
+        if line.key
+        and line.value
+        and line.key.startswith(PREFIX)
+        and line.key.isprintable()
+        and line.key not in environ
     }
