@@ -26,7 +26,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
-from worker.core.rejections import Rejections
+from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce, Sink
@@ -142,7 +142,8 @@ def assemble(
     )
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
-    rejections = Rejections(settings.delivery.rejection_limit)
+    limit = settings.delivery.rejection_limit
+    rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
     codec = codecs if tracing is None else _traced_codec(tracing, codecs)
@@ -169,7 +170,13 @@ def assemble(
         states=states,
         turns=turns,
         checkpoint=_checkpoint(states, source, ledger, events),
+        first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
+
+
+def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
+    is_exact = settings.delivery.guarantee == "exactly_once"
+    return FirstRejections(source, codecs.description, signature.takes, is_exact=is_exact)
 
 
 def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
