@@ -23,6 +23,7 @@ from worker.core.batching.linger import Linger
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
+from worker.core.listing import listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
@@ -499,7 +500,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         model.device.name,
         why=model.device.reason,
         takes=signature.takes,
-        gives=", ".join(map(str, signature.outputs)),
+        gives=listed(signature.outputs),
         row_counts=model.warmed_up_at,
     )
     if left := model.left_to_cpu:
