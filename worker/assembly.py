@@ -23,10 +23,11 @@ from worker.core.batching.linger import Linger
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
+from worker.core.listing import listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
-from worker.core.rejections import Rejections
+from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce, Sink
@@ -146,7 +147,8 @@ def assemble(
     )
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
-    rejections = Rejections(settings.delivery.rejection_limit)
+    limit = settings.delivery.rejection_limit
+    rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
     codec = codecs if tracing is None else _traced_codec(tracing, codecs)
@@ -173,7 +175,13 @@ def assemble(
         states=states,
         turns=turns,
         checkpoint=_checkpoint(states, source, ledger, events),
+        first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
+
+
+def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
+    is_exact = settings.delivery.guarantee == "exactly_once"
+    return FirstRejections(source, codecs.description, signature.takes, is_exact=is_exact)
 
 
 def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
@@ -497,7 +505,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         signature.sha256,
         why=model.device.reason,
         takes=signature.takes,
-        gives=", ".join(map(str, signature.outputs)),
+        gives=listed(signature.outputs),
         row_counts=model.warmed_up_at,
     )
     if left := model.left_to_cpu:

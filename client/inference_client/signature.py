@@ -75,8 +75,10 @@ class Signature(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """Its inputs, for a message."""
-        return ", ".join(map(str, self.inputs.values()))
+        """Its inputs, for a message: three at most, for there may be one for each of 500 columns."""
+        specs, more = list(self.inputs.values()), len(self.inputs) - 3
+        named = ", ".join(map(str, specs[:3]))
+        return f"{named} and {more} more" if more > 0 else named
 
     @classmethod
     def fetch(cls, url: str, timeout: float = 5.0) -> Self:

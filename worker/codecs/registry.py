@@ -178,6 +178,10 @@ class Codecs:
         found = changed.tensors[0] if isinstance(changed, Request) and changed.reply == first.reply else None
         return isinstance(found, bytes | memoryview) and found == other
 
+    def description(self, record: Record) -> str | None:
+        """What a record looks like that is no request, where that shows."""
+        return looks_like(record.value, self._envelopes.read(record.headers).content_type) if record.value else None
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not even looked at."""
         return Rejection(record, code, message, self._envelopes.read(record.headers).reply)

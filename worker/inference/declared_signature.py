@@ -14,6 +14,7 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.core.listing import listed
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.inference.input_defaults import with_defaults
@@ -283,7 +284,7 @@ def _as_it_is(fixed: Sequence[Any], rows: int) -> str:
 
 
 def _claims(inputs: Sequence[Any]) -> str:
-    return ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)
+    return listed(f"{node.name} {list(node.shape)}" for node in inputs)
 
 
 def without(output: str) -> str:

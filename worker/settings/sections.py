@@ -229,9 +229,9 @@ class DeliverySettings(Section):
     )
     rejection_limit: int | None = Field(
         None,
-        ge=1,
-        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted; "
-        "never unless set.",
+        ge=0,
+        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted. "
+        "Unless set, only where a group has never had a request, and the first 100 records are none; 0: never.",
     )
 
 

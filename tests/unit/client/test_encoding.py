@@ -205,6 +205,14 @@ def test_without_a_signature_what_is_no_request_is_refused(given: Any, why: str)
         Encoder(None).encode(given)
 
 
+def test_of_many_inputs_a_message_names_three() -> None:
+    """And counts the others."""
+    inputs = [{"name": f"c{at}", "datatype": "FP32", "shape": [-1, 1]} for at in range(500)]
+
+    with pytest.raises(InvalidArgument, match=r"c0 FP32\[-1, 1\], c1 FP32\[-1, 1\], c2 FP32\[-1, 1\] and 497 more$"):
+        Encoder(Signature.of({**METADATA, "inputs": inputs})).encode({"z": ROW})
+
+
 def test_an_array_alone_is_refused_where_there_are_several_inputs() -> None:
     """With the names of all."""
     inputs = [{"name": name, "datatype": "FP32", "shape": [-1, 3]} for name in ("a", "b")]

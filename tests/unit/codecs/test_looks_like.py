@@ -147,6 +147,13 @@ def test_a_content_type_that_is_not_taken_is_explained_by_the_value() -> None:
     assert "in structured mode" in rejection(codecs(), event).message
 
 
+def test_a_record_is_described_without_its_values() -> None:
+    """For the log of a worker that stops at a topic of others."""
+    assert codecs().description(as_json({"payment_id": 77})) == "a JSON object with the field 'payment_id'"
+    assert codecs().description(record(b"77", AS_JSON)) is None
+    assert codecs().description(record(None)) is None
+
+
 @pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED])
 def test_errors_that_say_all_are_left_alone(code: Code) -> None:
     """Another model's name, and too many bytes, are no matter of form."""

@@ -155,6 +155,13 @@ class KafkaSource:
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         return self._offsets.withdraw_notes(offsets)
 
+    @property
+    def has_served(self) -> bool:
+        return self._offsets.has_served
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        self._offsets.stand_back(instead)
+
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._offsets.is_marking(partitions)
 
