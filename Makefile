@@ -145,17 +145,25 @@ $(PEERS): tests/bench/peers.txt
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/bench/peers.txt
 	@touch $@
 
-# The images and the chart, under the names that they are released by. REGISTRY says where: a host and an owner on it,
-# where Docker and Helm have logged in. A chart and an image of one name cannot share a repository.
+# The images and the chart, under the names that they are released by, of what is committed and of one base image, which they
+# name by its digest. Each image comes with a list of what is in it (SBOM) and of how it was made: Docker's own builder
+# writes neither, `docker buildx create --use` makes one that does. REGISTRY says where to: a host and an owner on it, where
+# Docker and Helm have logged in. A chart and an image of one name cannot share a repository.
 VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/version.py)
 IMAGE = $(REGISTRY)/inference-worker:$(VERSION)
+BASE ?= $(shell sed -n 's/^ARG PYTHON_IMAGE=//p' deploy/Dockerfile)
 publish:
 	@test -n "$(REGISTRY)" || { echo "make publish: REGISTRY=host/owner says where to" >&2; exit 1; }
-	docker build -f deploy/Dockerfile -t $(IMAGE) .
-	docker build -f deploy/Dockerfile --build-arg VARIANT=cuda -t $(IMAGE)-cuda .
+	@test -z "$$(git status --porcelain)" || { echo "make publish: commit first: images name their revision" >&2; exit 1; }
+	set -e; base=$(BASE); \
+	digest=$$(docker buildx imagetools inspect "$$base" --format '{{.Manifest.Digest}}'); \
+	for variant in cpu cuda; do \
+		tag=$(IMAGE); test $$variant = cpu || tag=$$tag-$$variant; \
+		docker buildx build --push --sbom=true --provenance=mode=max -f deploy/Dockerfile -t "$$tag" \
+			--build-arg VARIANT=$$variant --build-arg PYTHON_IMAGE="$${base%@*}@$$digest" \
+			--build-arg VERSION=$(VERSION) --build-arg REVISION="$$(git rev-parse HEAD)" .; \
+	done
 	helm package deploy/helm/inference-worker --destination build
-	docker push $(IMAGE)
-	docker push $(IMAGE)-cuda
 	helm push build/inference-worker-$(VERSION).tgz oci://$(REGISTRY)/charts
 
 dashboard: setup

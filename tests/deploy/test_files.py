@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import yaml
 from tests.deploy.manifests import HELM_INSTALL
 from tests.deploy.settings import interpolated, settings_of
 from worker.app import CLOSE_TIMEOUT
-from worker.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,24 +35,6 @@ def compose_file() -> dict[str, Any]:
 def seconds(duration: str) -> float:
     assert duration.endswith("s")
     return float(duration.removesuffix("s"))
-
-
-def test_images_and_chart_are_published_where_it_is_said() -> None:
-    """Under this version, and the chart where no image is; without a place nothing is built."""
-    words = ["make", "--no-print-directory", "-C", str(ROOT), "publish"]
-    said = subprocess.run(
-        [*words, "-n", "REGISTRY=registry.example.com/us"], capture_output=True, text=True, check=True
-    )
-    refused = subprocess.run(words, capture_output=True, text=True, check=False)
-
-    pushed = [line.split()[2:] for line in said.stdout.splitlines() if " push " in line]
-    assert pushed == [
-        [f"registry.example.com/us/inference-worker:{VERSION}"],
-        [f"registry.example.com/us/inference-worker:{VERSION}-cuda"],
-        [f"build/inference-worker-{VERSION}.tgz", "oci://registry.example.com/us/charts"],
-    ]
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "REGISTRY=host/owner says where to" in refused.stderr
 
 
 def test_ci_builds_the_helm_that_a_skipped_test_names() -> None:
