@@ -139,7 +139,7 @@ def test_a_batch_that_cannot_be_unpacked_ends_the_restore_the_third_time(monkeyp
     consumer = Damaged()
     read = partial(restorer._read, cast("Consumer", consumer))
     read()  # of a partition that has left
-    restoration = Restoration(P0, 1, STATE, committed=None)
+    restoration = Restoration(P0, 1, STATE, committed=0, is_exact=True)
     restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
 
     read()
