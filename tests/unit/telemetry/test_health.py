@@ -93,7 +93,7 @@ def test_whoever_asks_by_an_address_or_a_name_of_ours_is_answered(host: str) -> 
     assert pages.answer("/status", "", host)[0] == HTTPStatus.OK
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics"])
+@pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
 def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
     """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
     answer = Pages(lambda: Snapshot(unready=None), LIMITS, lambda: 1000.0).answer(path, "", "node-1.example.com:8080")
