@@ -86,8 +86,8 @@ def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
         *("Worker.Example.com:443", "worker.example.com"),
     ],
 )
-def test_whoever_asks_by_an_address_or_a_name_of_ours_is_answered(host: str) -> None:
-    """Addresses lead where they say, and these names are nobody's in public DNS; the last is among the replicas'."""
+def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
+    """Addresses lead where they say, and public DNS has none of these names; the last is a replica's."""
     pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["Worker.example.com"])
 
     assert pages.answer("/status", "", host)[0] == HTTPStatus.OK
