@@ -61,7 +61,7 @@ def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch
 
 
 def test_a_head_that_is_too_long_is_refused(server: Server) -> None:
-    """Whoever sends it reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
+    """Its sender reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\n" + b"a: " + b"x" * (4 << 20))
@@ -73,8 +73,8 @@ def test_a_head_that_is_too_long_is_refused(server: Server) -> None:
         assert answer.endswith(b"\r\n\r\na request's head has more than 16384 bytes\n")
 
 
-def test_who_does_not_read_an_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system does not take of it stays in memory only as long as a reader may take."""
+def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that the system does not take stays in memory only as long as a reader may take."""
     monkeypatch.setattr(http_server, "READ_TIMEOUT", 0.1)
     before = threading.active_count()
     large = bytes(64 << 20)

@@ -28,7 +28,7 @@ PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DO
 
 
 def masked(value: str) -> str:
-    """A value as it may be shown: as a whole, or nothing of it."""
+    """The value, if all of it may be shown, and nothing of it otherwise."""
     is_secret = LOGIN.search(value) or PEM.search(value) or ("://" in value and SETTING.search(value))
     return MASK if is_secret else value
 

@@ -19,7 +19,7 @@ DOTENV = Path(".env")
 
 
 class Dotenv(NamedTuple):
-    """What is set by it, and the names that it would set if no file were named."""
+    """The variables that it sets, and the names that it would set if no file were named."""
 
     sets: Mapping[str, str] = {}
     passed_over: tuple[str, ...] = ()

@@ -116,7 +116,7 @@ def _without_login(value: str) -> str:
 
 
 def _store(value: str) -> str:
-    """What else an address can say to the client is a login, which would be shown, or less of TLS."""
+    """The client would take a login there, which is shown, and options that switch TLS's checks off."""
     if not _STORE.fullmatch(value):
         raise PydanticCustomError(
             UNSHOWN,

@@ -1,4 +1,4 @@
-"""Files in a directory that others may write to, as `/tmp`: for this user alone, and never what a link leads to.
+"""Files in a directory that others may write to, as `/tmp`, are opened for this user alone and through no link.
 
 A link that another user left under a name of ours would have the file that it leads to overwritten, with our rights.
 """

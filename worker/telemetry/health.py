@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from worker.telemetry.metrics.page import MetricsPage
 
 # Scrapers and load balancers ask for these by whatever name they know.
-OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics"})
+OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics", f"{ROOT}/health/live", f"{ROOT}/health/ready"})
 _OTHER_NAME = (
     b"this worker does not know the name in the header Host: a page elsewhere may have made it lead here, to read what "
     b"it may not; ask by an IP address, by localhost or by a name without a dot, or name http://NAME/ in "

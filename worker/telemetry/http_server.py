@@ -1,7 +1,7 @@
-"""A small HTTP server for GET and HEAD: a thread for each connection, a request for each, and bounds for all of it.
+"""A small HTTP server answers GET and HEAD: each connection has a thread and one request, and all of it has bounds.
 
-Whoever reaches the port can make it cost no more than `MOST_CONNECTIONS` threads, each with a head of `LONGEST_HEAD`
-and an answer, for `CONNECTION_TIMEOUT`. The standard library's server takes 100 headers of 64 KiB from each.
+The port asks for no login. All that it can be made to cost is `MOST_CONNECTIONS` threads, each with a head of
+`LONGEST_HEAD` bytes and an answer, for `CONNECTION_TIMEOUT`. The standard library's server reads 100 headers of 64 KiB.
 """
 
 from __future__ import annotations

@@ -86,14 +86,14 @@ def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
         *("Worker.Example.com:443", "worker.example.com"),
     ],
 )
-def test_whoever_asks_by_an_address_or_a_name_of_ours_is_answered(host: str) -> None:
-    """Addresses lead where they say, and these names are nobody's in public DNS; the last is among the replicas'."""
+def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
+    """Addresses lead where they say, and public DNS has none of these names; the last is a replica's."""
     pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["Worker.example.com"])
 
     assert pages.answer("/status", "", host)[0] == HTTPStatus.OK
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics"])
+@pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
 def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
     """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
     answer = Pages(lambda: Snapshot(unready=None), LIMITS, lambda: 1000.0).answer(path, "", "node-1.example.com:8080")
