@@ -10,6 +10,7 @@ from confluent_kafka import Consumer
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.plan import Fault, Kind
+from tests.faults.strangers import Strangers
 from tests.stores.running import RunningStore
 
 
@@ -28,6 +29,7 @@ class Faults:
         rest: Callable[[float], None],
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
+        self.strangers: Strangers  # set before the first fault
         self._fleet = fleet
         self._broker = broker
         self._store = store
@@ -43,6 +45,8 @@ class Faults:
             Kind.BROKER_STOP: self._stop_broker,
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_SUSPEND: self._suspend_broker,
+            Kind.SPOILED: self._spoil_batch,
+            Kind.OPEN: self._hold_transaction,
             Kind.STORE_KILL: self._kill_store,
             Kind.STORE_SUSPEND: self._suspend_store,
         }
@@ -130,6 +134,12 @@ class Faults:
         self._rest(seconds)
         self._broker.start()
         return f"away for {seconds:.1f} s and its start"
+
+    def _spoil_batch(self, fault: Fault) -> str:
+        return self.strangers.spoil_batch(fault)
+
+    def _hold_transaction(self, fault: Fault) -> str:
+        return self.strangers.hold_transaction(fault)
 
     def _kill_store(self, fault: Fault) -> str:
         assert self._store is not None

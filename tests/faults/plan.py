@@ -22,6 +22,8 @@ class Kind(StrEnum):
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
     BROKER_SUSPEND = "broker SIGSTOP"
+    SPOILED = "batch spoiled on disk"
+    OPEN = "open transaction"
     STORE_KILL = "store kill -9"
     STORE_SUSPEND = "store SIGSTOP"
 
@@ -59,6 +61,8 @@ LASTS = {
     Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
     Kind.BROKER_KILL: (0.1, 3.0),
     Kind.BROKER_SUSPEND: (0.5, 8.0),
+    Kind.SPOILED: (0.0, 1.0),
+    Kind.OPEN: (1.0, 12.0),
     Kind.STORE_KILL: (0.1, 3.0),
     Kind.STORE_SUSPEND: (0.5, 8.0),
 }
