@@ -11,7 +11,10 @@
 
 Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
 transactions included). Once all below those ends is read, every request below the commit must have its answer there. No
-acknowledgement is needed for it: a request topic without transactions has no holes.
+acknowledgement is needed for it: an offset below the end of what is read that holds no request is a hole.
+
+Requests that were spoiled on a broker's disk are lost to every reader: each gets an error and a dead letter all the
+same.
 
 What was asked is what lies in the request topic. A publisher whose broker dies may send one request again that was
 written, and hears of the second place only: both are requests, and both get their answer.
@@ -30,6 +33,7 @@ from tests.faults.memories import Memory, State
 from tests.faults.requests import RAW, Request, Rows, number_of, request, rows, told_by, wrong_value
 from tests.faults.stalls import Stalls
 
+UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that nobody can read
 SHOWN = 20  # examples kept of each way in which a promise was broken
 
 
@@ -103,6 +107,8 @@ class Books:
         self._memory = memory
         self._told: dict[Source, Rows] = {}  # with state: what the first answer told
         self.states: dict[bytes, State] = {}  # with state: what is to be kept of each key in the end
+        self._lost: set[Source] = set()  # on a disk
+        self._last: Counter[int] = Counter()  # partition → next offset of what was read or lost
         self._tell = tell
         self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
         self._first: dict[Source, Found] = {}
@@ -121,7 +127,17 @@ class Books:
         """A request was read."""
         number = number_of(seen.headers.get("request-id", ""))
         assert number is not None, "only the load publishes there"
-        self.requests[Source(seen.partition, seen.offset)] = number
+        self._lies(Source(seen.partition, seen.offset), number)
+
+    def lost(self, requests: Mapping[Source, int]) -> None:
+        """These lie in the request topic, and cannot be read."""
+        for source, number in requests.items():
+            self._lies(source, number)
+        self._lost |= requests.keys()
+
+    def _lies(self, source: Source, number: int) -> None:
+        self.requests[source] = number
+        self._last[source.partition] = max(source.offset + 1, self._last[source.partition])
 
     def lost_offset(self, partition: int, begin: int, committed: int) -> None:
         """The group has lost its offset there, and reads again from `begin`."""
@@ -147,7 +163,7 @@ class Books:
         else:
             self._first[source] = _found(seen)
             self._check_order(source, seen)
-        for fault in self._faults(source, seen):
+        for fault in self._lost_faults(source, seen) if source in self._lost else self._faults(source, seen):
             self._break("wrong", f"{source}, answered at {seen.partition}/{seen.offset}: {fault}")
 
     def dead_lettered(self, seen: Seen) -> None:
@@ -162,7 +178,7 @@ class Books:
         if source in self._first_letter:
             self._repeated(source, f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
         self._first_letter.setdefault(source, _found(seen))
-        for fault in self._letter_faults(seen):
+        for fault in self._lost_faults(source, seen) if source in self._lost else self._letter_faults(seen):
             self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
 
     def looked(self, look: Look, at: float) -> None:
@@ -178,7 +194,8 @@ class Books:
     def is_all_done(self) -> bool:
         """Whether all that was acknowledged is read, and all that is read is answered and committed."""
         requests = len(self.requests)
-        return len(self._acknowledged) <= requests <= len(self._first) and sum(self.committed.values()) == requests
+        is_answered = len(self._acknowledged) <= requests <= len(self._first)
+        return is_answered and all(self.committed.get(at, 0) >= last for at, last in self._last.items())
 
     @property
     def published_twice(self) -> int:
@@ -196,9 +213,9 @@ class Books:
             found = self._first.get(source)
             if found is None:
                 self._break("lost", f"{source}, request {number}, has no answer")
-            elif found.number != number:
+            elif found.number != (None if source in self._lost else number):
                 self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
-            if self._asked(number).code and source not in self._first_letter:
+            if (source in self._lost or self._asked(number).code) and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
         self._judge_acknowledgements()
         if self._memory is not None:
@@ -228,7 +245,7 @@ class Books:
         for source in sorted(self.requests):
             number = self.requests[source]
             key, code = self._asked(number).key or b"", self._asked(number).code
-            if code is not None:
+            if code is not None or source in self._lost:
                 continue
             state, due = self.states.get(key, memory.initial), []
             for row in rows(number):
@@ -292,6 +309,15 @@ class Books:
                 faults.append(wrong)
         return faults
 
+    def _lost_faults(self, source: Source, seen: Seen) -> list[str]:
+        """Of an answer to a request that nobody can read, or of its dead letter."""
+        faults = [] if seen.key is None else [f"key {seen.key!r} of a request that cannot be read"]
+        if seen.headers.get("error-code") != UNREADABLE:
+            faults.append(f"error-code {seen.headers.get('error-code')}, not {UNREADABLE}")
+        if "status" in seen.headers and (fault := self._misplaced(source, seen)):
+            faults.append(fault)
+        return faults
+
     def _wrong_value(self, source: Source, number: int, value: bytes) -> str | None:
         more = 0 if self._memory is None else self._memory.width
         if wrong := wrong_value(number, value, more):
@@ -333,6 +359,9 @@ class Books:
 
     def _check_commit(self, source: Source, committed: int, look: Look) -> None:
         found = self._first.get(source)
+        is_read = self._reached.get(Place("requests", source.partition), 0) > source.offset
+        if is_read and source not in self.requests:  # of a transaction: its marker, or what was aborted
+            return
         if found is None or found.offset >= look.ends[Place("answers", found.partition)]:
             self._break("committed past", f"{source} had no answer at {look.at:.3f} s, and {committed} was committed")
         elif found.is_error:

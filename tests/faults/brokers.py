@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,8 @@ class Brokers(Protocol):
     def bootstrap_servers(self) -> str: ...
     @property
     def log(self) -> Path: ...
+    @property
+    def disks(self) -> Sequence[Path]: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
     def suspend(self) -> None: ...
@@ -45,6 +48,10 @@ class Lone:
     def log(self) -> Path:
         return self._broker.log
 
+    @property
+    def disks(self) -> Sequence[Path]:
+        return [self._broker.data]
+
 
 class Three:
     """Each of the three is away in its turn, once the one before has again all there is."""
@@ -63,6 +70,10 @@ class Three:
     @property
     def log(self) -> Path:
         return self._trio.nodes[0].log
+
+    @property
+    def disks(self) -> Sequence[Path]:
+        return [node.data for node in self._trio.nodes]
 
     def stop(self) -> None:
         self._next().stop()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.faults.books import Books, Look, Place, Seen
+from tests.faults.books import Books, Look, Place, Seen, Source
 from tests.faults.history import History
 
 LOOK_EVERY = 0.1  # seconds
@@ -59,6 +59,7 @@ class Checker:
         # Read uncommitted: a dead replica's open transaction must not keep us from looking.
         self._looker = Consumer({**common, "group.id": group, "isolation.level": "read_uncommitted"})
         self._looks: SimpleQueue[Look] = SimpleQueue()
+        self._spoiled: dict[tuple[int, int], tuple[int, Mapping[Source, int]]] = {}
         self._look_now = threading.Event()
         self._stop_looking, self._stop_reading = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
@@ -72,6 +73,13 @@ class Checker:
     def look(self) -> None:
         """Look at the commits at once, not only when it is time."""
         self._look_now.set()
+
+    def pass_over(self, partition: int, first: int, next_offset: int, lost: Mapping[Source, int]) -> None:
+        """No reader will be given the requests from `first` on in this batch; the last one before it can be read.
+
+        `lost` has their numbers. To be told before anybody can read them.
+        """
+        self._spoiled[partition, first] = next_offset, lost
 
     def committed(self) -> dict[int, int]:
         """What the last look found: partition → next offset."""
@@ -154,6 +162,10 @@ class Checker:
         reached[place] = offset + (error is None)
         if error is None:
             self._enter(place, Seen(partition, offset, message.key(), message.value(), _headers(message)))
+            if place.topic == "requests" and (spoiled := self._spoiled.pop((partition, offset + 1), None)):
+                next_offset, lost = spoiled
+                self._books.lost(lost)
+                self._reader.seek(TopicPartition(topic, partition, next_offset))
 
     def _enter(self, place: Place, seen: Seen) -> None:
         at = f"{seen.partition}/{seen.offset}"

@@ -11,6 +11,7 @@ from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.lost_offsets import LostOffsets
 from tests.faults.plan import Fault, Kind
+from tests.faults.strangers import Strangers
 from tests.kafka.broker import FORGOTTEN_AFTER
 from tests.stores.running import RunningStore
 
@@ -35,6 +36,7 @@ class Faults:
         lost_offsets: LostOffsets,
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
+        self.strangers: Strangers  # set before the first fault
         self._fleet = fleet
         self._broker = broker
         self._store = store
@@ -53,6 +55,8 @@ class Faults:
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_SUSPEND: self._suspend_broker,
             Kind.SILENCE: self._silence,
+            Kind.SPOILED: self._spoil_batch,
+            Kind.OPEN: self._hold_transaction,
             Kind.STORE_KILL: self._kill_store,
             Kind.STORE_SUSPEND: self._suspend_store,
         }
@@ -146,6 +150,12 @@ class Faults:
         seconds = FORGOTTEN_AFTER + fault.seconds
         self._be_silent(seconds)
         return f"no request for {seconds:.1f} s"
+
+    def _spoil_batch(self, fault: Fault) -> str:
+        return self.strangers.spoil_batch(fault)
+
+    def _hold_transaction(self, fault: Fault) -> str:
+        return self.strangers.hold_transaction(fault)
 
     def _kill_store(self, fault: Fault) -> str:
         assert self._store is not None

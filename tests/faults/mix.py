@@ -28,6 +28,7 @@ from tests.faults.lost_offsets import LostOffsets
 from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
+from tests.faults.strangers import Strangers
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
 from worker.kafka.cluster.access import CHANGELOG_CONFIGS
@@ -145,6 +146,15 @@ class Mix:
         self._history.write("began", **{k: str(v) for k, v in vars(self._options).items() if k != "legs"})
         self._checker = self._stack.enter_context(
             Checker(servers, self._group, self._topics, self._books, self._history)
+        )
+        self._faults.strangers = Strangers(
+            servers,
+            self._broker.disks,
+            self._topics,
+            self._books,
+            self._checker,
+            self._rest,
+            has_state=bool(self._options.state),
         )
         self._begin(self._options.legs[0])
         options = self._options

@@ -25,6 +25,8 @@ class Kind(StrEnum):
     BROKER_KILL = "broker kill -9"
     BROKER_SUSPEND = "broker SIGSTOP"
     SILENCE = "expired producers"
+    SPOILED = "batch spoiled on disk"
+    OPEN = "open transaction"
     STORE_KILL = "store kill -9"
     STORE_SUSPEND = "store SIGSTOP"
 
@@ -68,6 +70,8 @@ LASTS = {
     Kind.BROKER_KILL: (0.1, 3.0),
     Kind.BROKER_SUSPEND: (0.5, 8.0),
     Kind.SILENCE: (0.0, 2.0),  # longer than the brokers need to forget
+    Kind.SPOILED: (0.0, 1.0),
+    Kind.OPEN: (1.0, 12.0),
     Kind.STORE_KILL: (0.1, 3.0),
     Kind.STORE_SUSPEND: (0.5, 8.0),
 }

@@ -180,6 +180,53 @@ def test_an_answer_to_nothing_is_wrong() -> None:
     assert "no request lies there" in books([], [answered(1, 0)]).examples["wrong"][0]
 
 
+def spoiled(*answers: Seen, letters: Sequence[Seen] = ()) -> Books:
+    """Request 1 can be read by nobody; it was answered like this."""
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
+    found.published(lying_at(1), 1)
+    found.lost({lying_at(1): 1})
+    for seen in answers:
+        found.answered(seen, 0.0)
+    for seen in letters:
+        found.dead_lettered(seen)
+    found.looked(Look(1.0, {1: 1}, {Place(what, at): 9 for what in ("answers", "dead") for at in (0, 1)}), 1.0)
+    assert found.is_all_done == bool(answers)
+    found.close()
+    return found
+
+
+UNREAD = Seen(1, 0, None, b"{}", {"source": "requests/1/0", "status": "error", "error-code": "INVALID_ARGUMENT"})
+UNREAD_PLACE = {"__dlq.errors.partition": "1", "__dlq.errors.offset": "0"}
+UNREAD_LETTER = Seen(0, 0, None, None, {**UNREAD_PLACE, "error-code": "INVALID_ARGUMENT"})
+
+
+def test_a_request_that_was_lost_on_a_disk_is_owed_an_error_and_a_dead_letter() -> None:
+    """Nobody knows its key or id; no answer at all is no answer."""
+    kept, unanswered, letterless = (
+        spoiled(UNREAD, letters=[UNREAD_LETTER]),
+        spoiled(letters=[UNREAD_LETTER]),
+        spoiled(UNREAD),
+    )
+
+    assert (kept.broken, kept.errors) == ([], 1)
+    assert "lost" in unanswered.broken
+    assert letterless.found["lost"] == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answered(1, 0),
+        UNREAD._replace(key=b"k"),
+        UNREAD._replace(partition=0),
+        UNREAD._replace(headers={**UNREAD.headers, "error-code": "INTERNAL"}),
+    ],
+)
+def test_another_answer_to_a_request_that_was_lost_on_a_disk_is_wrong(answer: Seen) -> None:
+    """Nobody can have read it."""
+    assert "wrong" in spoiled(answer, letters=[UNREAD_LETTER]).broken
+
+
 def test_a_request_that_was_published_twice_is_two_requests() -> None:
     """Its publisher heard of one place only. Each is answered once, and one that is not is lost."""
     again = Source(1, 1)
@@ -278,6 +325,18 @@ def test_each_offset_below_a_commit_is_judged_once() -> None:
         looking.look(committed=2, answers=0)
 
     assert looking.books.found["committed past"] == 2
+
+
+def test_an_offset_without_a_request_needs_no_answer_before_the_commit() -> None:
+    """It held the marker of a transaction, or what was aborted. Before all up to there is read, nobody knows."""
+    for is_read, broken in ((True, []), (False, ["committed past"])):
+        looking = Looking()
+        if is_read:
+            looking.books.reached(Place("requests", 1), 1, 1.0)
+
+        looking.look(committed=1, answers=0)
+
+        assert looking.books.broken == broken
 
 
 def test_an_error_needs_its_dead_letter_before_the_commit() -> None:

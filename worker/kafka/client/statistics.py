@@ -54,7 +54,8 @@ def read_consumer(text: str) -> ConsumerStatistics:
         if found["fetch_state"] == "active" and found["ls_offset"] >= 0
     }
     standings = {partition: _standing(found) for partition, found in read.items()}
-    reaches = {partition: _reach(found, said) for partition, found in read.items() if found["next_offset"] >= 0}
+    reached = {partition: found for partition, found in read.items() if found["next_offset"] >= 0}
+    reaches = _reaches(reached, said) if reached else {}
     coordinator = said.get("cgrp", {}).get("state", "")
     return ConsumerStatistics(coordinator, connections_of(said), standings, brokers_of(said), reaches)
 
@@ -95,8 +96,17 @@ def _standing(found: Mapping[str, Any]) -> Standing:
     return Standing(next((at for at in positions if at >= 0), end), end)
 
 
-def _reach(found: Mapping[str, Any], said: Mapping[str, Any]) -> Reach:
+def _reaches(read: Mapping[Partition, Mapping[str, Any]], said: Mapping[str, Any]) -> dict[Partition, Reach]:
     """Of a broker's answers those count that came as a broker's, and not as a coordinator's."""
-    brokers = (broker for broker in said["brokers"].values() if broker.get("source") != _BY_ROLE)
-    answers = next((broker["rx"] for broker in brokers if broker["nodeid"] == found["broker"]), 0)
-    return Reach(found["next_offset"], found["ls_offset"], found["hi_offset"], found["fetchq_cnt"], answers)
+    brokers = said["brokers"].values()
+    answers = {broker["nodeid"]: broker["rx"] for broker in brokers if broker.get("source") != _BY_ROLE}
+    return {
+        partition: Reach(
+            found["next_offset"],
+            found["ls_offset"],
+            found["hi_offset"],
+            found["fetchq_cnt"],
+            answers.get(found["broker"], 0),
+        )
+        for partition, found in read.items()
+    }

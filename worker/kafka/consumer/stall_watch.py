@@ -6,7 +6,7 @@ The worker's own consumer has the gates and pauses to heed besides (`source.py`)
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from worker.core.records import Partition
@@ -34,6 +34,7 @@ class StallWatch:
         self._clock = clock
         self._stalls = Stalls(LOOKS)
         self._report: str | None = None
+        self.standing: Mapping[Partition, Stall] = {}  # as last told
 
     @property
     def config(self) -> dict[str, Any]:
@@ -47,7 +48,10 @@ class StallWatch:
     def stalls(self) -> list[tuple[Partition, Stall]]:
         """What stands, each time the client has told anew."""
         report, self._report = self._report, None
-        return [] if report is None else list(self._stalls.seen(read_consumer(report).reaches, self._clock()).items())
+        if report is None:
+            return []
+        self.standing = self._stalls.seen(read_consumer(report).reaches, self._clock())
+        return list(self.standing.items())
 
     def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
         """Which of these are damaged there. Takes seconds, and more for thousands of records."""

@@ -85,6 +85,8 @@ def _show_what_comes(
             patience.heard(now)
         if patience.is_over(now, is_backlog=not reader.has_reached_ends):
             reader.expect_ends()
+            for why in reader.held_back:
+                tell(f"{why}; what lies behind it was not shown")
             return
         if reader.has_reached_ends and not follows:
             return

@@ -1,0 +1,139 @@
+"""What other producers of the request topic, and a broker's disk, do to requests.
+
+A batch is spoiled on disk before anybody can have read it: it is published in a transaction that is committed only
+then. Requests of strangers have numbers that the load never comes to. Owns nothing but the next of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.faults.books import Books, Source
+from tests.faults.checker import Checker, Topics
+from tests.faults.plan import Fault
+from tests.faults.requests import Request, request
+from tests.kafka.spoiled_batches import AS_ONE, SpoiledBatch, spoil
+
+FIRST = 1_000_000_000  # of their numbers
+BATCH = 10
+ENDED_WITHIN = 30.0  # a transaction, seconds
+LEAST_TIMEOUT = 5.0  # of a transaction, seconds; a busy machine must be able to begin it
+
+
+class Strangers:
+    """Publishes beside the load, one fault at a time; `rest(seconds)` waits."""
+
+    def __init__(  # what they touch, and who is told
+        self,
+        servers: str,
+        disks: Sequence[Path],
+        topics: Topics,
+        books: Books,
+        checker: Checker,
+        rest: Callable[[float], None],
+        *,
+        has_state: bool,
+    ) -> None:
+        self._servers = servers
+        self._disks = disks
+        self._topics = topics
+        self._books = books
+        self._checker = checker
+        self._rest = rest
+        self._has_state = has_state
+        self._next = count(FIRST)
+
+    def spoil_batch(self, fault: Fault) -> str:
+        """Publish one batch of requests of one key, and spoil it on all disks from one of its records on."""
+        producer = self._begin(transaction_timeout=60.0)
+        lies = self._publish(producer, self._alike(fault))
+        partition = next(iter(lies)).partition
+        offsets = sorted(source.offset for source in lies)
+        assert offsets == list(range(offsets[0], offsets[0] + BATCH)), "they are not one batch"
+        at = offsets[1 + fault.choose(BATCH - 1)]  # the checker goes on from what lies before it in the batch
+        spoiled = [batch for disk in self._disks if (batch := _spoiled(disk, self._topics.requests, partition, at))]
+        assert spoiled
+        lost = {Source(partition, offset): lies[Source(partition, offset)] for offset in spoiled[0].lost}
+        self._checker.pass_over(partition, spoiled[0].offset, spoiled[0].last + 1, lost)
+        for source, number in lies.items():
+            self._books.published(source, number)
+        producer.commit_transaction(ENDED_WITHIN)
+        self._rest(fault.seconds)
+        return f"{len(lost)} of {BATCH} requests in partition {partition}, from offset {at} on"
+
+    def hold_transaction(self, fault: Fault) -> str:
+        """Leave a transaction open for a while; then it is committed, aborted, or left to its timeout."""
+        producer = self._begin(transaction_timeout=fault.seconds + LEAST_TIMEOUT)
+        lies = self._publish(producer, list(islice(self._next, 3)))
+        self._rest(fault.seconds)
+        if fault.pick < 1 / 3:
+            producer.commit_transaction(ENDED_WITHIN)
+            for source, number in lies.items():
+                self._books.published(source, number)
+            return f"for {fault.seconds:.1f} s, committed"
+        if fault.pick < 2 / 3:
+            producer.abort_transaction(ENDED_WITHIN)
+            return f"for {fault.seconds:.1f} s, aborted"
+        return f"for {fault.seconds:.1f} s, left to its timeout"
+
+    def _begin(self, transaction_timeout: float) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": f"{self._topics.requests}-stranger-{next(self._next)}",
+                "transaction.timeout.ms": int(transaction_timeout * 1000),
+                "message.timeout.ms": int(transaction_timeout * 1000),
+                "partitioner": "murmur2_random",
+                "log_level": 2,
+                **AS_ONE,
+                "linger.ms": 500,  # no more than the shortest of these transactions takes
+            }
+        )
+        producer.init_transactions(ENDED_WITHIN)
+        producer.begin_transaction()
+        return producer
+
+    def _publish(self, producer: Producer, numbers: Sequence[int]) -> dict[Source, int]:
+        """Where they lie, once all brokers that count have them."""
+        lies: dict[Source, int] = {}
+        for number in numbers:
+            asked = self._asked(number)
+            producer.produce(
+                self._topics.requests,
+                asked.value,
+                asked.key,
+                asked.partition,
+                partial(_note, lies, number),
+                headers=list(asked.headers),
+            )
+        producer.flush(ENDED_WITHIN)
+        assert len(lies) == len(numbers), f"{len(lies)} of {len(numbers)} requests are acknowledged"
+        return lies
+
+    def _alike(self, fault: Fault) -> list[int]:
+        """Good requests of one key, which share a partition."""
+        key = self._asked(fault.choose(100_000)).key or b"key-0"
+        good = (number for number in self._next if self._asked(number).key == key and self._asked(number).code is None)
+        return list(islice(good, BATCH))
+
+    def _asked(self, number: int) -> Request:
+        return request(number, self._topics.partitions, has_state=self._has_state)
+
+
+def _note(lies: dict[Source, int], number: int, error: KafkaError | None, message: Message) -> None:
+    """A request is acknowledged."""
+    assert error is None, error
+    lies[Source(message.partition() or 0, message.offset() or 0)] = number
+
+
+def _spoiled(disk: Path, topic: str, partition: int, offset: int) -> SpoiledBatch | None:
+    """None where this broker does not have it yet: it will get the others' copy."""
+    with suppress(AssertionError):
+        return spoil(disk, topic, partition, offset)
+    return None
