@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -82,10 +83,12 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
         consumer.close()
         raise
     log.is_open = True
+    amiss_now = partial(_amiss, producer, (topics.requests, topics.answers))
     if topics.reply_partition is None:
-        return Clients(producer, consumer, (), lambda wait: _partitions_or_none(producer, topics.answers, wait))
+        partitions_now = partial(_partitions_or_none, producer, topics.answers)
+        return Clients(producer, consumer, (), partitions_now, amiss_now)
     reply = [("reply-topic", topics.answers.encode()), ("reply-partition", b"%d" % ends[0].partition)]
-    return Clients(producer, consumer, reply)
+    return Clients(producer, consumer, reply, None, amiss_now)
 
 
 class _FirstContact:
@@ -175,6 +178,19 @@ def _partitions_or_none(producer: Producer, topic: str, timeout: float) -> int |
         return _partitions(producer, topic, timeout)
     except KafkaException:
         return None
+
+
+def _amiss(producer: Producer, topics: Sequence[str], wait: float) -> str:
+    """The first thing that is wrong with one of the topics: Kafka's clients tell it late, once or never."""
+    for topic in topics:
+        try:
+            _partitions(producer, topic, wait)
+        except KafkaException as error:
+            if error.args[0].code() in _UNANSWERED:
+                return f"no broker said within {wait:g} s whether the topics are there."
+            gone = error.args[0].code() in _UNKNOWN
+            return f"the topic {topic} does not exist any more." if gone else f"topic {topic}: {error.args[0].str()}."
+    return ""
 
 
 def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
