@@ -147,7 +147,7 @@ class Exchange:
         self._amiss, self._ask_at = "", clock()
         self._is_stopping = Event()
         self.cancelled = 0  # futures that the end found without an answer
-        self.pending = Pending(most, waits=waits, read=encoder.read, explain=why_undelivered)
+        self.pending = Pending(most, waits=waits, read=encoder.read, explain=self._why_undelivered)
 
     # Callers' threads
 
@@ -230,6 +230,10 @@ class Exchange:
         hint = hint or f"does a worker run that reads {self._topic} and answers to {self._answers}?"
         return f"no answer in {answer.deadline - answer.began:g} s: {hint}{self._trouble.since(answer.began)}"
 
+    def _why_undelivered(self, error: KafkaError, answer: Answer) -> InferenceError:
+        why = why_undelivered(error)
+        return Unavailable(why.message + self._trouble.since(answer.began)) if error.code() == _UNTIMELY else why
+
     def _read_new_partitions(self, there: int | None) -> None:
         """From their beginning: nothing of ours can lie before that."""
         known = self._consumer.assignment()
@@ -272,5 +276,5 @@ def why_undelivered(error: KafkaError) -> InferenceError:
             "theirs by more than the topic allows (message.timestamp.after.max.ms and …before.max.ms); set the clock"
         )
     if error.code() == _UNTIMELY:
-        return Unavailable("the brokers did not take the request in time")
+        return Unavailable("the brokers did not take the request in time.")
     return Unavailable(f"the request was not delivered: {error.str()}")

@@ -70,9 +70,11 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
     that Kafka's client does not take.
     """
     log = ClientLog(_LOG)
+    sides = _producer_config(config, longest, hear), _consumer_config(config, hear)
+    _check_kept(config, sides)
     try:
-        producer = Producer(_producer_config(config, longest, hear), logger=log)
-        consumer = Consumer(_consumer_config(config, hear), logger=log)
+        producer = Producer(sides[0], logger=log)
+        consumer = Consumer(sides[1], logger=log)
     except KafkaException as error:
         raise ValueError(f"config: {error.args[0].str()}") from error
     contact = _FirstContact(consumer, log, config["bootstrap.servers"], min(max(longest, LEAST), MOST))
@@ -193,8 +195,16 @@ def _amiss(producer: Producer, topics: Sequence[str], wait: float) -> str:
     return ""
 
 
+def _check_kept(config: Config, sides: Sequence[Config]) -> None:
+    """Raises `ValueError` for what would be passed over: a callback that is never called, another partitioner."""
+    given = {key: str(value).lower() for key, value in config.items()}
+    lost = [key for key, value in given.items() if any(str(side[key]).lower() != value for side in sides)]
+    if lost:
+        raise ValueError(f"config: {', '.join(lost)}: the client's own, and cannot be set")
+
+
 def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    return {
+    tuned = {
         **_SHARED,
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 256 * 1024,
@@ -202,6 +212,8 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
         # for nothing: 2 µs of a request's 13 (tests.bench.client, 2026-11-26). With 2 one is made while one is away.
         "max.in.flight": 2,
         **config,
+    }
+    return tuned | {
         "error_cb": hear,
         "enable.idempotence": True,  # in order, and none twice
         "partitioner": "murmur2_random",  # Java's: a key has one partition, whichever client publishes
@@ -212,15 +224,18 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
 
 
 def _consumer_config(config: Config, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    return {
+    tuned = {
         **_SHARED,
         "queued.max.messages.kbytes": 32 * 1024,
         "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is slower than its network
         **config,
+    }
+    return tuned | {
         "error_cb": hear,
         "group.id": "inference-client",  # librdkafka wants one; it is never joined, and nothing committed to it
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        "enable.partition.eof": False,  # it would be told as a complaint
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",  # where retention has overtaken us, the oldest that is left
     }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from inference_client import errors, pending
+from inference_client import errors, forks, pending
 from inference_client.errors import (
     ClientClosed,
     DeadlineExceeded,
@@ -282,6 +282,33 @@ def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[Inferenc
 
     assert type(answer.exception(0)) is kind
     assert stage.pending.late == 1
+
+
+def test_a_request_that_no_broker_took_in_time_says_why() -> None:
+    """What Kafka's client complained of meanwhile."""
+    stage = Stage()
+    answer = stage.submit()
+    stage.trouble.hear(KafkaError(KafkaError._AUTHENTICATION))
+
+    stage.producer.fail(stage.producer.sent[0], KafkaError._MSG_TIMED_OUT)
+    stage.turn()
+
+    said = "in time. Meanwhile Kafka's client said: Local: Authentication failure"
+    assert str(answer.exception(0)).endswith(said)
+
+
+def test_a_future_that_is_open_at_a_fork_raises_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread ends it there; what had ended is there."""
+    stage = Stage()
+    ended, is_open = stage.submit(), stage.submit()
+    stage.arrive(ended)
+    stage.turn()
+
+    monkeypatch.setattr(forks, "count", forks.count + 1)
+
+    assert ended.result()["y"].tolist() == Y.tolist()
+    with pytest.raises(ClientClosed, match="which this one was forked from; make a new one here"):
+        is_open.result()
 
 
 def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:

@@ -162,6 +162,8 @@ def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, 
     [
         ({"when_full": "nope"}, "when_full must be 'wait' or 'raise', got 'nope'"),
         ({"answers": "requests"}, "requests and answers must be two topics, got 'requests' for both"),
+        ({"config": {"error_cb": print, "enable.idempotence": "TRUE"}}, "config: error_cb: the client's own, and"),
+        ({"config": {"partitioner": "random", "group.id": "a"}}, "config: partitioner, group.id: the client's own"),
         ({"config": {"linger.msec": 5}}, 'config: No such configuration property: "linger.msec"'),
     ],
 )
