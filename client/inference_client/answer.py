@@ -24,6 +24,7 @@ class Owner(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[bool]: ...
+    def check_process(self) -> None: ...
     def give_up(self, answer: Answer) -> bool: ...
     def call(self, fn: Callable[[Future[Result]], object], answer: Answer) -> None: ...
     def undelivered(self, answer: Answer, error: Any) -> None: ...
@@ -99,9 +100,16 @@ class Answer(Future[Result]):
         return self._outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Result:
-        """Its arrays, as soon as they are there. Raises its `InferenceError`, `TimeoutError` and `CancelledError`."""
+        """Its arrays, as soon as they are there. Raises its `InferenceError`, `TimeoutError` and `CancelledError`.
+
+        And `ClientClosed` in a child of the process that asked, if it is open: nothing ends it there.
+        """
         outcome = self._outcome
-        return outcome if type(outcome) is dict else super().result(timeout)
+        if type(outcome) is dict:
+            return outcome
+        if outcome is None:
+            self._owner.check_process()
+        return super().result(timeout)
 
     def cancel(self) -> bool:
         """True when it ends, or had ended, as cancelled."""

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from inference_client.answer import Answer
 from inference_client.encoding import Encoder
-from inference_client.errors import ClientClosed
 from inference_client.exchange import Exchange, Route, Trouble
 from inference_client.kafka import ReplyPartition, Topics, connect
 from inference_client.signature import Given, Inputs, Result, signature_of
@@ -32,18 +31,6 @@ REFILL = 4
 LONGEST = 2_147_483
 # For the thread to end: a turn, and the connections' end.
 STOP_TIMEOUT = 10.0
-
-# So many forks lie between this process and the first. To ask the system which process this is, at each request, took
-# 6 % of the client's time (py-spy, 2026-11).
-_generation = 0
-
-
-def _count_fork() -> None:
-    global _generation  # noqa: PLW0603  # a fork is the process's, as this is
-    _generation += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Closed(NamedTuple):
@@ -105,7 +92,7 @@ class InferenceClient:
             most=in_flight,
             waits=when_full == "wait",
         )
-        self._process, self._generation = os.getpid(), _generation
+        self._process = os.getpid()
         thread = Thread(target=self._exchange.run, name="inference-client", daemon=True)
         # Also runs when the client is forgotten, and when the interpreter ends: a daemon's thread must not be in
         # librdkafka then. Futures hold the client, so that it is not forgotten while one of them is wanted.
@@ -118,10 +105,7 @@ class InferenceClient:
         Raises `InvalidArgument` for what the model does not take, `Full` or `DeadlineExceeded` where there is no place,
         `ClientClosed`, `Unavailable` and `ResourceExhausted`, and `TypeError` for a key of another type.
         """
-        if self._generation != _generation:
-            raise ClientClosed(
-                f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
-            )
+        self._exchange.pending.check_process()
         seconds = self._timeout if timeout is None else self.allowed(timeout)
         answer = self._exchange.submit(self._encoder.encode(inputs), key, seconds)
         answer.holds = self

@@ -26,6 +26,10 @@ from inference_client.signature import DTYPES, Array, Inputs, Result, Signature,
 Header = tuple[str, bytes]
 
 _OCTETS: Header = ("content-type", b"application/octet-stream")
+_NO_ANSWER = (
+    "a record with the id of this request came that has no header status, so it is no answer: is the topic of answers "
+    "the worker's response topic?"
+)
 _READ = frozenset({None, _OCTETS[1]})  # the content types of answers that are read
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
@@ -114,8 +118,11 @@ class Encoder:
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""
         try:
-            if headers.get("status") == b"ok":
+            status = headers.get("status")
+            if status == b"ok":
                 return self._result(headers, value)
+            if status is None:  # a dead letter, or a copy of the request: it has its id
+                return Internal(_NO_ANSWER)
             return error_of(_text(headers, "error-code"), orjson.loads(value)["error"], _text(headers, "source"))
         except Exception as error:  # noqa: BLE001  # whatever it is, the future must end, and the others with it
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
-from math import ceil
+from math import ceil, inf
 from threading import Event
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ MOST_AT_ONCE = 100
 # How often it is seen whether answers stand still, and the answers' topic is asked for new partitions, for how long at
 # most, seconds. A turn waits for it.
 LOOK_EVERY, LOOK_FOR = 5.0, 0.2
+# How often the topics are asked for, at most, while requests end with their time, seconds. It takes `LOOK_FOR` at most.
+ASK_EVERY = 1.0
 # What librdkafka takes for "by the key" and "now".
 _ANY_PARTITION, _NOW = -1, 0
 _KEYS = (str, bytes)
@@ -40,6 +42,10 @@ _KEYS = (str, bytes)
 ROOM_SLICE = 0.005
 
 _UNTIMELY = KafkaError._MSG_TIMED_OUT  # noqa: SLF001  # librdkafka's own codes begin so
+FOLLOWS = 10.0  # seconds: that all brokers are down is told behind what says why, and would hide it
+_ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+# The consumer looks for the coordinator of its group although it joins none, and needs no right on it.
+_NOTHING_TO_US = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
 _TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
 
 
@@ -69,13 +75,15 @@ class Clients(NamedTuple):
     """Kafka's two. `reply` are the headers that say where answers are read.
 
     `partitions_now` asks how many partitions the answers' topic has, for so many seconds at most, and gives None where
-    that is not known; itself None where new ones are not ours to read.
+    that is not known; itself None where new ones are not ours to read. `amiss_now` asks likewise what is wrong with the
+    topics, and gives nothing where nothing is.
     """
 
     producer: Producer
     consumer: Consumer
     reply: Sequence[Header] = ()
     partitions_now: Callable[[float], int | None] | None = None
+    amiss_now: Callable[[float], str] = lambda _: ""
 
 
 class Trouble:
@@ -83,19 +91,33 @@ class Trouble:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heard = (-1.0, "")
+        self._heard = (-inf, "")
+        self._answered_at = -inf
         self.fatal: str | None = None
 
     def hear(self, error: KafkaError) -> None:
         """Given to both clients, which call it inside of a poll."""
-        self._heard = (self._clock(), error.str())
+        if error.code() in _NOTHING_TO_US:
+            return
+        now = self._clock()
+        if error.code() != _ALL_DOWN or now - self._heard[0] > FOLLOWS:
+            self._heard = (now, error.str())
         if error.fatal():
             self.fatal = self.fatal or error.str()
 
+    def answered(self) -> None:
+        """An answer of ours has come: what was complained of before is over."""
+        self._answered_at = self._clock()
+
     def since(self, began: float) -> str:
-        """The last complaint, if there was one since then."""
+        """The last complaint, if there was one since then, or before that and no answer since: some are told once."""
         at, text = self._heard
-        return f" Meanwhile Kafka's client said: {text}" if at >= began else ""
+        if at >= began:
+            return f" Meanwhile Kafka's client said: {text}"
+        ago = self._clock() - at
+        return (
+            f" No answer has come since Kafka's client said, {ago:.0f} s ago: {text}" if at > self._answered_at else ""
+        )
 
 
 class Exchange:
@@ -113,7 +135,7 @@ class Exchange:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`most` requests at once; then `submit` waits, or does not."""
-        self._producer, self._consumer, self._reply, self._partitions_now = clients
+        self._producer, self._consumer, self._reply, self._partitions_now, self._amiss_now = clients
         self._produce = clients.producer.produce
         self._topic, self._answers, self._prefix = route
         self._trouble = trouble
@@ -122,9 +144,10 @@ class Exchange:
         self._numbers = count()
         self._look_at = clock() + LOOK_EVERY
         self._standstill = Standstill(clients.consumer)
+        self._amiss, self._ask_at = "", clock()
         self._is_stopping = Event()
         self.cancelled = 0  # futures that the end found without an answer
-        self.pending = Pending(most, waits=waits, read=encoder.read, explain=why_undelivered)
+        self.pending = Pending(most, waits=waits, read=encoder.read, explain=self._why_undelivered)
 
     # Callers' threads
 
@@ -189,7 +212,10 @@ class Exchange:
                 self._read_new_partitions(self._partitions_now(LOOK_FOR))
 
     def _take_in(self, messages: Sequence[Message]) -> None:
-        for message, request_id in self.pending.answered(messages):
+        left = self.pending.answered(messages)
+        if len(left) < len(messages):
+            self._trouble.answered()
+        for message, request_id in left:
             error = message.error()
             if error is not None:
                 self._trouble.hear(error)
@@ -197,9 +223,16 @@ class Exchange:
                 self.pending.count(request_id)
 
     def _why_late(self, answer: Answer, now: float) -> str:
-        hint = self._standstill.told(self._answers, now)
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_EVERY
+            self._amiss = self._amiss_now(LOOK_FOR)
+        hint = self._amiss or self._standstill.told(self._answers, now)
         hint = hint or f"does a worker run that reads {self._topic} and answers to {self._answers}?"
         return f"no answer in {answer.deadline - answer.began:g} s: {hint}{self._trouble.since(answer.began)}"
+
+    def _why_undelivered(self, error: KafkaError, answer: Answer) -> InferenceError:
+        why = why_undelivered(error)
+        return Unavailable(why.message + self._trouble.since(answer.began)) if error.code() == _UNTIMELY else why
 
     def _read_new_partitions(self, there: int | None) -> None:
         """From their beginning: nothing of ours can lie before that."""
@@ -235,11 +268,13 @@ def why_undelivered(error: KafkaError) -> InferenceError:
         return ResourceExhausted("the request is larger than the topic or this client takes (message.max.bytes)")
     if error.code() == KafkaError.INVALID_RECORD:
         return InvalidArgument("the brokers refuse it: a request topic that is compacted takes none without a key")
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Unavailable("this client may not write to the topic of requests; grant it the operation WRITE there")
     if error.code() == KafkaError.INVALID_TIMESTAMP:
         return Unavailable(
             f"the brokers refuse its timestamp: it is {shown(time.time())} by this machine's clock, which differs from "
             "theirs by more than the topic allows (message.timestamp.after.max.ms and …before.max.ms); set the clock"
         )
     if error.code() == _UNTIMELY:
-        return Unavailable("the brokers did not take the request in time")
+        return Unavailable("the brokers did not take the request in time.")
     return Unavailable(f"the request was not delivered: {error.str()}")

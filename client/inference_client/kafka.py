@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -69,9 +70,11 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
     that Kafka's client does not take.
     """
     log = ClientLog(_LOG)
+    sides = _producer_config(config, longest, hear), _consumer_config(config, hear)
+    _check_kept(config, sides)
     try:
-        producer = Producer(_producer_config(config, longest, hear), logger=log)
-        consumer = Consumer(_consumer_config(config, hear), logger=log)
+        producer = Producer(sides[0], logger=log)
+        consumer = Consumer(sides[1], logger=log)
     except KafkaException as error:
         raise ValueError(f"config: {error.args[0].str()}") from error
     contact = _FirstContact(consumer, log, config["bootstrap.servers"], min(max(longest, LEAST), MOST))
@@ -82,10 +85,12 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
         consumer.close()
         raise
     log.is_open = True
+    amiss_now = partial(_amiss, producer, (topics.requests, topics.answers))
     if topics.reply_partition is None:
-        return Clients(producer, consumer, (), lambda wait: _partitions_or_none(producer, topics.answers, wait))
+        partitions_now = partial(_partitions_or_none, producer, topics.answers)
+        return Clients(producer, consumer, (), partitions_now, amiss_now)
     reply = [("reply-topic", topics.answers.encode()), ("reply-partition", b"%d" % ends[0].partition)]
-    return Clients(producer, consumer, reply)
+    return Clients(producer, consumer, reply, None, amiss_now)
 
 
 class _FirstContact:
@@ -177,8 +182,29 @@ def _partitions_or_none(producer: Producer, topic: str, timeout: float) -> int |
         return None
 
 
+def _amiss(producer: Producer, topics: Sequence[str], wait: float) -> str:
+    """The first thing that is wrong with one of the topics: Kafka's clients tell it late, once or never."""
+    for topic in topics:
+        try:
+            _partitions(producer, topic, wait)
+        except KafkaException as error:
+            if error.args[0].code() in _UNANSWERED:
+                return f"no broker said within {wait:g} s whether the topics are there."
+            gone = error.args[0].code() in _UNKNOWN
+            return f"the topic {topic} does not exist any more." if gone else f"topic {topic}: {error.args[0].str()}."
+    return ""
+
+
+def _check_kept(config: Config, sides: Sequence[Config]) -> None:
+    """Raises `ValueError` for what would be passed over: a callback that is never called, another partitioner."""
+    given = {key: str(value).lower() for key, value in config.items()}
+    lost = [key for key, value in given.items() if any(str(side[key]).lower() != value for side in sides)]
+    if lost:
+        raise ValueError(f"config: {', '.join(lost)}: the client's own, and cannot be set")
+
+
 def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    return {
+    tuned = {
         **_SHARED,
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 256 * 1024,
@@ -186,6 +212,8 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
         # for nothing: 2 µs of a request's 13 (tests.bench.client, 2026-11-26). With 2 one is made while one is away.
         "max.in.flight": 2,
         **config,
+    }
+    return tuned | {
         "error_cb": hear,
         "enable.idempotence": True,  # in order, and none twice
         "partitioner": "murmur2_random",  # Java's: a key has one partition, whichever client publishes
@@ -196,15 +224,18 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
 
 
 def _consumer_config(config: Config, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    return {
+    tuned = {
         **_SHARED,
         "queued.max.messages.kbytes": 32 * 1024,
         "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is slower than its network
         **config,
+    }
+    return tuned | {
         "error_cb": hear,
         "group.id": "inference-client",  # librdkafka wants one; it is never joined, and nothing committed to it
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        "enable.partition.eof": False,  # it would be told as a complaint
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",  # where retention has overtaken us, the oldest that is left
     }

@@ -9,6 +9,7 @@ Callbacks of callers never run on the thread that reads answers: one that waits 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,6 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Condition, RLock, Thread
 from typing import Any
 
+from inference_client import forks
 from inference_client.answer import CANCELLED, Answer, Outcome
 from inference_client.encoding import Message
 from inference_client.errors import ClientClosed, DeadlineExceeded, Full, InferenceError
@@ -52,7 +54,7 @@ class Pending:
         *,
         waits: bool,
         read: Callable[[Message], Result | InferenceError],
-        explain: Callable[[Any], InferenceError],
+        explain: Callable[[Any, Answer], InferenceError],
     ) -> None:
         """At most so many at once; then `enter` waits, or does not.
 
@@ -71,11 +73,19 @@ class Pending:
         self._callbacks: SimpleQueue[Callback] = SimpleQueue()
         self._caller: Thread | None = None
         self.is_closed = False
+        self._process, self._forks = os.getpid(), forks.count
         self.late = 0
         self.repeats = 0
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def check_process(self) -> None:
+        """Raises `ClientClosed` in a child of the process that this was made in: its thread is not here."""
+        if self._forks != forks.count:
+            raise ClientClosed(
+                f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
+            )
 
     def enter(self, answer: Answer, timeout: float) -> bool:
         """Give it a place, waiting at most so many seconds for one. Whether it had to wait.
@@ -157,7 +167,7 @@ class Pending:
     def undelivered(self, answer: Answer, error: Any) -> None:
         """It may be in the topic all the same: an answer that comes is late."""
         if self.take(answer.request_id, lapses=True) is not None:
-            answer.end(self._explain(error))
+            answer.end(self._explain(error, answer))
 
     def give_up(self, answer: Answer) -> bool:
         """Cancel it. False where it has ended, or is about to."""

@@ -68,5 +68,5 @@ class Standstill:
         return (
             f"answers have stood still for {seconds:.0f} s: {'; '.join(places[:_NAMED])}{more}. Either the batch there "
             "cannot be parsed, of which Kafka's client says nothing: a new client begins behind it. Or the transaction "
-            "of a producer is open there: `kafka-transactions.sh find-hanging` says whose"
+            "of a producer is open there: `kafka-transactions.sh find-hanging` says whose."
         )

@@ -98,6 +98,18 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
         assert client.infer({"x": ROWS[:1]})["y"].shape == (1, 4)
 
 
+@pytest.mark.parametrize("role", ["requests", "answers"])
+def test_a_topic_that_is_deleted_is_named(kafka: Cluster, role: str) -> None:
+    """Kafka's clients say nothing: the one waits for it to come back, the other for records."""
+    topics = {name: kafka.create_topic(name) for name in ("requests", "answers")}
+    with InferenceClient(kafka.bootstrap_servers, requests=topics["requests"], answers=topics["answers"]) as client:
+        kafka.delete_topic(topics[role])
+        kafka.wait_until_gone(topics[role])
+
+        with pytest.raises(DeadlineExceeded, match=f"in 1 s: the topic {topics[role]} does not exist any more"):
+            client.infer({"x": ROWS[:1]}, timeout=1.0)
+
+
 def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request is late when it is sent; the answer's timestamp tells it from a worker that is slow."""
     now = time.time() - 60.0

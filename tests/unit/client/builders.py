@@ -168,12 +168,14 @@ class Stage:
         partitions_now: Callable[[float], int | None] | None = None,
     ) -> None:
         self.now = 100.0
+        self.amiss = ""  # with the topics
+        self.asked = 0
         self.producer = FakeProducer(room)
         self.consumer = FakeConsumer()
         self.trouble = Trouble(lambda: self.now)
         self.encoder = Encoder(signature)
         self.exchange = Exchange(
-            Clients(cast("Any", self.producer), self.consumer, (), partitions_now),
+            Clients(cast("Any", self.producer), self.consumer, (), partitions_now, self._amiss_now),
             self.encoder,
             Route("requests", "answers", b"me"),
             trouble=self.trouble,
@@ -182,6 +184,10 @@ class Stage:
             clock=lambda: self.now,
         )
         self.pending = self.exchange.pending
+
+    def _amiss_now(self, wait: float) -> str:
+        self.asked += 1
+        return self.amiss
 
     def submit(self, timeout: float = 10.0) -> Answer:
         return self.exchange.submit(self.encoder.encode({"x": ROW}), b"k", timeout)

@@ -38,7 +38,8 @@ def test_an_answer_whose_time_can_be_names_no_clock(ahead: int) -> None:
 def test_only_what_was_late_is_about_clocks(code: bytes, kind: type[Exception]) -> None:
     """An answer that says something else is told as it is."""
     stamp = (1, int(time.time() * 1000) + 3_600_000)
-    found = Encoder(SIGNATURE).read(Record([("error-code", code)], b'{"error":"no"}', stamp=stamp))
+    headers = [("status", b"error"), ("error-code", code)]
+    found = Encoder(SIGNATURE).read(Record(headers, b'{"error":"no"}', stamp=stamp))
 
     assert type(found) is kind
     assert ("clock" in str(found)) == (kind is DeadlineExceeded)

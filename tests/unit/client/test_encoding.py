@@ -341,6 +341,14 @@ def test_a_size_that_no_machine_has_is_no_answer() -> None:
     assert isinstance(Encoder(None).decode({"status": b"ok", HEAD_LENGTH: b"%d" % len(head)}, head), Internal)
 
 
+def test_a_record_without_a_status_is_no_answer() -> None:
+    """A dead letter, or a request that was copied, has the id of the request, too."""
+    found = Encoder(SIGNATURE).decode({"error-code": b"INTERNAL", "__dlq.errors.message": b"no"}, b'{"inputs": []}')
+
+    assert isinstance(found, Internal)
+    assert "no header status, so it is no answer: is the topic of answers the worker's response topic?" in found.message
+
+
 def test_bytes_that_no_output_has_are_no_answer() -> None:
     """The sizes of a head must add up."""
     headers, value = answer({"y": ROW}, ["FP32"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from inference_client import errors, pending
+from inference_client import errors, forks, pending
 from inference_client.errors import (
     ClientClosed,
     DeadlineExceeded,
@@ -183,19 +183,53 @@ def test_a_request_without_an_answer_ends_with_its_time() -> None:
 
 
 def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
-    """If it was during the request: an older complaint is none of its own."""
+    """During the request, or before it, if no answer has come since: some complaints are told once."""
     stage = Stage()
-    stage.consumer.arrived.append(Record((), failure=KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+    stage.consumer.arrived.append(Record((), failure=KafkaError(KafkaError._TRANSPORT)))
     stage.turn()
     stage.turn(1.0)
+    after = stage.submit(1.0)
+    stage.turn(1.0)
+    stage.arrive(stage.submit())
+    stage.turn()
     calm = stage.submit(1.0)
     stage.turn(1.0)
     troubled = stage.submit(1.0)
     stage.trouble.hear(KafkaError(KafkaError._TRANSPORT))
     stage.turn(1.0)
 
+    assert "No answer has come since Kafka's client said, 2 s ago: Local: Broker transport" in str(after.exception(0))
     assert "Kafka" not in str(calm.exception(0))
-    assert "Broker transport failure" in str(troubled.exception(0))
+    assert "Meanwhile Kafka's client said: Local: Broker transport" in str(troubled.exception(0))
+
+
+def test_a_complaint_that_says_why_is_not_lost() -> None:
+    """That all brokers are down follows from it; and about a group there is nothing to say: none is joined."""
+    stage = Stage()
+    late = stage.submit(1.0)
+
+    for code in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED):
+        stage.trouble.hear(KafkaError(code))
+    stage.turn(1.0)
+
+    assert str(late.exception(0)).endswith("Meanwhile Kafka's client said: Local: Authentication failure")
+
+
+def test_what_is_wrong_with_the_topics_is_asked_when_a_request_is_late() -> None:
+    """And told in the place of a worker that may be missing; once a second at most, and never in a calm."""
+    stage = Stage()
+    stage.arrive(stage.submit())
+    stage.turn(LOOK_EVERY)
+    assert stage.asked == 0
+    stage.amiss = "the topic answers does not exist any more."
+
+    late = [stage.submit(seconds) for seconds in (1.0, 1.0, 1.5, 2.5)]
+    for _ in range(5):
+        stage.turn(0.5)
+
+    said = {str(answer.exception(0)).partition(": no answer in ")[2] for answer in late}
+    assert said == {f"{seconds} s: the topic answers does not exist any more." for seconds in ("1", "1.5", "2.5")}
+    assert stage.asked == 2
 
 
 def test_a_thread_that_cannot_be_started_costs_no_callback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +282,33 @@ def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[Inferenc
 
     assert type(answer.exception(0)) is kind
     assert stage.pending.late == 1
+
+
+def test_a_request_that_no_broker_took_in_time_says_why() -> None:
+    """What Kafka's client complained of meanwhile."""
+    stage = Stage()
+    answer = stage.submit()
+    stage.trouble.hear(KafkaError(KafkaError._AUTHENTICATION))
+
+    stage.producer.fail(stage.producer.sent[0], KafkaError._MSG_TIMED_OUT)
+    stage.turn()
+
+    said = "in time. Meanwhile Kafka's client said: Local: Authentication failure"
+    assert str(answer.exception(0)).endswith(said)
+
+
+def test_a_future_that_is_open_at_a_fork_raises_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread ends it there; what had ended is there."""
+    stage = Stage()
+    ended, is_open = stage.submit(), stage.submit()
+    stage.arrive(ended)
+    stage.turn()
+
+    monkeypatch.setattr(forks, "count", forks.count + 1)
+
+    assert ended.result()["y"].tolist() == Y.tolist()
+    with pytest.raises(ClientClosed, match="which this one was forked from; make a new one here"):
+        is_open.result()
 
 
 def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:

@@ -99,6 +99,27 @@ def test_why_no_broker_answers_is_the_last_complaint_of_the_log(monkeypatch: pyt
         asked.ends("answers", [0])
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "the topic requests does not exist any more."),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic requests: Broker: Topic authorization failed."),
+        (KafkaError._TIMED_OUT, "no broker said within 0.2 s whether the topics are there."),
+        (None, ""),
+    ],
+)
+def test_what_became_of_the_topics_is_told(code: int | None, said: str) -> None:
+    """Kafka's clients say nothing where one was deleted, nor where a broker stands still."""
+
+    class Producer(Cluster):
+        def list_topics(self, topic: str, timeout: float) -> Any:
+            if code is not None:
+                raise KafkaException(KafkaError(code))
+            return super().list_topics(topic, timeout)
+
+    assert kafka._amiss(Producer(), ("requests", "answers"), 0.2) == said  # type: ignore[arg-type]  # what of it is used
+
+
 def test_leaders_that_cannot_be_reached_are_told_from_a_broker_that_is_not_there() -> None:
     """The address that was given is right, and those that its broker names are not."""
     with pytest.raises(Unavailable) as caught:
@@ -141,6 +162,8 @@ def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, 
     [
         ({"when_full": "nope"}, "when_full must be 'wait' or 'raise', got 'nope'"),
         ({"answers": "requests"}, "requests and answers must be two topics, got 'requests' for both"),
+        ({"config": {"error_cb": print, "enable.idempotence": "TRUE"}}, "config: error_cb: the client's own, and"),
+        ({"config": {"partitioner": "random", "group.id": "a"}}, "config: partitioner, group.id: the client's own"),
         ({"config": {"linger.msec": 5}}, 'config: No such configuration property: "linger.msec"'),
     ],
 )
