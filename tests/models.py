@@ -914,6 +914,30 @@ def tokens(axis: str | None = "num_tokens") -> bytes:
     )
 
 
+def counted_out(most: float = 1e9) -> bytes:
+    """x FP32 (batch, 1) → y FP32 (?, 1): a row above `most` is left out, and one of -most or less comes twice.
+
+    A batch of both has as many rows as went in.
+    """
+    return _model(
+        [
+            helper.make_node("Concat", ["x", "x"], ["twice"], axis=1),
+            helper.make_node("LessOrEqual", ["twice", "bounds"], ["are_there"]),
+            helper.make_node("Reshape", ["twice", "flat"], ["all"]),
+            helper.make_node("Reshape", ["are_there", "flat"], ["are_kept"]),
+            helper.make_node("Compress", ["all", "are_kept"], ["kept"], axis=0),
+            helper.make_node("Unsqueeze", ["kept", "one"], ["y"]),
+        ],
+        [_value("x", "FP32", 1)],
+        [_fixed_value("y", "FP32", [None, 1])],
+        [
+            _constant("bounds", np.array([most, -most], np.float32)),
+            _constant("flat", np.array([-1])),
+            _constant("one", np.array([1])),
+        ],
+    )
+
+
 # An object is where the fifth number of a row is larger than this.
 FOUND = 1e6
 

@@ -517,6 +517,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
     if model.misdeclared is not None:
         events.warned("outputs_not_as_declared", why=model.misdeclared)
+    if (why := model.cost_of_inputs) is not None:
+        events.warned("inputs_are_many", why=why)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)

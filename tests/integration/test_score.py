@@ -18,7 +18,17 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.kafka.replica import PASSED_ON, Replica, cpu_seconds
-from tests.models import for_rows, identities, lookup, mlp, save, spinner, square_root, two_in_two_out
+from tests.models import (
+    for_rows,
+    identities,
+    lookup,
+    mlp,
+    save,
+    softmax_of_columns,
+    spinner,
+    square_root,
+    two_in_two_out,
+)
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.tools.kafka.embedded import EmbeddedBroker
 from worker.tools.score.command import score
@@ -171,6 +181,18 @@ def test_bad_rows_are_refused_alone(
     ]
     assert str(told.value) == ("2 of 100 rows refused: 1 INVALID_ARGUMENT (first: row 17), 1 INTERNAL (first: row 60)")
     assert "out.npy" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("batch_size", "is_told"), [(64, True), (1, False)])
+def test_rows_that_change_one_another_are_warned_of(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], batch_size: int, *, is_told: bool
+) -> None:
+    """A worker refuses such a model; scored, it shows what batches do to its rows."""
+    model = save(softmax_of_columns(), tmp_path)
+
+    assert scored(model, saved(tmp_path, np.zeros((10, 4), "<f4")), tmp_path / "out.npy", batch_size) == 0
+
+    assert ("warning: rows that share a batch change one another's answers" in capfd.readouterr().err) is is_told
 
 
 def test_rows_on_which_the_model_fails_are_refused_alone(tmp_path: Path) -> None:

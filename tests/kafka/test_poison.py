@@ -14,7 +14,7 @@ from tests.kafka.cluster import MORTAL, Cluster, Read, Sent
 from tests.kafka.fixtures import NewBroker
 from tests.kafka.publisher import Position
 from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, quick_at_least_once, quick_exactly_once, raw, row
-from tests.models import lookup, mlp, square_root
+from tests.models import counted_out, lookup, mlp, square_root
 
 JSON_HEADER = ("content-type", b"application/json")
 PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
@@ -232,6 +232,24 @@ def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: 
                 np.testing.assert_array_equal(np.frombuffer(answer.value or b"", "<f4"), expected)
         assert replica.is_running
         assert len(scene.dead_letters(len(bad))) == len(bad)
+
+
+@quick_exactly_once
+def test_rows_that_get_lost_are_nobody_s_answer(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Once a batch has other rows than went in each row runs alone: only rows that are none or two get an error."""
+    lost = {1: 1e10, 100: 1e10, 101: -1e10, 103: 1e10, 104: -1e10, 300: 1e10}
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=counted_out(), partitions=1) as scene:
+        scene.replica()
+
+        rows = [np.float32(lost.get(n, n)) for n in range(500)]
+        scene.publish([Sent(b"k%d" % n, row.tobytes(), [RAW_HEADER]) for n, row in enumerate(rows)])
+
+        scene.verdict().expect_clean()
+        found = {int((a.key or b"k-1")[1:]): a for a in scene.answers()}
+        assert sorted(n for n, a in found.items() if a.is_error) == sorted(lost)
+        for number, answer in found.items():
+            if not answer.is_error:
+                assert np.frombuffer(answer.value or b"", "<f4").tolist() == [number]
 
 
 @quick_exactly_once

@@ -371,6 +371,12 @@ PLANTED: Mapping[str, Planted] = {
         _believe_any_model,
         lambda _: test_answering.test_what_one_model_answers_is_no_proof_for_another(),
     ),
+    "rows that are as many by chance are answered": Planted(
+        Outcomes,
+        "_run_alone",
+        _nothing,
+        lambda _: test_answering.test_rows_that_are_no_rows_are_nobodys_answers(),
+    ),
     "an answer names the model that is served": Planted(
         Answers,
         "_oip",

@@ -152,9 +152,9 @@ class Request:
     deadline: float | None = None  # the same as an instant of the loop's clock; given once, when the record is taken
     state: StateUse | None = None  # None: it reads the state of its key, and writes it, if the model has any
 
-    def parts(self, at: int) -> Sequence[Tensor]:
-        """What makes up the tensor of the input with that number, in the order of its rows."""
-        return (self.tensors[at],)
+    def parts(self) -> Sequence[Tensor]:
+        """What makes up the tensor of the model's only input, in the order of its rows."""
+        return self.tensors
 
 
 class Reassembly(Protocol):

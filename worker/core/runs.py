@@ -46,7 +46,7 @@ class Run(Request):
             self._largest = max(self.sizes)
         return self._largest
 
-    def parts(self, at: int) -> Sequence[Tensor]:  # noqa: ARG002  # there is no other input
+    def parts(self) -> Sequence[Tensor]:
         """The tensors of all its records, in their order."""
         return self.values
 

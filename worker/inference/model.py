@@ -17,6 +17,7 @@ from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.inference.declared_signature import cost_of_inputs
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.running.arena import giving_back
 from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu
@@ -110,6 +111,11 @@ class Model:
     def not_finite(self) -> Sequence[str]:
         """The outputs with NaN or infinity for the rows of the probe, which it cannot judge by them."""
         return [spec.name for spec, was in zip(self.signature.outputs, self._is_finite, strict=True) if not was]
+
+    @property
+    def cost_of_inputs(self) -> str | None:
+        """What hundreds of inputs cost; None where they are few."""
+        return cost_of_inputs(self.signature)
 
     @property
     def misdeclared(self) -> str | None:

@@ -39,7 +39,7 @@ def test_a_run_is_a_request_with_the_rows_of_all() -> None:
     three = run(4, 5, 7, rows_each=2)
 
     assert (three.record.offset, three.rows, three.size, three.rows_each) == (4, 6, 46, 2)
-    assert b"".join(map(bytes, three.parts(0))) == bytes([4, 4, 5, 5, 7, 7])
+    assert b"".join(map(bytes, three.parts())) == bytes([4, 4, 5, 5, 7, 7])
 
 
 def test_a_run_is_cut_between_records() -> None:
@@ -49,8 +49,8 @@ def test_a_run_is_cut_between_records() -> None:
     first, rest = three.part(0, 2), three.part(2, 3)
 
     assert offsets([first, rest]) == [4, 7]
-    assert (first.rows, first.size, first.parts(0)) == (4, 29, [bytes([4, 4]), bytes([5, 5])])
-    assert (rest.rows, rest.size, rest.parts(0), list(rest.replies)) == (2, 17, [bytes([7, 7])], [REPLIES[1]])
+    assert (first.rows, first.size, first.parts()) == (4, 29, [bytes([4, 4]), bytes([5, 5])])
+    assert (rest.rows, rest.size, rest.parts(), list(rest.replies)) == (2, 17, [bytes([7, 7])], [REPLIES[1]])
     assert three.part(0, 3) is three
 
 

@@ -61,6 +61,13 @@ def test_the_cpu_can_be_asked_for(path: Path) -> None:
     assert load(ModelSettings(path=path, device="cpu"), max_batch_size=4).device.reason == "WORKER_MODEL__DEVICE is cpu"
 
 
+def test_threads_do_not_spin_when_nothing_runs(path: Path) -> None:
+    """Two of them took half a core at ten inferences a second."""
+    session = device.open_cpu(path.read_bytes(), 2, "a test").session
+
+    assert session.get_session_options().get_session_config_entry("session.force_spinning_stop") == "1"
+
+
 def test_nodes_are_counted_by_operator_where_the_cpu_has_them(path: Path) -> None:
     """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
     opened = device.open_cpu(path.read_bytes(), 1, "a test")

@@ -61,6 +61,15 @@ def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -
     assert loaded(models.first_columns(), tmp_path).misdeclared is None
 
 
+@pytest.mark.parametrize(("inputs", "is_told"), [(99, False), (100, True)])
+def test_hundreds_of_inputs_are_told_of(inputs: int, *, is_told: bool, tmp_path: Path) -> None:
+    """With what they cost, and what one input would."""
+    model = loaded(models.identities({str(at): "FP32" for at in range(inputs)}, (1,)), tmp_path)
+
+    assert ("has 100 inputs: to stack and bind them takes 0.8 ms" in str(model.cost_of_inputs)) is is_told
+    assert (model.cost_of_inputs is None) is not is_told
+
+
 @pytest.mark.parametrize("model", [models.tokens(), models.detector("found")])
 def test_an_output_of_found_items_is_refused(model: bytes, tmp_path: Path) -> None:
     """Before it is run: the rows of an example may have one item each."""

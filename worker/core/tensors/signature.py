@@ -23,6 +23,8 @@ _MAX_KNOWN = 1024  # claims remembered
 
 # As a client id has them, by which the members of a group tell each other what they serve.
 EDITION_DIGITS = 8
+# A decoder's first step has no past. With an empty axis a row has no elements, and batches are bounded by those.
+_EMPTY_PAST = "; for a decoder's first step bring a past of length 1, of zeros, with a 0 for it in front of the mask"
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
@@ -165,8 +167,9 @@ class Signature:
     def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
         # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+            empty = _EMPTY_PAST if dimension == 0 and ("past" in spec.name or "cache" in spec.name) else ""
             raise Reject(
-                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}"
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}{empty}"
             )
         return dimension
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
-from worker.core.failures import Incomplete, Stop
-from worker.inference import load_as_set
+from worker.core.failures import BadConfiguration, Incomplete, Stop
+from worker.inference import Model, independence, load_as_set
 from worker.settings.for_commands import load_scoring
 from worker.signals import stop_signals
 from worker.terminal.command_line import with_options
@@ -32,6 +32,7 @@ def score(order: ScoreOrder) -> int:
     settings = load_scoring(order.config, with_options(os.environ, **options))
     batching = settings.batching
     loaded = load_as_set(settings.model, batching)
+    _caution(loaded, batching.max_batch_size)
     began = time.monotonic()
     with stop_signals() as signals:
         scorer = Scorer(loaded, settings, ScoreCounts(batching.max_batch_size), signals)
@@ -42,6 +43,16 @@ def score(order: ScoreOrder) -> int:
     _summarize(job, scorer.counts, loaded.device.name, time.monotonic() - began)
     _judge(job, scorer.counts, is_complete=is_complete)
     return 0
+
+
+def _caution(model: Model, max_batch_size: int) -> None:
+    """Say where rows that share a batch get one another's results. It is no refusal: scoring is how to compare."""
+    try:
+        why = independence(model, max_batch_size).why
+    except BadConfiguration as refusal:
+        why = str(refusal)
+    if why is not None:
+        say(aside(), f"warning: {why}; here: --batch-size 1")
 
 
 @contextmanager
