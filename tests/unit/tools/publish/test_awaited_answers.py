@@ -50,7 +50,7 @@ def test_an_error_without_a_code_is_counted_too() -> None:
 
 
 @pytest.mark.parametrize("name", [b"run-", b"run-1", b"run-x", b"run-" + b"9" * 5000, b"run--0"])
-def test_an_answer_that_others_wrote_is_nobodys(name: bytes) -> None:
+def test_an_answer_that_others_wrote_counts_for_no_request(name: bytes) -> None:
     """Whatever number it says; one of 5,000 digits ended the command."""
     awaited = AwaitedAnswers("run")
     awaited.expect(None, 0.0)
