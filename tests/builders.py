@@ -225,6 +225,7 @@ class World:
                 keeper=self.store if self.keeps else None,
                 tell_restored=self.events.restored,
                 tell_thrown_away=self.events.thrown_away,
+                tell_foreign=self.events.foreign_states,
                 clock=self.clock,
                 date=self.clock,
             )
@@ -285,6 +286,7 @@ class World:
             ttl=self.ttl,
             tell_trouble=self.events.store_troubled,
             tell_applied=self.events.applied_before,
+            tell_foreign=self.events.foreign_values,
             date=self.clock,
         )
         self.fetch = StateFetch(self.batcher, states, self.clock)

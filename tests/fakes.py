@@ -591,6 +591,8 @@ class FakeEvents:
         self.pauses: list[bool] = []
         self.restored_keys: list[tuple[Partition, int, float]] = []
         self.thrown: list[tuple[Partition, str]] = []
+        self.foreign = 0  # records and values that are no states
+        self.passed_over: list[tuple[Partition, int, int | None]] = []
         self.left_behind: list[int | str] = []
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
@@ -618,6 +620,13 @@ class FakeEvents:
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self.counted["rewound"] += 1
+
+    def foreign_states(self, partition: Partition, count: int, first: int | None) -> None:
+        self.foreign += count
+        self.passed_over.append((partition, count, first))
+
+    def foreign_values(self, count: int) -> None:
+        self.foreign += count
 
     def thrown_away(self, partition: Partition, why: str) -> None:
         self.thrown.append((partition, why))
@@ -860,11 +869,13 @@ class FakeRestorer:
             extent = None
         committed, is_tail = self._broker.committed.get(partition, 0), extent is not None
         restoration = Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact, is_tail=is_tail)
-        for message in changelog[0 if extent is None else extent.next_offset :]:
+        start = 0 if extent is None else extent.next_offset
+        for offset, message in enumerate(changelog[start:], start):
             if message is None:
                 continue
             if message.value is not None:
-                self._portions.append(restoration.states([message.key or b""], [message.value]))
+                found = restoration.states([message.key or b""], [message.value], lambda _, at=offset: at)  # type: ignore[misc]
+                self._portions.append(found)
             else:
                 self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
             if restoration.is_doubtful:
@@ -923,8 +934,7 @@ class FakeOutsideStore:
 
     def put(self, key: bytes, value: bytes) -> None:
         """As the server's script does."""
-        old = self.values.get(key)
-        if old is None or old[:8] != value[:8] or _offset(old) < _offset(value):
+        if is_later(self.values.get(key), value):
             self.values[key] = value
 
     def _later(self, work: Sequence[tuple[Sequence[Change], Place] | Asked]) -> None:
@@ -948,5 +958,10 @@ class FakeOutsideStore:
             self._written.append(place)
 
 
-def _offset(value: bytes) -> int:
-    return int.from_bytes(value[16:24], "little", signed=True)
+def is_later(old: bytes | None, new: bytes) -> bool:
+    """Whether the server's script writes the new value: by the offset, or of another partition by the time."""
+    if old is None or len(old) < 32 or (old[8], old[12:16]) != (new[8], new[12:16]):
+        return True
+    at = slice(16, 24) if old[:8] == new[:8] else slice(24, 32)
+    before, after = (int.from_bytes(value[at], "little", signed=True) for value in (old, new))
+    return before < after or (at.start == 24 and before == after)

@@ -234,6 +234,7 @@ def _states_outside(
         ttl=settings.state.ttl_s,
         tell_trouble=events.store_troubled,
         tell_applied=events.applied_before,
+        tell_foreign=events.foreign_values,
         date=time.time,
     )
 
@@ -266,6 +267,7 @@ def _states_in(
         keeper=None if facts is None else store,
         tell_restored=events.restored,
         tell_thrown_away=events.thrown_away,
+        tell_foreign=events.foreign_states,
         clock=time.monotonic,
         date=time.time,
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.kafka.cluster import Cluster
+from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.forgotten_offsets import forget_offsets
 from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, both_guarantees, raw
@@ -32,6 +31,12 @@ def warnings(scene: Scene) -> list[str]:
 
 def lose(scene: Scene, *partitions: int) -> None:
     forget_offsets(scene.kafka.bootstrap_servers, scene.group, scene.topic, partitions)
+
+
+def requests_in(scene: Scene, key: bytes) -> int:
+    """How many the state of a key has in it."""
+    [state] = run(scene, "state", "get", key.decode(), "--json").documents
+    return int(state["tensors"]["count_in"]["data"][0])
 
 
 @both_guarantees
@@ -77,8 +82,7 @@ def test_exactly_once_states_are_not_applied_twice(kafka: Cluster, tmp_path: Pat
 
         assert len(found) == before + len(KEYS)
         assert all(np.frombuffer(answer.value or b"", "<f8")[0] == 1.0 for answer in found)
-        states: list[dict[str, Any]] = run(scene, "state", "list", "--json").documents
-        assert {one["tensors"]["count_in"]["data"][0] for one in states} == {3}
+        assert {requests_in(scene, key) for key in KEYS[:3]} == {3}
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
@@ -117,3 +121,26 @@ def test_a_changelog_that_is_compacted_soon_is_said_at_least_once(kafka: Cluster
         assert any("min.compaction.lag.ms=0" in text for text in warnings(scene))
         scene.settings["DELIVERY__GUARANTEE"] = "exactly_once"
         assert not any("min.compaction.lag.ms" in text for text in warnings(scene))
+
+
+@both_guarantees
+def test_a_foreign_record_in_the_changelog_costs_nothing(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """It ended each worker that was given the partition, after each restart. It is named and counted, by tools too."""
+    with StatefulScene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([number(1.0, key) for key in KEYS])
+        scene.answers()
+        stop(replica)
+        digits = [("offset", b"9" * 5000), ("\xff", None)]
+        kafka.produce(scene.changelog, [Sent(KEYS[0], b"x"), Sent(b"other", b""), Sent(b"never", None, digits)])
+
+        replica = scene.replica()
+        scene.publish([number(1.0, key) for key in KEYS])
+        scene.answers()
+
+        assert "foreign_states_passed_over" in replica.log
+        assert replica.metric("inference_worker_foreign_states_total") == 2
+        listed = run(scene, "state", "list", "--json")
+        assert len(listed.documents) == len(KEYS)
+        assert "2 records of" in listed.errors
+        assert {requests_in(scene, key) for key in KEYS[:2]} == {2}

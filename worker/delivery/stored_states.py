@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from worker.core.message_runs import fields_of
+from worker.core.message_runs import MessageHeaders, fields_of
 from worker.core.records import Line, Message, Place
 from worker.delivery.at_least_once import Sink
-from worker.state.changes import OFFSET, Concluded
+from worker.state.changes import HEAD, OFFSET, Concluded
+from worker.state.layout import time_of
 from worker.state.outside_values import Change, OutsideValues
 
 # The topic of messages that are for the store.
@@ -98,9 +99,15 @@ class StoringSink:
         answers, changes = messages.parts
         partition, values = place.line.partition, self._values
         found = [
-            Change(key or b"", values.forgotten(partition, int(dict(headers or ())[OFFSET] or b"")), is_forgotten=True)
+            Change(key or b"", values.forgotten(partition, *_said(headers)), is_forgotten=True)
             if value is None
             else Change(key or b"", values.written(partition, value), is_forgotten=False)
             for _, key, value, headers, *_ in fields_of(changes)
         ]
         return answers, found
+
+
+def _said(headers: MessageHeaders) -> tuple[int, int]:
+    """The offset of a request that has a key forgotten, and the time that its state would have."""
+    said = dict(headers or ())
+    return int(said[OFFSET] or b""), time_of(said[HEAD] or b"")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from worker.core.foreign_values import whole_number
 from worker.core.message_runs import MessageRun, MessageRuns
 from worker.core.records import Message, Outcome, Prediction, StateUse
 from worker.core.runs import Run
@@ -20,7 +21,6 @@ from worker.state.states import KeyStates
 # Headers of a record that says that a key is forgotten: by which request, and the head of the state that this would
 # have left, unless the key was too old.
 OFFSET, HEAD = "offset", "head"
-MOST_DIGITS = 18  # of an offset, which has 63 bits
 
 
 class Encoder(Protocol):
@@ -77,5 +77,6 @@ def tombstone_of(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone:
     """What a record says by which a key is forgotten. Others may have written it: what we do not read says nothing."""
     found = dict(headers)
     offset, head = found.get(OFFSET) or b"", found.get(HEAD) or b""
-    is_number = offset.isdigit() and len(offset) <= MOST_DIGITS
-    return Tombstone(int(offset) if is_number else NO_OFFSET, is_first=len(head) == HEAD_BYTES and is_first(head))
+    number = whole_number(offset)
+    is_new = len(head) == HEAD_BYTES and is_first(head)
+    return Tombstone(NO_OFFSET if number is None else number, is_first=is_new)

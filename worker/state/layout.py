@@ -37,6 +37,11 @@ def is_first(value: bytes) -> bool:
     return bool(value[1] & FIRST)
 
 
+def time_of(value: bytes) -> int:
+    """The time that a changelog value, or its head, says."""
+    return int.from_bytes(value[16:HEAD_BYTES], "little", signed=True)
+
+
 def marked(value: bytes, *, first: bool) -> bytes:
     """The changelog value, saying of its key whether it had no state before."""
     return value[:1] + bytes([value[1] & ~FIRST | first]) + value[2:]
@@ -97,6 +102,18 @@ class StateLayout:
     def tensors_of(self, rows: NDArray[Any]) -> list[Array]:
         """Of rows of `dtype`, or one of them, the array of each tensor."""
         return [rows[f"s{at}"] for at in range(len(self.tensors))]
+
+    def is_ours(self, value: bytes) -> bool:
+        """Whether a changelog value is a state of this layout."""
+        return (
+            len(value) == self.dtype.itemsize
+            and value[0] == FORMAT
+            and value[4:8] == self.fingerprint.to_bytes(4, "little")
+        )
+
+    def is_anothers(self, value: bytes) -> bool:
+        """Whether it is one of another layout."""
+        return len(value) >= HEAD_BYTES and value[0] == FORMAT and value[4:8] != self.fingerprint.to_bytes(4, "little")
 
     def read(self, values: Sequence[bytes]) -> NDArray[Any]:
         """Those values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""

@@ -23,6 +23,7 @@ from worker.core.records import Outcome, Partition, Place, Record, Rejection
 from worker.state.cached_slots import CachedSlots
 from worker.state.checkpoints import Extent
 from worker.state.expiry import Expiry
+from worker.state.foreign_states import ANOTHERS
 from worker.state.layout import StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import RestoredRows
@@ -80,17 +81,21 @@ class OutsideStates(KeyStates):
         ttl: float | None = None,
         tell_trouble: Callable[[str | None], object] = lambda _: None,
         tell_applied: Callable[[Record, int], object] = lambda *_: None,
+        tell_foreign: Callable[[int], object] = lambda _: None,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
         """`tell_trouble` is called when the store stops to answer, with the reason, and with None when it does again.
 
-        `tell_applied` is called with a request that had been answered before, and how many there were.
+        `tell_applied` is called with a request that had been answered before, and how many there were, `tell_foreign`
+        with how many values were read that are no states.
         """
         super().__init__(layout, ledger, NothingToRestore(), ttl=ttl, can_take_back=False, date=date)
         self._reads = reads
         self._values = OutsideValues(layout)
         self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)
-        self._tell_trouble, self._tell_applied = tell_trouble, tell_applied
+        self._tell_trouble, self._tell_applied, self._tell_foreign_values = tell_trouble, tell_applied, tell_foreign
+        self._foreign: defaultdict[Partition, set[bytes]] = defaultdict(set)  # keys whose value was no state when read
+        self._has_ours = False  # whether a state of this layout was read
         self._trouble: str | None = None
         # Those of a partition that are to be asked for, and that were.
         self._wanted: defaultdict[Partition, list[bytes]] = defaultdict(list)
@@ -115,7 +120,11 @@ class OutsideStates(KeyStates):
         return missing
 
     def is_here(self, record: Record) -> bool:
-        return not self.missing(record.partition, (record.key or b"",))
+        return self.is_foreign(record) or not self.missing(record.partition, (record.key or b"",))
+
+    def is_foreign(self, record: Record) -> bool:
+        is_one = (record.key or b"") in self._foreign.get(record.partition, ())
+        return is_one and not self._slot_of(record)  # a key that began anew is in memory
 
     @property
     def wait(self) -> float | None:
@@ -139,13 +148,35 @@ class OutsideStates(KeyStates):
         return bool(came)
 
     def _take_in(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        try:
-            found, rows, missing, offsets = self._values.read(partition, values)
-        except ValueError as error:
+        foreign = [at for at, value in enumerate(values) if self._values.is_foreign(value)]
+        if foreign or partition in self._foreign:
+            self._set_aside(partition, keys, [keys[at] for at in foreign])
+        if foreign:
+            self._check_layout([values[at] for at in foreign], others=len(values) - len(foreign))
+            known = sorted(set(range(len(keys))).difference(foreign))
+            self._keep(partition, [keys[at] for at in known], [values[at] for at in known])
+        else:
+            self._keep(partition, keys, values)
+        self._coming[partition].difference_update(keys)
+        self.tell_here(partition, keys)
+
+    def _set_aside(self, partition: Partition, keys: Sequence[bytes], foreign: Sequence[bytes]) -> None:
+        """Requests of these keys are refused. They do not come into memory: each of them looks anew."""
+        self._foreign[partition].difference_update(keys)
+        self._foreign[partition].update(foreign)
+        self._tell_foreign_values(len(foreign))
+
+    def _check_layout(self, foreign: Sequence[bytes | None], others: int) -> None:
+        """Raises `BadConfiguration` where all that was read so far are another model's states."""
+        if not self._has_ours and not others and any(map(self._values.is_anothers, foreign)):
             raise BadConfiguration(
-                f"{SETTING}: the store holds {error}; name another WORKER_STATE__KEY_PREFIX, with which every key "
+                f"{SETTING}: the store holds {ANOTHERS}; name another WORKER_STATE__KEY_PREFIX, with which every key "
                 "begins anew, or delete what is there"
-            ) from None
+            )
+
+    def _keep(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        found, rows, missing, offsets = self._values.read(partition, values)
+        self._has_ours |= bool(found)
         slots = np.array(self._cache.add(partition, keys), np.intp)
         self._cache.put(slots[found], rows)
         self._cache.put_none(slots[missing], offsets)
@@ -153,8 +184,6 @@ class OutsideStates(KeyStates):
         last = max(int(rows.offsets.max(initial=NO_OFFSET)), max(offsets, default=NO_OFFSET))
         if last > self._ledger.settled(partition):
             self._applied_up_to[partition] = max(last, self._applied_up_to.get(partition, NO_OFFSET))
-        self._coming[partition].difference_update(keys)
-        self.tell_here(partition, keys)
 
     def _may_go(self, partition: Partition, key: bytes, offset: int) -> bool:
         """Whether the state is stored, and no request needs it."""
@@ -170,7 +199,7 @@ class OutsideStates(KeyStates):
         settled = self._ledger.settled
         for partition in [p for p, last in self._applied_up_to.items() if settled(p) >= last]:
             del self._applied_up_to[partition]
-        return bool(self._applied_up_to)
+        return bool(self._applied_up_to or any(self._foreign.values()))
 
     def is_ahead(self, record: Record) -> bool:
         """Whether this record has been answered, and the state of its key has it in it."""
@@ -201,5 +230,5 @@ class OutsideStates(KeyStates):
         for partition in partitions:
             self._attempt += 1
             self._began[partition] = self._attempt
-            for kept in (self._wanted, self._coming, self._applied_up_to):
+            for kept in (self._wanted, self._coming, self._applied_up_to, self._foreign):
                 kept.pop(partition, None)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.records import Array, Partition
-from worker.state.layout import FORMAT, StateLayout
+from worker.state.layout import FORMAT, NO_TIME, StateLayout
 from worker.state.slabs import NO_OFFSET, Rows
 
 SOURCE = 8  # bytes
@@ -63,10 +63,18 @@ class OutsideValues:
         """A changelog value, for the store."""
         return source_of(partition) + value
 
-    def forgotten(self, partition: Partition, offset: int) -> bytes:
-        """What is left of a key that this request had forgotten."""
-        head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, -1)], _HEAD)
+    def forgotten(self, partition: Partition, offset: int, used: int = NO_TIME) -> bytes:
+        """What is left of a key that this request had forgotten; `used` is the time that its state would have."""
+        head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, used)], _HEAD)
         return source_of(partition) + head.tobytes()
+
+    def is_foreign(self, value: bytes | None) -> bool:
+        """Whether this is no state of the layout, and does not say that there is none."""
+        return value is not None and not self._is_forgotten(value) and not self._layout.is_ours(value[SOURCE:])
+
+    def is_anothers(self, value: bytes | None) -> bool:
+        """Whether it is a state of another layout."""
+        return value is not None and self._layout.is_anothers(value[SOURCE:])
 
     def read(self, partition: Partition, values: Sequence[bytes | None]) -> ReadStates:
         """What the store has of some keys of the partition. Raises `ValueError` for a value of another layout."""

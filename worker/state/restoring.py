@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Partition
 from worker.state.checkpoints import Extent
+from worker.state.foreign_states import PassedOver, Sieve
 from worker.state.layout import FIRST, StateLayout
 
 
@@ -49,7 +50,7 @@ class RestoredRows(NamedTuple):
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
     compacted away, and what is left was written by a request that will be read again. That request had the keys of
     `gone` forgotten, and its offset stands there. `extent` is the last's, too, and where the group `stands_at`: exactly
-    once, no state can be of a request from there on.
+    once, no state can be of a request from there on. What was `passed_over` is no state of this model.
 
     `anew` says why the copy does not count from which the restore began: all that is there of the partition goes, and
     all comes again.
@@ -65,6 +66,7 @@ class RestoredRows(NamedTuple):
     forgotten_by: Sequence[int] = ()
     gone: Mapping[bytes, int] = {}
     stands_at: int | None = None
+    passed_over: PassedOver | None = None
 
 
 class Restorer(Protocol):
@@ -110,12 +112,18 @@ class Restoration:
         self._committed = None if is_exact else committed
         self._stands_at = committed if is_exact else None
         self._is_tail = is_tail
+        self._sieve = Sieve(layout, has_ours=is_tail)
         self._behind: set[bytes] = set()  # keys of a tail of which something counts
         self._ahead: dict[bytes, _Ahead] = {}
 
-    def states(self, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
-        """A portion of these. Raises `ValueError` for values of another layout."""
-        rows = self._layout.read(values)
+    def states(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        offset_of: Callable[[int], int | None] = lambda _: None,
+    ) -> RestoredRows:
+        """A portion of these; `offset_of` is asked where one lies that is no state of this model."""
+        keys, rows = self._sieve.rows(keys, values, offset_of)
         if self._committed is None or not len(rows) or rows["offset"].max() < self._committed:
             return self._counting(keys, rows)
         behind = np.flatnonzero(rows["offset"] < self._committed)
@@ -135,13 +143,17 @@ class Restoration:
         return counting._replace(forgotten_by=list(ours.values()))
 
     def last(self, extent: Extent | None = None) -> RestoredRows:
-        """The last portion: where the state before is gone, what is left."""
+        """The last portion: where the state before is gone, what is left.
+
+        Raises `ValueError` where all states are another model's.
+        """
+        self._sieve.check()
         lost = {key: one for key, one in self._ahead.items() if one.has_before}
         left = {key: one.row for key, one in lost.items() if one.row is not None}
         gone = {key: one.offset for key, one in lost.items() if one.row is None}
         rows = np.array(list(left.values()), self._layout.dtype)
         last = RestoredRows(self.partition, self._attempt, list(left), rows, is_last=True, extent=extent)
-        return last._replace(gone=gone, stands_at=self._stands_at)
+        return last._replace(gone=gone, stands_at=self._stands_at, passed_over=self._sieve.passed_over)
 
     def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
         """The request that wrote this comes again, and goes on from the state before it."""

@@ -53,6 +53,7 @@ class KeyStates:
         keeper: Keeper | None = None,
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
         tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
+        tell_foreign: Callable[[Partition, int, int | None], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
@@ -63,13 +64,15 @@ class KeyStates:
         With a `store` the states lie in its files, and `most_in_memory` keys in memory; without, all is in memory. As
         its `keeper` it takes a clean end to the next start.
         `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
-        `tell_thrown_away` with one of which what was kept cannot be used, and why.
+        `tell_thrown_away` with one of which what was kept cannot be used, and why; `tell_foreign` with how many records
+        of its changelog are no states of this model, and the offset of the first.
         """
         self.layout = layout
         self._ledger = ledger
         self._restorer = restorer
         self._tell_restored = tell_restored
         self._tell_thrown_away = tell_thrown_away
+        self._tell_foreign = tell_foreign
         self._checkpoints = Checkpoints(keeper)
         self._clock = clock
         self._attempts = count()
@@ -146,6 +149,10 @@ class KeyStates:
             return False
         written_by = self._slabs.offsets[self._slot_of(record)]
         return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
+
+    def is_foreign(self, record: Record) -> bool:  # noqa: ARG002  # what is none of ours is passed over
+        """Whether what lies where the state of this record's key is kept is no state of this model."""
+        return False
 
     def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
         """Whether the state of this record's key is in memory; if not, it will be."""
@@ -375,6 +382,8 @@ class KeyStates:
             self._is_unsure[partition] = gone
         self._take_over(partition, [keys[at] for at in new], rows[new])
         self._checkpoints.restored(partition, found.extent)
+        if found.passed_over is not None and found.passed_over.records:
+            self._tell_foreign(partition, *found.passed_over)
         _, since = self._restoring.pop(partition)
         self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 

@@ -3,10 +3,12 @@
 | what happened                                                | raised |
 |---|---|
 | it cannot be reached, is slow, loads, is no primary now, has no memory or disk left | `StoreAway`: again later |
-| it refuses our login, our rights or a command; other values lie under our prefix | `BadConfiguration` |
+| it refuses our login, our rights or a command | `BadConfiguration` |
 
 All of a batch is one round trip. A value is written by a script, and only if its request is later than the one whose
-state is there: a replica that stood still and wakes up writes nothing over its successor's states.
+state is there: a replica that stood still and wakes up writes nothing over its successor's states. Offsets say so where
+both are of one partition. Of two partitions, as where the topic got more, the times say so that the states were used:
+none is earlier than that of the state it goes on from. What is no state is written over.
 """
 
 from __future__ import annotations
@@ -40,15 +42,20 @@ from worker.core.failures import BadConfiguration
 SETTING = "WORKER_STATE__STORE"
 # Keys of one command: the server does nothing else meanwhile, and takes some 2 µs for each.
 MOST_KEYS = 512
-# What comes first in a value: 8 bytes for the partition, and from the 17th byte the offset.
+# What comes first in a value: 8 bytes for the partition, the format, from the 13th byte the layout, from the 17th the
+# offset, and from the 25th the time.
 # Sent whole each time, for a server that was restarted has forgotten what it was told.
 _WRITE_IF_LATER = """
 for at, key in ipairs(KEYS) do
   local new, seconds = ARGV[2 * at - 1], ARGV[2 * at]
-  local old = redis.call('GETRANGE', key, 0, 23)
-  if #old > 0 and #old < 24 then return redis.error_reply('WRONGTYPE a value that is no state') end
-  local is_later = #old == 0 or string.sub(old, 1, 8) ~= string.sub(new, 1, 8)
-    or struct.unpack('<i8', old, 17) < struct.unpack('<i8', new, 17)
+  local old = redis.pcall('GETRANGE', key, 0, 31)
+  local is_later = type(old) ~= 'string' or #old < 32
+    or string.sub(old, 9, 9) ~= string.sub(new, 9, 9) or string.sub(old, 13, 16) ~= string.sub(new, 13, 16)
+  if not is_later and string.sub(old, 1, 8) == string.sub(new, 1, 8) then
+    is_later = struct.unpack('<i8', old, 17) < struct.unpack('<i8', new, 17)
+  elseif not is_later then
+    is_later = struct.unpack('<i8', old, 25) <= struct.unpack('<i8', new, 25)
+  end
   if is_later and seconds == '0' then redis.call('SET', key, new)
   elseif is_later then redis.call('SET', key, new, 'EX', seconds) end
 end
@@ -195,8 +202,4 @@ def _verdict(name: str, error: Exception) -> Exception:
     if not isinstance(error, ResponseError) or is_passing:
         cure = next((f"; {cure}" for kind, cure in _CURES.items() if isinstance(error, kind)), "")
         return StoreAway(f"{name}: {said}{cure}")
-    if said.startswith("WRONGTYPE"):
-        return BadConfiguration(
-            f"{SETTING}: {name} holds what is no state under our keys: {said}; name another WORKER_STATE__KEY_PREFIX"
-        )
     return BadConfiguration(f"{SETTING}: {name} refuses what is asked: {said}; it must be one primary, no cluster")

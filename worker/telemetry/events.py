@@ -190,6 +190,22 @@ class WorkerEvents:
         """What was kept of the states of this partition is not used: all of them are read back."""
         self._log.warning("states_thrown_away", partition=str(partition), why=why)
 
+    def foreign_states(self, partition: Partition, count: int, first: int | None) -> None:
+        """So many records of its changelog are no states of this model, the first at this offset: they do not count."""
+        self._values.add(metrics.FOREIGN_STATES, count)
+        self._log.warning(
+            "foreign_states_passed_over",
+            partition=str(partition),
+            count=count,
+            first=first,
+            why="these records of the changelog partition of that number are no states of this model: who else may "
+            "write there? A key whose state was overwritten so goes on from an earlier one, or begins anew",
+        )
+
+    def foreign_values(self, count: int) -> None:
+        """So many values in the store are no states: the requests that asked for them are refused, and say so."""
+        self._values.add(metrics.FOREIGN_STATES, count)
+
     def kept(self, states: int, seconds: float) -> None:
         """So many states were left to the next process."""
         self._log.info("states_kept", states=states, seconds=round(seconds, 3))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tests.fakes import CHANGELOG
+from tests.fakes import CHANGELOG, is_later
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog
@@ -32,8 +32,7 @@ class SimStore:
     def exchange(self, changes: Mapping[bytes, bytes], keys: Sequence[bytes]) -> list[bytes | None]:
         """One round trip. A value of an earlier request of the same partition is not written, as in the real one."""
         for key, value in changes.items():
-            old = self.values.get(key)
-            if old is None or old[:8] != value[:8] or _offset(old) < _offset(value):
+            if is_later(self.values.get(key), value):
                 self.values[key] = value
                 self._tell(key, value)
         return [self.values.get(key) for key in keys]
@@ -174,7 +173,3 @@ class SimRestorer:
             assert message.value is not None, "no request has its key forgotten here"
             self._found.append(restoration.states([message.key or b""], [message.value]))
         self._found.append(restoration.last())
-
-
-def _offset(value: bytes) -> int:
-    return int.from_bytes(value[16:24], "little", signed=True)

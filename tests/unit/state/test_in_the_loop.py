@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
+from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, STATE, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition, Record, Suspect
+from worker.core.records import Message, Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.steps import REPORT_WAIT
 from worker.state.expiry import Expiry
 from worker.state.layout import is_first
+from worker.state.restoring import Restoration
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -736,6 +737,44 @@ def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() ->
     served(second, record(0, 1, partition=P1, key=b"p1"))
 
     assert in_memory(second) == {b"p1": 1}
+
+
+@both
+def test_a_foreign_record_in_a_changelog_is_passed_over(*, exactly_once: bool) -> None:
+    """It is counted and named; it ended the worker, and each that followed. The keys go on from their states."""
+    first = world(exactly_once=exactly_once)
+    served(first, of(0, 1), of(1, 2, key=b"b"))
+    others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
+    anothers = others[:4] + b"else" + others[8:]
+    for value in (b"x", b"", others[:-1], others + b"x", anothers):
+        first.broker.answers.append(Message(CHANGELOG, b"k", value, [], 0, 0))
+    digits: list[tuple[str, bytes | None]] = [("offset", b"9" * 5000), ("head", b"x")]
+    first.broker.answers.append(Message(CHANGELOG, b"never", None, digits, 0, 0))
+
+    second = World(has_state=True, exactly_once=exactly_once, broker=first.broker).start(P0)
+    found = served(second, of(2, 3), of(3, 1, key=b"b"))
+
+    assert (found[name(2)], found[name(3)]) == ([4], [3])
+    [(partition, count, offset)] = second.events.passed_over
+    assert (partition, count, second.events.foreign) == (P0, 5, 5)
+    assert first.broker.changelog(P0)[offset or 0] is not None
+
+
+def test_a_changelog_of_another_models_states_ends_the_worker() -> None:
+    """The settings do not fit. A record that is no state at all says nothing of that."""
+    others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
+    anothers = others[:4] + b"else" + others[8:]
+
+    def last(*values: bytes, is_tail: bool = False) -> None:
+        restoration = Restoration(P0, 1, STATE, 0, is_exact=True, is_tail=is_tail)
+        restoration.states([b"k"] * len(values), values)
+        restoration.last()
+
+    last(b"x")
+    last(anothers, others)
+    last(anothers, is_tail=True)
+    with pytest.raises(ValueError, match="other tensors"):
+        last(b"x", anothers)
 
 
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:

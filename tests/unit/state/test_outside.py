@@ -45,9 +45,9 @@ def kept(world: World) -> dict[bytes, float]:
     }
 
 
-def stored(offset: int, value: float, partition: Partition = P0) -> bytes:
+def stored(offset: int, value: float, partition: Partition = P0, used: int = -1) -> bytes:
     """A state as it lies in the store."""
-    rows = STATE.written(np.array([offset]), np.array([-1]), np.zeros(1), [np.array([[value]], "<f4")])
+    rows = STATE.written(np.array([offset]), np.array([used]), np.zeros(1), [np.array([[value]], "<f4")])
     return OutsideValues.written(partition, rows[0])
 
 
@@ -201,15 +201,78 @@ def test_a_state_of_another_partition_is_taken_as_it_is() -> None:
     assert kept(w) == {b"k": 6, b"gone": 1}
 
 
-def test_a_value_of_another_layout_is_not_trusted() -> None:
-    """The worker ends, and says what to do."""
-    for value in (b"hello", source_of(P0) + b"\0" * 28, stored(0, 1)[:-1], b"\0" * 32):
-        w = world()
-        the_store(w).values[b"k"] = value
-        w.broker.append(of(0, 1))
+ANOTHERS = source_of(P0) + bytes([1, 0, 0, 0]) + b"else" + b"\0" * 20  # of another model
 
-        with pytest.raises(BadConfiguration, match="KEY_PREFIX"):
-            w.turn_for(1.0)
+
+def test_a_store_of_another_models_states_ends_the_worker() -> None:
+    """Its settings do not fit; every key would begin anew."""
+    w = world()
+    the_store(w).values[b"k"] = ANOTHERS
+    w.broker.append(of(0, 1))
+
+    with pytest.raises(BadConfiguration, match="KEY_PREFIX"):
+        w.turn_for(1.0)
+
+
+@joined
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"hello", b"\0" * 32, source_of(P0) + b"\0" * 28, ANOTHERS],
+    ids=["", "text", "0", "zeros", "another"],
+)
+def test_a_foreign_value_costs_requests_of_its_key_alone(value: bytes, *, joins: bool) -> None:
+    """One of them ended the worker, and each that followed. It is counted, and `state: reset` writes over it."""
+    w = world(joins=joins)
+    the_store(w).values |= {b"good": stored(-1, 5), b"k": value}
+    served(w, of(0, 1, key=b"good"))
+
+    found = served(w, of(1, 1), of(2, 1, key=b"new"), of(3, 1, key=b"good"), of(4, 1, 2), of(5, 1, state="delete"))
+
+    assert [found[name(n)] for n in range(6)] == [[6], "error", [1], [7], "error", "error"]
+    assert "others have written" in w.events.rejections[-1].message
+    assert the_store(w).values[b"k"] == value
+    assert w.events.foreign >= 3
+    served(w, of(6, 10, state="reset"), of(7, 1))
+    assert (answers(w)[name(6)], answers(w)[name(7)]) == ([10], [11])
+    assert kept(w) == {b"good": 7, b"new": 1, b"k": 11}
+
+
+def test_a_foreign_value_that_was_mended_is_seen_by_the_next_request() -> None:
+    """It does not come into memory."""
+    w = world()
+    the_store(w).values |= {b"good": stored(-1, 5), b"k": b"hello"}
+    served(w, of(0, 1, key=b"good"), of(1, 1))
+
+    the_store(w).values[b"k"] = stored(-1, 7)
+
+    assert served(w, of(2, 1))[name(2)] == [8]
+
+
+def test_a_foreign_value_of_a_suspect_partition_is_refused() -> None:
+    """Its record runs alone, and waits for no state that never comes."""
+    w = World(has_state=True, is_outside=True)
+    the_store(w).values |= {b"good": stored(-1, 5), b"k": b"hello"}
+    w.broker.attempts[P0] = SUSPECT_FROM, False
+    w.broker.append(of(0, 1, key=b"good"), of(1, 1), of(2, 1, key=b"good"))
+    w.start(P0)
+
+    w.turn_for(3.0)
+
+    assert answers(w) == {name(0): [6], name(1): "error", name(2): [7]}
+
+
+def test_an_older_state_of_another_partition_is_not_written() -> None:
+    """A replica of the partition that had the key before wakes up. Its state was used earlier, and a delete counts."""
+    old, newer = stored(1000, 1, P1, used=100), stored(3, 2, used=200)
+    values, store = OutsideValues(STATE), the_store(world())
+    gone = values.forgotten(P0, 4, 300)
+
+    for value in (newer, old, gone, old, newer):
+        store.put(b"k", value)
+
+    assert store.values[b"k"] == gone
+    store.put(b"k", stored(1001, 1, P1, used=300))
+    assert store.values[b"k"][:8] == source_of(P1)
 
 
 def test_one_that_waited_already_is_held_all_the_same() -> None:

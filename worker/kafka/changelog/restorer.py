@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
@@ -248,7 +248,7 @@ class ChangelogRestorer:
             start = starts[number] if extent is None else extent.next_offset
             restore = _Restore(restoration, wanted, start, Extent(ends[number], asked_at))
             if ends[number] <= start:
-                self._hand_over(restoration.last(restore.extent))
+                self._hand_over(self._last(restoration, restore.extent))
             else:
                 self.total += ends[number] - start
                 self.left += ends[number] - start
@@ -344,13 +344,18 @@ class ChangelogRestorer:
             if is_gone:
                 self._hand_over(restoration.forgotten(keys, [tombstone_of(headers_of(message)) for message in part]))
                 continue
-            try:
-                self._hand_over(restoration.states(keys, [message.value() or b"" for message in part]))
-            except ValueError as error:
-                raise BadConfiguration(
-                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model, "
-                    "or delete and create this one, and every key begins anew"
-                ) from None
+            values = [message.value() or b"" for message in part]
+            self._hand_over(restoration.states(keys, values, partial(_offset, part)))
+
+    def _last(self, restoration: Restoration, extent: Extent) -> RestoredRows:
+        """Raises `BadConfiguration` where no state there is of this model."""
+        try:
+            return restoration.last(extent)
+        except ValueError as error:
+            raise BadConfiguration(
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model, "
+                "or delete and create this one, and every key begins anew"
+            ) from None
 
     def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
         """Of all that is there, without the copy."""
@@ -367,7 +372,7 @@ class ChangelogRestorer:
             if at.offset >= end:
                 del self._restores[at.partition]
                 consumer.incremental_unassign([TopicPartition(self._topic, at.partition)])
-                self._hand_over(restore.restoration.last(restore.extent))
+                self._hand_over(self._last(restore.restoration, restore.extent))
         self.left = left
 
     def _hand_over(self, item: RestoredRows | Stop) -> None:
@@ -386,3 +391,7 @@ def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFata
         "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
         f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
     )
+
+
+def _offset(messages: Sequence[Message], at: int) -> int | None:
+    return messages[at].offset()

@@ -76,6 +76,10 @@ APPLIED_BEFORE = counter(
     "requests_applied_before",
     "How many requests were read again that STATE__STORE says are answered? They get no second answer.",
 )
+FOREIGN_STATES = counter(
+    "foreign_states",
+    "How many records of the changelog, or values in STATE__STORE, are no states of this model? Others wrote them.",
+)
 RESTORING = gauge("restoring_partitions", "How many partitions wait for their states to be read back?")
 RESTORE_LEFT = gauge("restore_records_left", "How many records of their changelogs are still to be read, about?")
 RESTORE = histogram("restore_seconds", "How long does it take to read a partition's states back?", SECONDS)

@@ -21,6 +21,7 @@ import numpy as np
 
 from worker.codecs.examples import EncodedRequest
 from worker.core.failures import DeadlineMissed, Incomplete
+from worker.core.foreign_values import whole_number
 from worker.core.records import Record
 from worker.settings import Connection
 from worker.tools.closing import Closing
@@ -244,9 +245,9 @@ class _Listening:
 
     def _hear(self, record: Record, now: float) -> None:
         key = record.key or b""
-        if not key.startswith(self._mark):
+        number = whole_number(key[len(self._mark) :]) if key.startswith(self._mark) else None
+        if number is None:
             return  # of an earlier load
-        number = int(key[len(self._mark) :])
         if number in self._seen:
             self._repeated += 1
             return

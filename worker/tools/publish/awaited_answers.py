@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.core.foreign_values import whole_number
 from worker.core.records import Record
 from worker.tools.consume.reading import headers_of
 
@@ -99,10 +100,8 @@ class AwaitedAnswers:
         return Answered(self._codes[""], errors, published - self.heard, self._repeated, self._percentiles())
 
     def _number(self, name: bytes) -> int | None:
-        digits = name[len(self._prefix) :]
-        if not name.startswith(self._prefix) or not digits.isdigit() or int(digits) >= self.expected:
-            return None
-        return int(digits)
+        number = whole_number(name[len(self._prefix) :]) if name.startswith(self._prefix) else None
+        return None if number is None or number >= self.expected else number
 
     def _own(self, headers: Mapping[str, bytes], now: float) -> int | None:
         """The number of the request that lies where this answer's does; kept for later where that may yet be told."""

@@ -17,9 +17,10 @@ from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings, load
 from worker.state import StateLayout
+from worker.state.foreign_states import Sieve
 from worker.state.outside_values import SOURCE, source_of
 from worker.terminal.command_line import remembered
-from worker.terminal.terminal import progress
+from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
 # What a topic may have at most, of those that are tried.
@@ -93,9 +94,11 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
         wanted = {at: first for at, first in reader.beginnings.items() if only_partition in {None, at.number}}
         total = sum(reader.ends[at] - first for at, first in wanted.items())
         kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
+        sieve = Sieve(of.layout)
         with progress(f"reading {of.changelog}", total) as advance:
-            _keep(kept, reader.up_to_ends(wanted, advance), only_key)
+            _keep(kept, reader.up_to_ends(wanted, advance), only_key, sieve)
         reader.expect_whole()  # or older states would stand for those that cannot be read
+    _tell_passed_over(of, sieve)
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
@@ -120,7 +123,25 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
         yield LastStates(next(numbers, 0), [key], [value[SOURCE:]])
 
 
-def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None) -> None:
+def _tell_passed_over(of: Stateful, sieve: Sieve) -> None:
+    """Raises `BadConfiguration` where all states are another model's."""
+    try:
+        sieve.check()
+    except ValueError as error:
+        raise _of_another(of, error) from None
+    if records := sieve.passed_over.records:
+        tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
+
+
+def _of_another(of: Stateful, error: ValueError) -> BadConfiguration:
+    return BadConfiguration(
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that wrote it"
+    )
+
+
+def _keep(
+    kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None, sieve: Sieve
+) -> None:
     """The last value of each key."""
     for record in records:
         key = record.key or b""
@@ -128,7 +149,7 @@ def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record
             continue
         if record.value is None:
             kept[record.partition].pop(key, None)
-        else:
+        elif sieve.takes(record.value, record.offset):
             kept[record.partition][key] = record.value
 
 
@@ -138,7 +159,4 @@ def rows_of(of: Stateful, values: Sequence[bytes]) -> Iterator[NDArray[Any]]:
         try:
             yield of.layout.read(values[start : start + _PORTION])
         except ValueError as error:
-            raise BadConfiguration(
-                f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that "
-                "wrote it"
-            ) from None
+            raise _of_another(of, error) from None

@@ -49,6 +49,15 @@ def test_an_error_without_a_code_is_counted_too() -> None:
     assert awaited.answered(1).errors == {"unknown": 1}
 
 
+@pytest.mark.parametrize("name", [b"run-", b"run-1", b"run-x", b"run-" + b"9" * 5000, b"run--0"])
+def test_an_answer_that_others_wrote_counts_for_no_request(name: bytes) -> None:
+    """Whatever number it says; one of 5,000 digits ended the command."""
+    awaited = AwaitedAnswers("run")
+    awaited.expect(None, 0.0)
+
+    assert not awaited.hear(answer(name), 1.0)
+
+
 def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
     """A repeat is no second answer, and none of its time counts."""
     awaited = AwaitedAnswers("run")
