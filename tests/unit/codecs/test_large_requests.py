@@ -409,6 +409,21 @@ def test_packed_contents_are_strict(datatype: str, contents: bytes, said: str) -
     assert said in message or "packed, in range and nothing beside" in message
 
 
+COLUMNS = model(*[TensorSpec(f"column_{at}", "FP32", (1,)) for at in range(500)])
+
+
+@pytest.mark.parametrize("more", [None, [[]] * 3000, [{}] * 1500, [""] * 13_000, "a" * 20_000])
+def test_an_input_for_each_column_is_read_like_any(more: Any) -> None:
+    """In one go where little else is in it; apart from its numbers where there is, or where it is long."""
+    inputs = [
+        {"name": s.name, "shape": [1, 1], "datatype": "FP32", "data": [at]} for at, s in enumerate(COLUMNS.inputs)
+    ]
+
+    decoded = request(codecs(COLUMNS), as_json({"inputs": inputs, "more": more}))
+
+    assert [elements(tensor, "<f4") for tensor in decoded.tensors] == [[at] for at in range(500)]
+
+
 def test_what_is_read_is_a_part_of_the_contract() -> None:
     """Each field of a request that is read is one of `inference.proto`, of the same number and kind on the wire."""
     whole, read = oip_protobuf._InferRequest.DESCRIPTOR, oip_protobuf._Asked.DESCRIPTOR

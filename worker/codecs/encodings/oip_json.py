@@ -47,7 +47,7 @@ class JsonBody:
             head, tail = split(value, head_length)
             text = bytes(head)
         numbers: Mapping[str, bytes] = {}
-        if len(text) > _TINY and not _is_plain(text):
+        if len(text) > _TINY and not _is_plain(text) and not _is_of_many_inputs(text, bounds):
             text, numbers = _checked_frame(text, bounds)
         try:
             document = orjson.loads(text)
@@ -130,11 +130,24 @@ _MOST_FOR_EACH = 512
 # Of so few bytes not even arrays in arrays take longer than is promised, and of twice as many not even objects.
 _TINY = 2 * 1024
 _FEW = 64
+# An input of an element says some 70 bytes. Where names are few a parser makes 16 bytes of one at most: 0.8 MiB.
+_MANY, _LONGEST_OF_MANY = 16, 48 * 1024
 
 
 def _is_plain(text: bytes) -> bool:
     """Whether it may be parsed as it is."""
     return len(text) <= SMALL and _has_few(text, b"[") and (len(text) <= 2 * _TINY or _has_few(text, b"{"))
+
+
+def _is_of_many_inputs(text: bytes, bounds: TensorCounts) -> bool:
+    """Whether it may be parsed as it is, for it has little more in it than a short array for each of many inputs.
+
+    To read their numbers apart takes half as long again (500 inputs of an element, measured 2026-11: 7.2 ms, so 4.9).
+    """
+    most = bounds.inputs + _FEW
+    if bounds.inputs < _MANY or len(text) > _LONGEST_OF_MANY:
+        return False
+    return _count(text, "{") <= 2 * most and _count(text, "[") <= 4 * most and _count(text, '"') <= 24 * most
 
 
 def _has_few(text: bytes, bracket: bytes) -> bool:
