@@ -388,7 +388,11 @@ class WorkerEvents:
             return "not in the consumer group yet"
         if self._absent:
             return f"the cluster has no topic {' and no topic '.join(self._absent)}"
-        states = None if self._watched is None else self._watched.states
+        if self._watched is None:
+            return None
+        if (places := self._watched.places) is not None and (awaited := places.places_awaited):
+            return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
+        states = self._watched.states
         if states is None or not states.restoring:
             return None
         return f"the states of {states.restoring} partitions are being read back: about {states.left_to_restore} to go"

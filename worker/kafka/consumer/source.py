@@ -124,6 +124,11 @@ class KafkaSource:
     def release(self, partition: Partition) -> None:
         self._pauses.release(partition, By.LOOP)
 
+    @property
+    def places_awaited(self) -> int:
+        """How many partitions are ours of which what is published now may not be read: under `latest` alone."""
+        return len(self._gates.placeless)
+
     def positions(self) -> Mapping[Partition, int]:
         """How far the client has come where nothing waits here, as next offsets; see `Source`.
 

@@ -160,7 +160,9 @@ REVOKED_UNSETTLED = counter(
 )
 PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
 PAUSED = gauge("paused", "Is fetching paused now?")
-READY = gauge("ready", "Is the model warm, this replica in the group, and are all request topics and states there?")
+READY = gauge(
+    "ready", "Is the model warm, this replica in the group, are all topics and states there, and all beginnings known?"
+)
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
 
