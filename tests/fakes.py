@@ -267,6 +267,9 @@ class FakeSource:
         self.is_closed = True
         self._revoke(tuple(self.next_offsets))
 
+    def leave(self) -> None:
+        self.is_closed = True
+
     def _has_records(self) -> bool:
         return any(self._broker.end(p) > at for p, at in self._flowing())
 

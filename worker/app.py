@@ -188,7 +188,7 @@ def _served(  # what outlives a worker that begins anew, named once
     )
     parts = closing.enter_context(ExitStack())
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
-    watchdog.let_begin()
+    watchdog.let_begin(worker.leave)
     try:
         return worker.run()
     except TopicTakesLess as less:

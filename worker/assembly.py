@@ -136,7 +136,7 @@ def assemble(
     if states is not None and turns is not None:
         states.is_taken = turns.is_taken
     link = None if stateful is None else stateful.link
-    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link))
+    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link, source))
     events.bounded(
         lanes=batching.lanes,
         batch=policy.max_rows,

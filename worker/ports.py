@@ -1,7 +1,7 @@
 """What the loop calls: one protocol for each room, satisfied by shape and proven by mypy in `assembly.py`.
 
-Nothing here is implemented or owned. Every call is made by the loop's thread, but for `Signals`, whose flags are set by
-a signal handler.
+Nothing here is implemented or owned. Every call is made by the loop's thread, except `Source.leave`; the flags of
+`Signals` are set by a signal handler.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Leave the group, if there is one. Calls `revoked` for what is still held."""
+
+    def leave(self) -> None:
+        """The same from another thread, before the process ends with the loop's own hung. Calls nothing back."""
 
 
 class Offsets(Protocol):

@@ -94,6 +94,25 @@ def test_it_is_asked_again_where_there_is_nowhere_to_begin(
         live(scene, proxy, 1, 3, policy)
 
 
+@quick_consumer
+def test_what_is_sent_to_a_ready_worker_is_read_under_latest(
+    misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
+) -> None:
+    """A leader that is slow says late where a partition ends: until then the worker is not ready."""
+    cluster, proxy = misled
+    settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
+    settings |= {"KAFKA__AUTO_OFFSET_RESET": "latest"}
+    with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
+        proxy.seconds_for[LIST_OFFSETS] = 0.7
+        replica = scene.start()
+        replica.wait_until_ready()
+
+        scene.publish([raw(number, partition=number % PARTITIONS) for number in range(48)])
+
+        scene.expect_kept()
+    proxy.seconds_for.clear()
+
+
 def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misleading], tmp_path: Path) -> None:
     """In a process of its own, as it is: the admin client's question for offsets would end it (SIGSEGV)."""
     cluster, proxy = misled

@@ -39,6 +39,32 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
         assert len(scene.auditor.answers) == 20
 
 
+@pytest.mark.parametrize(
+    ("protocol", "guarantee", "brief"),
+    [
+        ("consumer", "at_least_once", 0),
+        ("consumer", "exactly_once", 200),
+        ("classic", "at_least_once", 200),
+        pytest.param("classic", "exactly_once", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_hangs_leaves_its_group(
+    kafka: Cluster, tmp_path: Path, protocol: str, guarantee: str, brief: int
+) -> None:
+    """Others need not wait for its session. In a lane, and after brief inferences on the loop's own thread."""
+    settings = {"MODEL__RUN_TIMEOUT_S": "2", "KAFKA__GROUP_PROTOCOL": protocol}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(1e-5)] * brief)
+        scene.answers()
+
+        scene.publish([spin(1e6)])
+
+        assert replica.exit_code() == 3, replica.log
+        scene.wait_for_members(0, timeout=5.0)
+        assert sum(scene.committed().values()) == brief
+
+
 @quick_exactly_once
 def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Also on the loop's own thread, where usually brief ones run, and where Python hears no signal meanwhile."""

@@ -460,11 +460,11 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
             if len(taken) == 1:
                 raise TopicTakesLess("too large")
 
-        return SimpleNamespace(run=run)
+        return SimpleNamespace(run=run, leave=Mock())
 
     found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(limit)])
     for stage in ("let_begin", "begins_anew"):
-        monkeypatch.setattr(telemetry.Watchdog, stage, lambda _, stage=stage: stages.append(stage))
+        monkeypatch.setattr(telemetry.Watchdog, stage, lambda *_, stage=stage: stages.append(stage))
 
     codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
 
@@ -507,7 +507,7 @@ def test_a_worker_begins_anew_without_a_reply_topic_that_refused_an_answer(
             if len(seen) < 3:
                 raise TopicTakesLess("refused", "replies" if len(seen) == 1 else None)
 
-        return SimpleNamespace(run=run)
+        return SimpleNamespace(run=run, leave=Mock())
 
     codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
 
@@ -547,6 +547,8 @@ def test_a_worker_that_begins_anew_has_let_go_of_what_was_before(monkeypatch: py
             if len(lives) == 1:
                 raise TopicTakesLess("too large")
 
+        def leave(self) -> None: ...
+
     monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
     monkeypatch.setattr(assembly, "assemble", lambda *_, **__: Life())
     monkeypatch.setattr(telemetry, "configure", lambda *_: None)
@@ -568,7 +570,7 @@ def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pyt
 
     def assembled(*_: object, events: telemetry.WorkerEvents, closing: ExitStack, **__: object) -> object:
         closing.callback(events.committed, CommitResult({}, {Partition("requests", 0): "no coordinator"}))
-        return SimpleNamespace(run=Mock(side_effect=ZeroDivisionError))
+        return Mock(run=Mock(side_effect=ZeroDivisionError))
 
     monkeypatch.setattr(app, "examine", lambda *_, **__: topics_that_take(ANSWERS_TAKE))
     monkeypatch.setattr(assembly, "assemble", assembled)

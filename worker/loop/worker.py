@@ -87,6 +87,10 @@ class Worker:
             self._checkpoint.write(self._time_left)
         return self._left
 
+    def leave(self) -> None:
+        """Leave the group, because this process ends with the loop's thread hung. On another thread than that."""
+        self._source.leave()
+
     def turn(self) -> None:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
         has_news = self._steps.take_in()

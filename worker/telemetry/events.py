@@ -447,7 +447,11 @@ class WorkerEvents:
         if self._partitions.all_stalled:
             named = ", ".join(_named([*self._partitions.stalls]))
             return f"nothing comes of the partitions held although there is more in them: {named}"
-        states = None if self._watched is None else self._watched.states
+        if self._watched is None:
+            return None
+        if (places := self._watched.places) is not None and (awaited := places.places_awaited):
+            return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
+        states = self._watched.states
         if states is None or not states.restoring:
             return None
         return f"the states of {states.restoring} partitions are being read back: about {states.left_to_restore} to go"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,8 @@ CHECK_EVERY = 0.5  # seconds
 STOOD_STILL = 5.0
 # Seconds that it may take to log the reason: writing a log line may be what the loop hangs in.
 REPORT_TIMEOUT = 1.0
+# The same for leaving the group: the client may be what hangs. With a broker it took 0.5 s (measured 2026-11).
+LEAVE_TIMEOUT = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Watchdog:
         self._end_process = end_process
         self._checked_at = self._awake_since = clock()
         self._stopping_since: float | None = None
+        self._leave: Callable[[], object] = _nothing_to_leave
         self._has_begun = Event()
         self._closed = Event()
         self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
@@ -84,16 +88,20 @@ class Watchdog:
         self._closed.set()
         self._thread.join()
 
-    def let_begin(self) -> None:
+    def let_begin(self, leave: Callable[[], object]) -> None:
         """From now on the worker itself stops when it is asked to, and gets its time for it.
 
+        `leave` hands what it holds to others, without the loop's thread; called on a thread of its own before a hang is
+        ended.
         It must ask once more before it joins its group: a stop seen here earlier may end the process at once.
         """
+        self._leave = leave
         self._has_begun.set()
 
     def begins_anew(self) -> None:
         """The worker holds nothing any more, and loads its model once more: as before `let_begin`."""
         self._has_begun.clear()
+        self._leave = _nothing_to_leave  # what it was goes with the worker
 
     def check(self, now: float) -> ForcedExit | None:
         """How the process must end now; None while all is well."""
@@ -128,16 +136,19 @@ class Watchdog:
         while not self._closed.wait(CHECK_EVERY):
             forced = self.check(self._clock())
             if forced is not None:
-                self._log(forced)
+                # A loop that hangs while it writes a line holds the log's lock.
+                _aside(partial(self._report, forced.exit_code, forced.reason), REPORT_TIMEOUT)
+                _aside(self._leave, LEAVE_TIMEOUT)
                 self._end_process(forced.exit_code)
                 return
 
-    def _log(self, forced: ForcedExit) -> None:
-        """On a thread that may be left behind: a loop that hangs while it writes a line holds the log's lock.
 
-        Where the system gives no more threads, the process ends without a line.
-        """
-        telling = Thread(target=self._report, args=(forced.exit_code, forced.reason), name="last-word", daemon=True)
-        with suppress(RuntimeError):
-            telling.start()
-            telling.join(REPORT_TIMEOUT)
+def _nothing_to_leave() -> None: ...
+
+
+def _aside(act: Callable[[], object], timeout: float) -> None:
+    """On a thread that may be left behind. Where the system gives no more threads, it is not done."""
+    acting = Thread(target=act, name="last-act", daemon=True)
+    with suppress(RuntimeError):
+        acting.start()
+        acting.join(timeout)

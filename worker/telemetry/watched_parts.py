@@ -72,6 +72,13 @@ class WatchedStore(Protocol):
     away_since: float | None
 
 
+class WatchedPlaces(Protocol):
+    """Partitions of which it is not known yet where they begin."""
+
+    @property
+    def places_awaited(self) -> int: ...
+
+
 class WatchedParts:
     """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read."""
 
@@ -85,10 +92,11 @@ class WatchedParts:
         turns: WatchedTurns | None = None,
         fetch: WatchedStage | None = None,
         store: WatchedStore | None = None,
+        places: WatchedPlaces | None = None,
     ) -> None:
         self._fetch, self._store = fetch, store
         self.ledger, self.lanes, self.signals, self.states = ledger, lanes, signals, states
-        self._turns = turns
+        self.places, self._turns = places, turns
         self._batcher = batcher
         self._uncommitted_since: float | None = None
 

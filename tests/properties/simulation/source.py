@@ -178,6 +178,8 @@ class SimSource:
         is_told = told is None or isinstance(told, Committed)
         return not is_told or (told is not None and told[:2] == (held.isolated, f"attempts={held.attempts + 1} alone"))
 
+    def leave(self) -> None: ...
+
     def close(self) -> None:
         """Calls `revoked` for what is held, and leaves after the commits that are under way."""
         if self._assignments is None:

@@ -243,12 +243,14 @@ class Quiet:
     failure: Exception | None = None
 
     def __init__(self) -> None:
+        self.gone: list[Partition] = []
         self.suspects: list[Suspect] = []
         self.doubted: set[Partition] = set()
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
+        self.gone += partitions
         if self.failure is not None:
             raise self.failure
 

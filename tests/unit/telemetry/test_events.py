@@ -614,11 +614,15 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     """As `/readyz` says it, but for the names and numbers of that worker."""
     events = watched.events
     states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
-    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, states))
+    places = SimpleNamespace(places_awaited=4)
+    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, states, places=places))
     said = [events.latest.unready]
     events.model_warmed("digits", "1", "cpu")
     said.append(events.latest.unready)
     events.assigned([P0])
+    said.append(events.latest.unready)
+    places.places_awaited = 0
+    watched.turn()
     said.append(events.latest.unready)
     events.stalled({P0: Stall(13, 0.0, 30, is_transaction=False)})
     watched.turn()

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from worker.telemetry.watchdog import CHECK_EVERY, ForcedExit, TimeLimits, Watchdog
+from worker.telemetry.watchdog import CHECK_EVERY, LEAVE_TIMEOUT, ForcedExit, TimeLimits, Watchdog
 
 
 class Watched:
@@ -29,7 +29,7 @@ class Watched:
         )
 
     def begin(self) -> Watched:
-        self.watchdog.let_begin()
+        self.watchdog.let_begin(lambda: None)
         return self
 
     def after(self, seconds: float, *, turning: bool = True) -> str | None:
@@ -149,6 +149,40 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Thread, "start", _refuse)
 
         assert is_ended.wait(10 * CHECK_EVERY)
+
+
+@pytest.mark.parametrize("is_in_group", [True, False])
+def test_what_hangs_leaves_its_group_before_it_ends(is_in_group: bool) -> None:  # noqa: FBT001  # a parameter
+    """A leave that hangs, too, is not waited for; a worker that begins anew has left already."""
+    acts: list[str] = []
+    is_ended, never = Event(), Event()
+
+    def leave() -> None:
+        acts.append("left")
+        never.wait()
+
+    def end(_code: int) -> None:
+        acts.append("ended")
+        is_ended.set()
+
+    watchdog = Watchdog(
+        TimeLimits(turn=30.0, run=0.0, stop=20.0),
+        heartbeat=lambda: None,
+        running_since=lambda: 0.0,
+        stop_asked=lambda: False,
+        report=lambda _code, _reason: acts.append("told"),
+        clock=count(1).__next__,
+        end_process=end,
+    )
+    watchdog.let_begin(leave)
+    if not is_in_group:
+        watchdog.begins_anew()
+
+    with watchdog:
+        assert is_ended.wait(LEAVE_TIMEOUT + 20 * CHECK_EVERY)
+    never.set()
+
+    assert acts == ["told", *(["left"] if is_in_group else []), "ended"]
 
 
 def _refuse(_: Thread) -> None:

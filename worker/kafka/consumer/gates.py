@@ -96,6 +96,7 @@ class Gates:
         self._clock = clock
         self._gates: dict[Partition, _Gate] = {}
         self._closed: dict[Partition, _Gate] = {}  # those that are shut or hold something, all that a poll looks at
+        self.placeless: set[Partition] = set()  # under `latest`, assigned, and where they begin is not decided
         self._ask_at = 0.0
 
     @property
@@ -109,6 +110,7 @@ class Gates:
         for partition in partitions:
             self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
+                self.placeless.add(partition)
                 self._shut(partition, gate)
 
     def begin(self, partition: Partition, offset: int) -> None:
@@ -129,6 +131,7 @@ class Gates:
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
                 self._closed.pop(partition, None)
+                self.placeless.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
         """Those that are ours of which all that came was handed out."""
@@ -300,4 +303,5 @@ class Gates:
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return
         gate.is_shut, gate.start = False, None
+        self.placeless.discard(partition)
         self._open(partition, gate)

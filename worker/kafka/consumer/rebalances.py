@@ -47,6 +47,7 @@ class Rebalances:
         self.taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self.is_new = False  # the client has partitions of which the pauses were not said again
         self.was_assigned = False
+        self.is_over = False  # the worker hangs, and hears of nothing any more
 
     def subscribe(self, consumer: Consumer, assignments: Assignments) -> None:
         self.assignments = assignments
@@ -89,6 +90,8 @@ class Rebalances:
         self._leave("lost", positions)
 
     def _leave(self, how: str, positions: list[TopicPartition]) -> None:
+        if self.is_over:
+            return
         partitions = self._named(positions)
         self.taken_away.update(partitions)
         self._tell(how, partitions)

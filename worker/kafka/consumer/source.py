@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -38,6 +40,9 @@ from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
+
+# Seconds: one look whether a group that is left has taken its partitions, and then for the client to say so.
+LEAVE_SLICE, LEAVE_GRACE = 0.05, 0.3
 
 
 class KafkaSource:
@@ -82,6 +87,7 @@ class KafkaSource:
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._is_shut_out = False
+        self._end = Lock()  # taken once, by the thread that leaves the group
         self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
@@ -130,6 +136,11 @@ class KafkaSource:
     def release(self, partition: Partition) -> None:
         self._pauses.release(partition, By.LOOP)
 
+    @property
+    def places_awaited(self) -> int:
+        """How many partitions are ours of which what is published now may not be read: under `latest` alone."""
+        return len(self._gates.placeless)
+
     def positions(self) -> Mapping[Partition, int]:
         """How far the client has come where nothing waits here, as next offsets; see `Source`.
 
@@ -140,6 +151,8 @@ class KafkaSource:
         try:
             found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
         except (KafkaException, RuntimeError):  # in the middle of a rebalance
+            return {}
+        if self._rebalances.is_over:
             return {}
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
@@ -170,7 +183,8 @@ class KafkaSource:
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        self._offsets.commit(offsets)
+        if not self._rebalances.is_over:
+            self._offsets.commit(offsets)
 
     def commit_results(self) -> Sequence[CommitResult]:
         return self._offsets.commit_results()
@@ -183,6 +197,8 @@ class KafkaSource:
         """
         if self._is_shut_out:  # no broker would hear it, and a KIP-848 member waits for over a minute
             return
+        if not self._end.acquire(blocking=False):  # the watchdog leaves for us
+            return
         earlier = self._failure  # raised by the poll that found it
         try:
             if self._leaves_unsaid():
@@ -192,6 +208,22 @@ class KafkaSource:
             self._log.tell("close", f"the consumer did not leave its group in good order: {words_of(error)}")
         if self._failure is not earlier:
             self._log.tell("close", f"the last rebalance failed: {self._failure}")
+
+    def leave(self) -> None:
+        """Leave the group while the loop's thread hangs, or turns in vain: on a thread of the watchdog's.
+
+        From now on nothing is told or given to the worker, and nothing past what it has is committed: records are
+        dropped here. It does not close the client, which the loop may be in the middle of a call to; where the loop
+        closes it, it is left alone. A static member keeps its partitions for its session.
+        """
+        if self._is_shut_out or not self._end.acquire(blocking=False):
+            return
+        self._rebalances.is_over = True
+        with suppress(KafkaException, RuntimeError, SystemError):
+            self._consumer.unsubscribe()
+            while self._consumer.assignment():
+                self._consumer.poll(LEAVE_SLICE)
+            self._consumer.poll(LEAVE_GRACE)
 
     def _leaves_unsaid(self) -> bool:
         """Whether the client would end without a word to its group: a classic member without a partition does.
@@ -250,6 +282,8 @@ class KafkaSource:
         except (KafkaException, RuntimeError, SystemError) as error:
             raise KafkaFatal(f"the consumer failed: {words_of(error)}; start again") from (self._failure or error)
         self._raise_failure()
+        if self._rebalances.is_over:  # `leave` may have dropped earlier ones
+            return ()
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
             records = self._sift(messages, records)

@@ -183,7 +183,7 @@ PAUSES = counter("pauses", "How often was fetching paused because too much is in
 PAUSED = gauge("paused", "Is fetching paused now?")
 READY = gauge(
     "ready",
-    "Is the model warm, this replica in the group, are all request topics and states there, and does anything come?",
+    "Is the model warm, this replica in the group, are all topics, states and beginnings there, does anything come?",
 )
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, of which file, and on what?", name=(), version=(), file=(), device=())

@@ -651,6 +651,30 @@ def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(late
     assert latest.notes == [[(0, 100, "attempts=1")]]
 
 
+def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
+    """What is published before may lie before the end that the worker begins at."""
+    latest.client.leaderless = {1}
+    latest.joins(P, Q)
+    assert latest.source.places_awaited == 2
+
+    latest.notes_heard()
+    latest.polled()
+    assert latest.source.places_awaited == 1
+    latest.revoke(Q)
+
+    assert latest.source.places_awaited == 0
+
+
+def test_no_place_is_awaited_where_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `earliest` nothing is passed over, however late the group says where it stands."""
+    earliest = new_world(monkeypatch)
+    earliest.client.is_away = True
+
+    earliest.joins(P)
+
+    assert earliest.source.places_awaited == 0
+
+
 def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None:
     """What is published while the last of many is asked about would lie before its start, and never be read."""
     latest.joins(P, Q)

@@ -406,6 +406,33 @@ def test_a_record_without_a_timestamp_has_none(
     assert [record.timestamp_ms for record in records] == [known]
 
 
+def test_a_source_that_is_left_from_another_thread_tells_and_gives_nothing_more(world: World) -> None:
+    """The worker hangs: its group gets the partitions, and nothing is committed past what may be dropped meanwhile."""
+    world.client.position_of = {0: 7}
+    world.will_revoke(*world.client.held)
+
+    world.source.leave()
+    world.source.commit({P: 7})
+
+    assert world.client.left == 1
+    assert world.assignments.gone == []
+    assert world.source.positions() == {}
+    assert world.client.commits == []
+    world.client.script.append(lambda: [Incoming(P, 7)])
+    assert world.polled() == []
+    world.source.close()
+    assert not world.client.is_closed
+
+
+def test_a_source_that_closes_is_not_left_beside_that(world: World) -> None:
+    """The client would be gone in the middle of a call."""
+    world.source.close()
+
+    world.source.leave()
+
+    assert world.client.left == 0
+
+
 @pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize(("protocol", "instance"), [("classic", None), ("classic", "worker-0"), ("consumer", None)])
 def test_only_a_classic_member_without_partitions_says_that_it_leaves(

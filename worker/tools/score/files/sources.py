@@ -65,6 +65,8 @@ class FileSource:
     def close(self) -> None:
         """The file is its opener's."""
 
+    def leave(self) -> None: ...
+
 
 class LineSource(FileSource):
     """A `Source`. Owns its place in the file, not the file. Every line is a record, an empty one too."""
