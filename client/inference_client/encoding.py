@@ -30,7 +30,6 @@ _NO_ANSWER = (
     "a record with the id of this request came that has no header status, so it is no answer: is the topic of answers "
     "the worker's response topic?"
 )
-_READ = frozenset({None, _OCTETS[1]})  # the content types of answers that are read
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
 
@@ -118,26 +117,20 @@ class Encoder:
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""
         try:
-            status = headers.get("status")
-            if status == b"ok":
-                return self._result(headers, value)
-            if status is None:  # a dead letter, or a copy of the request: it has its id
+            if headers.get("status") == b"ok":
+                head = headers.get(HEAD_LENGTH)
+                return self._rows(headers, value) if head is None else outputs(value, int(head))
+            if headers.get("status") is None:  # a dead letter, or a copy of the request: it has its id
                 return Internal(_NO_ANSWER)
             return error_of(_text(headers, "error-code"), orjson.loads(value)["error"], _text(headers, "source"))
         except Exception as error:  # noqa: BLE001  # whatever it is, the future must end, and the others with it
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))
 
-    def _result(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
-        content_type, head = headers.get("content-type"), headers.get(HEAD_LENGTH)
-        if content_type not in _READ:  # JSON may be as long as rows
-            raise ValueError(f"expected {_OCTETS[1].decode()}, got {content_type!r}")
-        return self._rows(headers, value) if head is None else outputs(value, int(head))
-
     def _rows(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
-        name, dtype, shape, datatype, rows = self._rows_stated(len(value))
-        stated = headers.get("datatype"), headers.get("rows")
-        if stated != (datatype, rows):
-            _check_stated(stated, datatype, rows)
+        name, dtype, shape, stated = self._rows_stated(len(value))
+        found = headers.get("content-type"), headers.get("datatype"), headers.get("rows")
+        if found != stated:
+            _check_stated(found, stated)
         return {name: np.ndarray(shape, dtype, value)}
 
 
@@ -172,8 +165,7 @@ class _Stated(NamedTuple):
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    datatype: bytes
-    rows: bytes
+    says: tuple[bytes, bytes, bytes]
 
 
 def _rows_stated(form: _Form | None, size: int) -> _Stated:
@@ -182,15 +174,21 @@ def _rows_stated(form: _Form | None, size: int) -> _Stated:
     rows, rest = divmod(size, form.row_bytes)
     if rest or not rows:
         raise ValueError(f"{size} bytes are no rows of {form.row_bytes}")
-    return _Stated(form.name, form.dtype, (rows, *form.dims), form.datatype, b"%d" % rows)
+    return _Stated(form.name, form.dtype, (rows, *form.dims), (_OCTETS[1], form.datatype, b"%d" % rows))
 
 
-def _check_stated(stated: tuple[bytes | None, bytes | None], datatype: bytes, rows: bytes) -> None:
-    """Raises `ValueError` where the answer says that its rows are others. A worker of an older version says nothing."""
-    if stated != (None, None):
+def _check_stated(found: tuple[bytes | None, bytes | None, bytes | None], says: tuple[bytes, bytes, bytes]) -> None:
+    """Raises `ValueError` where the answer is JSON, as long as rows, or says that its rows are others.
+
+    A worker of an older version says nothing.
+    """
+    content_type, *stated = found
+    if content_type not in {None, says[0]}:
+        raise ValueError(f"expected {says[0].decode()}, got {content_type!r}")
+    if stated not in ([None, None], [*says[1:]]):
         came, count = [(text or b"?").decode(errors="replace") for text in stated]
         raise ValueError(
-            f"{count} rows of {came} came, by the signature they are {rows.decode()} of {datatype.decode()}: the "
+            f"{count} rows of {came} came, by the signature they are {says[2].decode()} of {says[1].decode()}: the "
             "worker serves another one"
         )
 
