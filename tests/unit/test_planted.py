@@ -65,7 +65,6 @@ _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _note = Notes.note
 _conclude = Outcomes.conclude
-_comes_again = Restoration._comes_again
 
 
 def _nothing(*_: object, **__: object) -> None: ...
@@ -131,13 +130,29 @@ def _let_all_of_a_key_run_at_once(self: KeyTurns, request: Request, now: float) 
     self._batcher.add(request, now)
 
 
-def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
+def _count_what_comes_again(
+    self: Restoration, keys: Sequence[bytes], values: Sequence[bytes], _: object
+) -> RestoredRows:
     return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
 
 
-def _come_again_without_a_doubt(self: Restoration, *what: Any, is_first: bool) -> None:
-    _comes_again(self, *what, is_first=is_first)
+_comes_again, _last, _forget_with = Restoration._comes_again, Restoration.last, KeyStates._forgotten_with
+
+
+def _trust_a_tail(self: Restoration, *given: Any, is_first: bool) -> None:
+    _comes_again(self, *given, is_first=is_first)
     self.is_doubtful = False
+
+
+def _miss_no_state(self: Restoration, *given: Any) -> RestoredRows:
+    return _last(self, *given)._replace(gone={})
+
+
+def _forget_for_good(self: KeyStates, *given: Any) -> Sequence[bytes]:
+    can_take_back, self._can_take_back = self._can_take_back, False
+    gone = _forget_with(self, *given)
+    self._can_take_back = can_take_back
+    return gone
 
 
 def _abort_with_states_that_wait(self: LastStates) -> None:
@@ -288,8 +303,32 @@ PLANTED: Mapping[str, Planted] = {
     "in a tail, a copy is taken for the state before": Planted(
         Restoration,
         "_comes_again",
-        _come_again_without_a_doubt,
+        _trust_a_tail,
         lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
+    ),
+    "an old state stays forgotten when its transaction is taken back": Planted(
+        KeyStates,
+        "_forgotten_with",
+        _forget_for_good,
+        lambda _: test_state.test_a_state_that_was_too_old_comes_back_with_the_transaction(
+            in_store=False, is_committed=False
+        ),
+    ),
+    "a deleted key without a state before it is answered from nothing": Planted(
+        Restoration,
+        "last",
+        _miss_no_state,
+        lambda _: test_state.test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(
+            is_written_again=False
+        ),
+    ),
+    "requests are applied twice where the group has lost its offsets": Planted(
+        KeyStates,
+        "_has_applied",
+        _keep_what_is_in_doubt,
+        lambda _: test_state.test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offsets(
+            None, in_store=False
+        ),
     ),
     "a key leaves memory without being stored": Planted(
         StoredSlots,
@@ -429,5 +468,6 @@ def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted
     """By the test that was written for it, which passes without it."""
     planted.by(monkeypatch)
 
-    with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(AssertionError):
+    seen = AssertionError, pytest.fail.Exception  # the second where nothing is raised that was to be
+    with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(seen):
         planted.by(monkeypatch)

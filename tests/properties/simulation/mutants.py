@@ -235,9 +235,9 @@ def _say_no(*_: object) -> bool:
     return False
 
 
-def _restore_past_what_is_committed(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
+def _restore_past_what_is_committed(self: Restoration, *given: Any) -> RestoredRows:
     self._committed = None
-    return _restored(self, keys, values)
+    return _restored(self, *given)
 
 
 def _wait_for_no_single_row(self: KeyTurns, request: Request, now: float) -> None:
