@@ -31,7 +31,7 @@ from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
-from worker.core.rejections import Rejections
+from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
@@ -181,6 +181,7 @@ class World:
     order: Order = "partition"
     joins: bool = False
     rejection_limit: int | None = None
+    first: FirstRejections | None = None
     has_state: bool = False  # of one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
@@ -268,6 +269,7 @@ class World:
             states=self.states,
             turns=self.turns,
             checkpoint=checkpoint,
+            first=self.first,
         )
         self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine

@@ -40,8 +40,9 @@ from worker.core.records import (
 )
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
+from worker.core.stalls import Stall
 from worker.ports import Assignments
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
@@ -586,6 +587,7 @@ class FakeEvents:
         self.rejections: list[Rejection] = []
         self.revocations: list[tuple[Sequence[Partition], float, int]] = []
         self.probes: list[str | None] = []
+        self.lost_rows: list[str] = []
         self.pauses: list[bool] = []
         self.restored_keys: list[tuple[Partition, int, float]] = []
         self.thrown: list[tuple[Partition, str]] = []
@@ -655,6 +657,9 @@ class FakeEvents:
     def device_probed(self, failure: str | None) -> None:
         self.probes.append(failure)
 
+    def rows_lost(self, failure: str) -> None:
+        self.lost_rows.append(failure)
+
     def turned(self, now: float, in_flight: int) -> None:
         self.counted["turned"] += 1
         self.in_flight = in_flight
@@ -678,10 +683,14 @@ class Onlooker:
         self.undelivered: Mapping[str, int] = {}
         self.lost: list[tuple[Partition, int, int]] = []
         self.absent: list[list[str]] = []
+        self.stalls: Mapping[Partition, Stall] = {}
         self.counted: list[dict[str, int]] = []
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         self.connections, self.standings = connections, standings
+
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
+        self.stalls = stalls
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))
@@ -849,16 +858,15 @@ class FakeRestorer:
         if why is not None:
             self._portions.append(RestoredRows(partition, attempt, (), None, anew=why))
             extent = None
-        committed = None if self._is_exact else self._broker.committed.get(partition, 0)
-        restoration = Restoration(partition, attempt, self._layout, committed, is_tail=extent is not None)
+        committed, is_tail = self._broker.committed.get(partition, 0), extent is not None
+        restoration = Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact, is_tail=is_tail)
         for message in changelog[0 if extent is None else extent.next_offset :]:
             if message is None:
                 continue
             if message.value is not None:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
-                offset = int(dict(message.headers)["offset"] or b"")
-                self._portions.append(restoration.forgotten([message.key or b""], [offset]))
+                self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
             if restoration.is_doubtful:
                 self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
                 self.begin(partition, attempt, None)

@@ -701,6 +701,23 @@ def first_columns(width: int = 4) -> bytes:
     )
 
 
+def misdeclared(columns: int | None = 4) -> bytes:
+    """x FP32 (batch, columns) → y, its first two columns, of which the file says that they are three; and x itself."""
+    return _model(
+        [
+            helper.make_node("Sub", ["x", "x"], ["zeros"]),
+            helper.make_node("ReduceMax", ["zeros"], ["zero32"], keepdims=0),
+            helper.make_node("Cast", ["zero32"], ["zero"], to=TensorProto.INT64),
+            helper.make_node("Add", ["zero", "two"], ["end"]),
+            helper.make_node("Slice", ["x", "start", "end", "one"], ["y"]),
+            helper.make_node("Identity", ["x"], ["same"]),
+        ],
+        [_value("x", "FP32", columns)],
+        [_value("y", "FP32", 3), _value("same", "FP32", columns)],
+        [_constant(name, np.array([at])) for name, at in {"start": 0, "one": 1, "two": 2}.items()],
+    )
+
+
 def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     """image FP32 (batch, 1, height, width), both `side`, or dynamic and at least `kernel` → y FP32 (batch, 1, ?, ?)."""
     return _model(
@@ -836,6 +853,123 @@ def noisy(width: int = 4) -> bytes:
         [helper.make_node("RandomNormalLike", ["x"], ["noise"]), helper.make_node("Add", ["x", "noise"], ["y"])],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", width)],
+    )
+
+
+def normalised_in_training() -> bytes:
+    """x FP32 (batch, 4, 8) → y, by a BatchNormalization that was exported in training mode."""
+    held = onnx.load_from_string(
+        _model(
+            [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)],
+            [_value("x", "FP32", 4, 8)],
+            [_value("y", "FP32", 4, 8)],
+            [_constant(name, np.ones(4, np.float32)) for name in "sbmv"],
+        )
+    )
+    return bytes(held.SerializeToString())
+
+
+def similarities() -> bytes:
+    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself."""
+    return _model(
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "t"], ["y"]),
+            helper.make_node("Identity", ["x"], ["same"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("same", "FP32", 4), _value("y", "FP32", None)],
+    )
+
+
+def masked_among_others() -> bytes:
+    """x FP32 (batch, 4) → y = x alone, and x without what is below 0 where there is more than one row."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
+            helper.make_node("Greater", ["rows", "one"], ["are_many"]),
+            helper.make_node("Relu", ["x"], ["positive"]),
+            helper.make_node("Where", ["are_many", "positive", "x"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4)],
+        [_constant("one", np.array([1]))],
+    )
+
+
+def tokens(axis: str | None = "num_tokens") -> bytes:
+    """text BYTES (batch) → tokens BYTES (as many as all texts have): now and then as many as rows."""
+    return _model(
+        [
+            helper.make_node("StringSplit", ["text"], ["parts", "count"], delimiter=" "),
+            helper.make_node("Reshape", ["parts", "flat"], ["all"]),
+            helper.make_node("Equal", ["all", "empty"], ["is_empty"]),
+            helper.make_node("Not", ["is_empty"], ["is_token"]),
+            helper.make_node("Compress", ["all", "is_token"], ["tokens"], axis=0),
+        ],
+        [_value("text", "BYTES")],
+        [_fixed_value("tokens", "BYTES", [axis])],
+        [_constant("flat", np.array([-1])), _constant("empty", np.array([""], object))],
+        opset=20,
+    )
+
+
+# An object is where the fifth number of a row is larger than this.
+FOUND = 1e6
+
+
+def detector(gives: str = "each") -> bytes:
+    """x FP32 (batch, 5) → y, by NonMaxSuppression: rows with an object (FOUND) as they are.
+
+    `gives` them "each" in its own row of zeros (batch, 5); "first": in the first row alone, as an export does that was
+    traced with one image; "found": all of them and nothing else, (found, 5).
+    """
+    scattered = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        helper.make_node("Slice", ["found", "zero", "one", "one"], ["rows"]),
+        helper.make_node("ScatterND", ["zeros", "rows", "objects"], ["y"]),
+    ]
+    return _model(
+        [
+            helper.make_node(
+                "Slice", ["x", "zero", "one", "zero"] if gives == "first" else ["x", "zero", "all", "zero"], ["seen"]
+            ),
+            helper.make_node("Reshape", ["seen", "each"], ["images"]),
+            helper.make_node("Slice", ["images", "zero", "four", "two"], ["boxes"]),
+            helper.make_node("Slice", ["images", "four", "five", "two"], ["scores"]),
+            helper.make_node("NonMaxSuppression", ["boxes", "scores", "one", "half", "least"], ["found"]),
+            helper.make_node("Gather", ["found", "first"], ["images_found"], axis=1),
+            helper.make_node("Gather", ["x", "images_found"], ["y" if gives == "found" else "objects"], axis=0),
+            *(() if gives == "found" else scattered),
+        ],
+        [_value("x", "FP32", 5)],
+        [_fixed_value("y", "FP32", ["found" if gives == "found" else "batch", 5])],
+        [
+            *(_constant(name, np.array([at])) for name, at in {"zero": 0, "one": 1, "two": 2, "four": 4}.items()),
+            _constant("all", np.array([2**31])),
+            _constant("five", np.array([5])),
+            _constant("first", np.array(0)),
+            _constant("each", np.array([-1, 1, 5])),
+            _constant("half", np.array([0.5], np.float32)),
+            _constant("least", np.array([FOUND], np.float32)),
+        ],
+    )
+
+
+def scattered_back(axis: str = "rows") -> bytes:
+    """x FP32 (batch, 4) → y FP32 (axis, 4): what is above 0 found by NonZero, and put into rows of zeros."""
+    return _model(
+        [
+            helper.make_node("Relu", ["x"], ["positive"]),
+            helper.make_node("NonZero", ["positive"], ["across"]),
+            helper.make_node("Transpose", ["across"], ["places"], perm=[1, 0]),
+            helper.make_node("GatherND", ["x", "places"], ["values"]),
+            helper.make_node("Sub", ["x", "x"], ["zeros"]),
+            helper.make_node("ScatterND", ["zeros", "places", "values"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_fixed_value("y", "FP32", [axis, 4])],
     )
 
 
@@ -1078,10 +1212,11 @@ def _model(
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
     constants: Sequence[TensorProto] = (),
+    opset: int = 17,
 ) -> bytes:
     graph = helper.make_graph(nodes, "test", inputs, outputs, constants)
     # Opset 17 and IR 8 (2022): what every ONNX Runtime we allow can read.
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 

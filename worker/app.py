@@ -10,18 +10,19 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
-from worker.core.failures import BadConfiguration, LimitLowered, Stop
+from worker.core.addresses import Url, host_and_port
+from worker.core.failures import BadConfiguration, Stop, TopicTakesLess
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
+    from worker.settings.dotenv import Dotenv
     from worker.telemetry.tracing.spans import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
@@ -41,16 +42,18 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings, dotenv: Collection[str] = (), explained_by: str | None = None) -> NoReturn:
+def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | None = None) -> NoReturn:
     """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
 
-    `dotenv` names what `.env` has set. `explained_by`: the command that takes a rejected request's place and shows why.
+    `dotenv`: what of `.env` is told. `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
-    if dotenv:
-        events.noted("dotenv_read", names=list(dotenv))
+    if dotenv and dotenv.sets:
+        events.noted("dotenv_read", names=list(dotenv.sets))
+    if dotenv and dotenv.passed_over:
+        events.noted("dotenv_passed_over", names=dotenv.passed_over, why="--config names a file")
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
@@ -86,16 +89,22 @@ def _ended(
                 report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
                 closing.callback(report.close)
             topics = _examined_beside_imports(settings, events)
-            while (lower := _served(settings, topics, signals, events, tracing, watchdog, closing)) is not None:
-                topics = lower
+            while isinstance(end := _served(settings, topics, signals, events, tracing, watchdog, closing), Topics):
+                topics = end
                 gc.collect()  # what has ended: its parts know each other, and its model would stay beside the next one
     except BadConfiguration:
         raise
     except Stop as stop:
         events.stopped(stop.exit_code, str(stop))
         return stop.exit_code
-    events.stopped(0, "asked to; everything taken is answered and committed")
+    events.stopped(0, f"asked to; {_what_was_left(end)}")
     return 0
+
+
+def _what_was_left(records: int) -> str:
+    if not records:
+        return "everything taken is answered and committed"
+    return f"{records} of the records taken are left to their next owner, for which there was no time"
 
 
 def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:
@@ -114,7 +123,10 @@ def _listen(
     """Where the live page is, if there is one. Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
-    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits, page_of=page_of)
+    names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
+    health = telemetry.HealthServer(
+        address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
+    )
     closing.callback(health.close)
     page = f"{health.url}/" if page_of else None
     events.noted("http_listening", url=health.url, page=page)
@@ -155,14 +167,16 @@ def _served(  # what outlives a worker that begins anew, named once
     tracing: Tracing | None,
     watchdog: telemetry.Watchdog,
     closing: ExitStack,
-) -> Topics | None:
-    """Serve until told to stop, then None; or until a topic takes less than `topics` say, then what it takes now.
+) -> Topics | int:
+    """Serve until told to stop, or until a topic takes less than `topics` say.
+
+    Returns how many records were left to their next owner; or what the topics take now.
 
     What was refused is unsettled, so that the next worker reads its request again and answers what fits. Raises `Stop`.
     """
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
-    for note in topics.notes:
+    for note in (*topics.notes, *topics.warnings):
         events.warned("topic_noted", note=note)
     for why in topics.others(settings.kafka.group_id):
         events.warned("group_is_mixed", why=why)
@@ -176,17 +190,21 @@ def _served(  # what outlives a worker that begins anew, named once
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
     watchdog.let_begin()
     try:
-        worker.run()
-    except LimitLowered as lowered:
-        found = _examined_topics(settings, events)
+        return worker.run()
+    except TopicTakesLess as less:
+        try:
+            found = _examined_topics(settings, events).shutting(topics.shut)
+        except BadConfiguration as closed:  # another topic is gone, too: the next start says so
+            raise less from closed
+        if less.reply_topic is not None and not found.takes_less_than(topics):
+            found = found.shutting({less.reply_topic: "it refused an answer of this worker's"})
         if not found.takes_less_than(topics):
             raise
         parts.close()
-        events.warned("limit_lowered", why=str(lowered), max_bytes=dict(found.max_bytes))
+        events.warned("topic_takes_less", why=str(less), max_bytes=dict(found.max_bytes), shut=list(found.shut))
         events.begins_anew()
         watchdog.begins_anew()
         return found.announcing(topics.membership.client_id)
-    return None
 
 
 def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:

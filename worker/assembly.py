@@ -23,10 +23,11 @@ from worker.core.batching.linger import Linger
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
+from worker.core.listing import listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey
-from worker.core.rejections import Rejections
+from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce, Sink
@@ -108,7 +109,10 @@ def assemble(
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     logger = telemetry.kafka_logger()
     tell_others = partial(_tell_others, settings, topics, events)
-    source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
+    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
+    source = KafkaSource(
+        settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not
+    )
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
@@ -143,9 +147,10 @@ def assemble(
     )
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
-    rejections = Rejections(settings.delivery.rejection_limit)
+    limit = settings.delivery.rejection_limit
+    rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
+    codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
     codec = codecs if tracing is None else _traced_codec(tracing, codecs)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)
@@ -170,7 +175,13 @@ def assemble(
         states=states,
         turns=turns,
         checkpoint=_checkpoint(states, source, ledger, events),
+        first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
+
+
+def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
+    is_exact = settings.delivery.guarantee == "exactly_once"
+    return FirstRejections(source, codecs.description, signature.takes, is_exact=is_exact)
 
 
 def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
@@ -494,7 +505,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         signature.sha256,
         why=model.device.reason,
         takes=signature.takes,
-        gives=", ".join(map(str, signature.outputs)),
+        gives=listed(signature.outputs),
         row_counts=model.warmed_up_at,
     )
     if left := model.left_to_cpu:
@@ -504,6 +515,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
     check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
+    if model.misdeclared is not None:
+        events.warned("outputs_not_as_declared", why=model.misdeclared)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)
@@ -535,7 +548,7 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
 def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | None) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
-    answered = (kafka.response_topic, *kafka.reply_topics)
+    answered = [topic for topic in (kafka.response_topic, *kafka.reply_topics) if topic not in topics.shut]
     return Wire(
         response_topic=kafka.response_topic,
         group_id=kafka.group_id,
@@ -543,12 +556,14 @@ def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | Non
         default_content_type=kafka.default_content_type,
         default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=min(topics.max_bytes[topic] for topic in answered),
+        max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
         has_state=bool(settings.state.tensors),
         must_state_rows=kafka.rows_headers == "required",
         reply_topics={topic: topics.partitions[topic] for topic in answered},
+        reply_bytes={topic: topics.max_bytes[topic] for topic in answered[1:]},
+        shut=topics.shut,
         max_key_bytes=sys.maxsize if stateful is None else stateful.max_key_bytes,
     )

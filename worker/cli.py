@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -59,20 +59,29 @@ def before_the_command(
     """Takes what stands before the command's name."""
 
 
-def _end(act: Callable[[], int]) -> NoReturn:
+def _end(act: Callable[[], int], config: Path | None) -> NoReturn:
     """With what `.env` says in the environment of all that the command does."""
 
     def with_dotenv() -> int:
         from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - only the command that is called is imported
 
-        if dotenv := read_dotenv(os.environ):
-            os.environ.update(dotenv)
-            typer.echo(f"inference-worker: {', '.join(dotenv)} from .env", err=True)
+        dotenv = read_dotenv(os.environ, config)
+        os.environ.update(dotenv.sets)
+        if dotenv.sets:
+            typer.echo(f"inference-worker: {', '.join(dotenv.sets)} from .env", err=True)
+        if dotenv.passed_over:
+            names = ", ".join(dotenv.passed_over)
+            typer.echo(f"inference-worker: {names} of .env passed over, for --config names {config}", err=True)
         return act()
 
     end(with_dotenv)
 
 
-run.register(app, partial(end, imports_on=True))
+def _end_of_run(act: Callable[[], int], _: Path | None) -> NoReturn:
+    """It reads `.env` itself, once its log is there to say so."""
+    end(act, imports_on=True)
+
+
+run.register(app, _end_of_run)
 check.register(app, _end)
 tools.register(app, _end)

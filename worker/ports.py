@@ -192,6 +192,8 @@ class Events(Protocol):
 
     def paused(self, *, is_paused: bool) -> None: ...
     def device_probed(self, failure: str | None) -> None: ...
+    def rows_lost(self, failure: str) -> None:
+        """A model gave other rows than went in, for the first time."""
 
     def turned(self, now: float, in_flight: int) -> None:
         """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""

@@ -195,7 +195,7 @@ class InferenceClient:
     def allowed(self, timeout: float) -> float:
         """What a request asks for, if it may. Raises `ValueError`."""
         if not 0 < timeout <= self._timeout:
-            raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g}")
+            raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g} s")
         return timeout
 
     def __enter__(self) -> Self:

@@ -1,4 +1,6 @@
-"""Tensors to the bytes and headers of a request, and those of an answer back to arrays. Pure.
+"""Tensors to the bytes and headers of a request, and those of an answer back to arrays.
+
+Pure, but for a clock that it reads where an answer says that its request was late.
 
 Where the signature shows that rows say all, a request is its rows: the worker reads many of them at once. All else goes
 in the binary-data form, any model's: a JSON head with names, types and shapes, then the bytes of each tensor.
@@ -6,7 +8,7 @@ in the binary-data form, any model's: a JSON head with names, types and shapes, 
 
 from __future__ import annotations
 
-import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import prod
@@ -16,14 +18,15 @@ import numpy as np
 import orjson
 from numpy.typing import ArrayLike
 
-from inference_client.errors import InferenceError, Internal, InvalidArgument, error_of
+from inference_client.binary_data import HEAD_LENGTH, LENGTH, outputs
+from inference_client.clocks import doubted
+from inference_client.errors import DeadlineExceeded, InferenceError, Internal, InvalidArgument, error_of
 from inference_client.signature import DTYPES, Array, Inputs, Result, Signature, TensorSpec, typed
 
 Header = tuple[str, bytes]
 
-HEAD_LENGTH = "Inference-Header-Content-Length"
 _OCTETS: Header = ("content-type", b"application/octet-stream")
-_LENGTH = struct.Struct("<I")
+_READ = frozenset({None, _OCTETS[1]})  # the content types of answers that are read
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
 
@@ -33,6 +36,7 @@ class Message(Protocol):
     def error(self) -> Any: ...
     def headers(self) -> Any: ...
     def value(self) -> Any: ...
+    def timestamp(self) -> tuple[int, int]: ...
 
 
 class Encoded(NamedTuple):
@@ -104,17 +108,23 @@ class Encoder:
 
     def read(self, message: Message) -> Result | InferenceError:
         """What an answer says, as Kafka's client hands it over."""
-        return self.decode(dict(message.headers() or ()), message.value() or b"")
+        outcome = self.decode(dict(message.headers() or ()), message.value() or b"")
+        return doubted(outcome, message.timestamp(), time.time()) if type(outcome) is DeadlineExceeded else outcome
 
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""
         try:
             if headers.get("status") == b"ok":
-                head = headers.get(HEAD_LENGTH)
-                return self._rows(headers, value) if head is None else _tensors(value, int(head))
+                return self._result(headers, value)
             return error_of(_text(headers, "error-code"), orjson.loads(value)["error"], _text(headers, "source"))
         except Exception as error:  # noqa: BLE001  # whatever it is, the future must end, and the others with it
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))
+
+    def _result(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
+        content_type, head = headers.get("content-type"), headers.get(HEAD_LENGTH)
+        if content_type not in _READ:  # JSON may be as long as rows
+            raise ValueError(f"expected {_OCTETS[1].decode()}, got {content_type!r}")
+        return self._rows(headers, value) if head is None else outputs(value, int(head))
 
     def _rows(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
         name, dtype, shape, datatype, rows = self._rows_stated(len(value))
@@ -163,7 +173,7 @@ def _rows_stated(form: _Form | None, size: int) -> _Stated:
     if form is None:
         raise ValueError("rows came, and the signature does not say of what")
     rows, rest = divmod(size, form.row_bytes)
-    if rest:
+    if rest or not rows:
         raise ValueError(f"{size} bytes are no rows of {form.row_bytes}")
     return _Stated(form.name, form.dtype, (rows, *form.dims), form.datatype, b"%d" % rows)
 
@@ -213,55 +223,10 @@ def _bytes_of(array: Array) -> bytes:
         texts = [item.encode() if isinstance(item, str) else item for item in array.reshape(-1)]
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"a string has no form in UTF-8: {error}") from error
-    return b"".join([part for text in texts for part in (_LENGTH.pack(len(text)), text)])
+    return b"".join([part for text in texts for part in (LENGTH.pack(len(text)), text)])
 
 
 @lru_cache(maxsize=_KNOWN)
 def _heading(name: str, datatype: str, shape: tuple[int, ...], size: int) -> bytes:
     parameters = {"binary_data_size": size}
     return orjson.dumps({"name": name, "shape": shape, "datatype": datatype, "parameters": parameters})
-
-
-class _Tensor(NamedTuple):
-    """An output as the head describes it; `size` bytes behind the head."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    size: int
-
-
-def _tensors(value: bytes, head_length: int) -> Result:
-    found: Result = {}
-    at = head_length
-    for name, datatype, shape, size in _described(value[:head_length]):
-        found[name] = _array_of(value, at, datatype, shape, size)
-        at += size
-    if at != len(value):
-        raise ValueError(f"{len(value) - head_length} bytes behind the head, which speaks of {at - head_length}")
-    return found
-
-
-@lru_cache(maxsize=_KNOWN)
-def _described(head: bytes) -> Sequence[_Tensor]:
-    return [
-        _Tensor(entry["name"], entry["datatype"], tuple(entry["shape"]), entry["parameters"]["binary_data_size"])
-        for entry in orjson.loads(head)["outputs"]
-    ]
-
-
-def _array_of(value: bytes, at: int, datatype: str, shape: tuple[int, ...], size: int) -> Array:
-    """A view of the answer, which cannot be written to; strings are taken out one by one."""
-    if datatype == "BYTES":
-        return np.array(_texts(value, at, at + size), object).reshape(shape)
-    dtype = np.dtype(DTYPES[datatype])
-    return np.frombuffer(value, dtype, size // dtype.itemsize, at).reshape(shape)
-
-
-def _texts(value: bytes, at: int, end: int) -> list[str]:
-    texts = []
-    while at < end:
-        (length,) = _LENGTH.unpack_from(value, at)
-        at += 4 + length
-        texts.append(value[at - length : at].decode())
-    return texts

@@ -19,16 +19,19 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from inference_client.answer import CANCELLED, Answer
+from inference_client.clocks import shown
 from inference_client.encoding import Encoded, Encoder, Header, Message
 from inference_client.errors import Full, InferenceError, InvalidArgument, ResourceExhausted, Unavailable
 from inference_client.pending import Pending
+from inference_client.standstill import Reader, Standstill
 
 # How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
 TURN = 0.03
 # At once out of what the client has read ahead. Of 1,000 messages and their headers none can be freed before all are
 # looked at: the garbage collector goes through them, and 2 µs more are spent on each (tests.bench.client, 2026-11-26).
 MOST_AT_ONCE = 100
-# How often the answers' topic is asked for new partitions, and for how long at most, seconds. A turn waits for it.
+# How often it is seen whether answers stand still, and the answers' topic is asked for new partitions, for how long at
+# most, seconds. A turn waits for it.
 LOOK_EVERY, LOOK_FOR = 5.0, 0.2
 # What librdkafka takes for "by the key" and "now".
 _ANY_PARTITION, _NOW = -1, 0
@@ -47,11 +50,10 @@ class Producer(Protocol):
     def purge(self) -> Any: ...
 
 
-class Consumer(Protocol):
+class Consumer(Reader, Protocol):
     def poll(self, timeout: float) -> Any: ...
     def consume(self, num_messages: int, timeout: float) -> Sequence[Any]: ...
     def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
-    def assignment(self) -> list[TopicPartition]: ...
     def close(self) -> None: ...
 
 
@@ -119,6 +121,7 @@ class Exchange:
         self._clock = clock
         self._numbers = count()
         self._look_at = clock() + LOOK_EVERY
+        self._standstill = Standstill(clients.consumer)
         self._is_stopping = Event()
         self.cancelled = 0  # futures that the end found without an answer
         self.pending = Pending(most, waits=waits, read=encoder.read, explain=why_undelivered)
@@ -179,9 +182,11 @@ class Exchange:
         self._producer.poll(0)
         now = self._clock()
         self.pending.lapse(now, self._why_late)
-        if self._partitions_now is not None and now >= self._look_at:
+        if now >= self._look_at:
             self._look_at = now + LOOK_EVERY
-            self._read_new_partitions(self._partitions_now(LOOK_FOR))
+            self._standstill.look(now)
+            if self._partitions_now is not None:
+                self._read_new_partitions(self._partitions_now(LOOK_FOR))
 
     def _take_in(self, messages: Sequence[Message]) -> None:
         for message, request_id in self.pending.answered(messages):
@@ -191,8 +196,9 @@ class Exchange:
             elif request_id.startswith(self._prefix):
                 self.pending.count(request_id)
 
-    def _why_late(self, answer: Answer) -> str:
-        hint = f"does a worker run that reads {self._topic} and answers to {self._answers}?"
+    def _why_late(self, answer: Answer, now: float) -> str:
+        hint = self._standstill.told(self._answers, now)
+        hint = hint or f"does a worker run that reads {self._topic} and answers to {self._answers}?"
         return f"no answer in {answer.deadline - answer.began:g} s: {hint}{self._trouble.since(answer.began)}"
 
     def _read_new_partitions(self, there: int | None) -> None:
@@ -229,6 +235,11 @@ def why_undelivered(error: KafkaError) -> InferenceError:
         return ResourceExhausted("the request is larger than the topic or this client takes (message.max.bytes)")
     if error.code() == KafkaError.INVALID_RECORD:
         return InvalidArgument("the brokers refuse it: a request topic that is compacted takes none without a key")
+    if error.code() == KafkaError.INVALID_TIMESTAMP:
+        return Unavailable(
+            f"the brokers refuse its timestamp: it is {shown(time.time())} by this machine's clock, which differs from "
+            "theirs by more than the topic allows (message.timestamp.after.max.ms and …before.max.ms); set the clock"
+        )
     if error.code() == _UNTIMELY:
         return Unavailable("the brokers did not take the request in time")
     return Unavailable(f"the request was not delivered: {error.str()}")

@@ -166,7 +166,7 @@ class Pending:
         answer.end(CANCELLED)
         return True
 
-    def lapse(self, now: float, why: Callable[[Answer], str]) -> None:
+    def lapse(self, now: float, why: Callable[[Answer, float], str]) -> None:
         """End those whose time is over. Called by one thread."""
         if now < self._soonest:
             return
@@ -177,7 +177,7 @@ class Pending:
             soonest = min((answer.deadline for answer in self._table.values()), default=inf)
             self._soonest = max(soonest, now + LOOK_AGAIN)
         for answer in over:
-            answer.end(DeadlineExceeded(why(answer)))
+            answer.end(DeadlineExceeded(why(answer, now)))
 
     def close(self) -> None:
         """Let none in any more."""

@@ -6,13 +6,15 @@ one every tensor travels with its own type and shape, and the worker judges them
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import orjson
 from numpy.typing import ArrayLike, NDArray
 
 from inference_client.errors import InvalidArgument
@@ -42,6 +44,8 @@ _NAMES = {np.dtype(code).str.lstrip("<|"): name for name, code in DTYPES.items()
 _OF_LISTS = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP32", "U": "BYTES", "S": "BYTES", "O": "BYTES"}
 # What may become what without a change of meaning: no truth values as numbers, no fractions as integers.
 _FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "O": "USO"}
+# Bytes that are read of a model's metadata at most: a thousand inputs are 100 KB.
+_MOST_METADATA = 4 * 1024 * 1024
 
 
 class TensorSpec(NamedTuple):
@@ -71,20 +75,46 @@ class Signature(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """Its inputs, for a message."""
-        return ", ".join(map(str, self.inputs.values()))
+        """Its inputs, for a message: three at most, for there may be one for each of 500 columns."""
+        specs, more = list(self.inputs.values()), len(self.inputs) - 3
+        named = ", ".join(map(str, specs[:3]))
+        return f"{named} and {more} more" if more > 0 else named
 
     @classmethod
     def fetch(cls, url: str, timeout: float = 5.0) -> Self:
-        """From a server's `http://…/v2/models/NAME`, a worker's. Raises `OSError` and `ValueError`."""
+        """From a server's `http://…/v2/models/NAME`, a worker's, within so many seconds.
+
+        Raises `OSError`, `TimeoutError` among them, and `ValueError`.
+        """
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"expected an address that begins with http:// or https://, got {url!r}")
+        asked: Future[bytes] = Future()
+        # The timeout of a socket is for each read alone, and to look a name up has none: a server that sends a byte now
+        # and then would hold the program for good. A thread that is left so ends with the program.
+        Thread(target=_ask, args=(url, timeout, asked), daemon=True).start()
         try:
-            with urllib.request.urlopen(url, timeout=timeout) as answer:  # noqa: S310  # the scheme is checked above
-                return cls.of(json.load(answer))
-        except urllib.error.HTTPError as error:
-            why = error.read(1000).decode(errors="replace").strip()
-            raise ValueError(f"{url}: {error.code} {error.reason}: {why}") from error
+            return cls.of(orjson.loads(asked.result(timeout)))
+        except TimeoutError as error:
+            raise TimeoutError(f"{url}: no metadata of a model within {timeout:g} s") from error
+
+
+def _ask(url: str, timeout: float, asked: Future[bytes]) -> None:
+    try:
+        asked.set_result(_metadata(url, timeout))
+    except Exception as error:  # noqa: BLE001  # it is raised where the answer is waited for
+        asked.set_exception(error)
+
+
+def _metadata(url: str, timeout: float) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:  # noqa: S310  # the scheme is checked by `fetch`
+            found: bytes = answer.read(_MOST_METADATA + 1)
+    except urllib.error.HTTPError as error:
+        why = error.read(1000).decode(errors="replace").strip()
+        raise ValueError(f"{url}: {error.code} {error.reason}: {why}") from error
+    if len(found) > _MOST_METADATA:
+        raise ValueError(f"{url}: over {_MOST_METADATA:,} bytes: no metadata of a model is so long")
+    return found
 
 
 Given = Signature | Mapping[str, Any] | str | None

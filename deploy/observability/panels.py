@@ -262,6 +262,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=120,
         ),
         Panel(
+            "Does a partition give nothing?",
+            {"{{topic}}/{{partition}}": "max by (topic, partition) (@partition_stalled_seconds)"},
+            unit="s",
+            note="Its log goes on, and its broker answers: a transaction of another producer that stays open, or a "
+            "damaged batch.",
+            bad_above=120,
+        ),
+        Panel(
             "Which partition is behind?",
             {"{{topic}}/{{partition}}": "max by (topic, partition) (@oldest_request_age_seconds)"},
             unit="s",

@@ -203,25 +203,25 @@ def test_a_link_to_nowhere_closes_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "url", "cure"),
+    ("command", "login", "cure"),
     [
         (
             ("ACL", "SETUSER", "lesser", "reset", "on", ">secret", "~*", "+@all"),
-            "redis://lesser:mistaken@{}",
+            ("lesser", "mistaken"),
             "STORE_PASSWORD",
         ),
-        (("ACL", "SETUSER", "lesser", "reset", "on", ">secret", "~*", "+ping"), "redis://lesser:secret@{}", "grant"),
-        (("LPUSH", f"{PREFIX}k", "x"), "redis://{}", "KEY_PREFIX"),
-        (("SET", f"{PREFIX}k", "short"), "redis://{}", "KEY_PREFIX"),
+        (("ACL", "SETUSER", "lesser", "reset", "on", ">secret", "~*", "+ping"), ("lesser", "secret"), "grant"),
+        (("LPUSH", f"{PREFIX}k", "x"), (None, None), "KEY_PREFIX"),
+        (("SET", f"{PREFIX}k", "short"), (None, None), "KEY_PREFIX"),
     ],
 )
 def test_a_server_that_refuses_us_ends_the_worker(
-    store: RunningStore, command: Sequence[str], url: str, cure: str
+    store: RunningStore, command: Sequence[str], login: tuple[str | None, str | None], cure: str
 ) -> None:
     """With what to do, and without the password."""
     store.client().flushall()
     store.client().execute_command(*command)  # type: ignore[no-untyped-call]  # has no types
-    server = StoreServer(StoreAddress(url.format(f"127.0.0.1:{store.port}")), PREFIX)
+    server = StoreServer(StoreAddress(store.url, *login), PREFIX)
 
     with pytest.raises(BadConfiguration, match=cure) as refused:
         server.exchange([Write(b"k", stored(1, 1), 0)], [])
@@ -277,7 +277,7 @@ def test_what_an_operator_should_change_is_said(store: RunningStore, tmp_path: P
 
 def test_an_address_that_leads_nowhere_is_refused_at_start() -> None:
     """With the address, and without its login."""
-    server = StoreServer(StoreAddress("redis://user:secret@127.0.0.1:1/0"), PREFIX)
+    server = StoreServer(StoreAddress("redis://127.0.0.1:1/0", "user", "secret"), PREFIX)
     with pytest.raises(BadConfiguration, match=r"127\.0\.0\.1:1.*reached") as refused:
         examine_store(server)
     assert "secret" not in str(refused.value)

@@ -3,7 +3,7 @@
 | promise | broken when |
 |---|---|
 | nothing lost | a request that lies in its topic has no answer, or a bad one no dead letter |
-| nothing repeated (exactly once) | a second answer or dead letter for one request can be read |
+| nothing repeated (exactly once) | a second answer or dead letter of a request can be read whose offset was not lost |
 | order | a request's first answer stands behind that of a later request of its partition, in one response partition |
 | right | value, code, key, partition or place of an answer is not what the request makes due |
 | state | what an answer tells of its key is not what a serial replay does, or what is kept of a key in the end is not |
@@ -90,6 +90,8 @@ class Books:
     ) -> None:
         self.requests: dict[Source, int] = {}  # what lies there → its number
         self.answers = self.errors = self.dead_letters = self.looks = 0
+        self.announced = 0  # repeats of requests whose offset the group had lost
+        self._lost: dict[int, range] = {}  # partition → offsets that may be read again
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
         self.moved_back = 0  # commits that a later look found lower
         self.longest_unreadable = 0.0  # from a look to the moment at which all below its commits could be read, seconds
@@ -121,6 +123,11 @@ class Books:
         assert number is not None, "only the load publishes there"
         self.requests[Source(seen.partition, seen.offset)] = number
 
+    def lost_offset(self, partition: int, begin: int, committed: int) -> None:
+        """The group has lost its offset there, and reads again from `begin`."""
+        before = self._lost.get(partition, range(begin, begin))
+        self._lost[partition] = range(min(begin, before.start), max(committed, before.stop))
+
     def reached(self, place: Place, offset: int, at: float) -> None:
         """All below this offset of a topic is read."""
         self._reached[place] = max(offset, self._reached.get(place, 0))
@@ -136,7 +143,7 @@ class Books:
             return
         self.stalls.answered(at, source.partition)
         if source in self._first:
-            self._break("repeated", f"{source} is answered at {_places(self._first[source], seen)}")
+            self._repeated(source, f"{source} is answered at {_places(self._first[source], seen)}")
         else:
             self._first[source] = _found(seen)
             self._check_order(source, seen)
@@ -153,7 +160,7 @@ class Books:
             self._break("wrong", f"dead letter {seen.partition}/{seen.offset} does not say where its request lies")
             return
         if source in self._first_letter:
-            self._break("repeated", f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
+            self._repeated(source, f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
         self._first_letter.setdefault(source, _found(seen))
         for fault in self._letter_faults(seen):
             self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
@@ -244,6 +251,12 @@ class Books:
 
     def _asked(self, number: int) -> Request:
         return request(number, self._partitions, has_state=self._memory is not None)
+
+    def _repeated(self, source: Source, how: str) -> None:
+        if source.offset in self._lost.get(source.partition, ()):
+            self.announced += 1
+        else:
+            self._break("repeated", how)
 
     def _break(self, promise: str, how: str) -> None:
         self.found[promise] += 1

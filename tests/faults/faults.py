@@ -9,12 +9,17 @@ from confluent_kafka import Consumer
 
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
+from tests.faults.lost_offsets import LostOffsets
 from tests.faults.plan import Fault, Kind
+from tests.kafka.broker import FORGOTTEN_AFTER
 from tests.stores.running import RunningStore
 
 
 class Faults:
-    """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile."""
+    """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile.
+
+    `be_silent(seconds)` does so once all is answered, and nothing is published meanwhile.
+    """
 
     def __init__(
         self,
@@ -26,6 +31,8 @@ class Faults:
         topic: str,
         size: int,
         rest: Callable[[float], None],
+        be_silent: Callable[[float], None],
+        lost_offsets: LostOffsets,
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
         self._fleet = fleet
@@ -34,15 +41,18 @@ class Faults:
         self._group = group
         self._topic = topic
         self._rest = rest
+        self._be_silent = be_silent
         self._size = size
         self._do = {
             Kind.KILL: self._kill,
             Kind.TERMINATE: self._terminate,
             Kind.SUSPEND: self._suspend,
             Kind.REBALANCE: self._rebalance,
+            Kind.LOST_OFFSET: lost_offsets.do,
             Kind.BROKER_STOP: self._stop_broker,
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_SUSPEND: self._suspend_broker,
+            Kind.SILENCE: self._silence,
             Kind.STORE_KILL: self._kill_store,
             Kind.STORE_SUSPEND: self._suspend_store,
         }
@@ -130,6 +140,12 @@ class Faults:
         self._rest(seconds)
         self._broker.start()
         return f"away for {seconds:.1f} s and its start"
+
+    def _silence(self, fault: Fault) -> str:
+        """Brokers forget a transactional id that is not used: the next transaction of each producer is refused."""
+        seconds = FORGOTTEN_AFTER + fault.seconds
+        self._be_silent(seconds)
+        return f"no request for {seconds:.1f} s"
 
     def _kill_store(self, fault: Fault) -> str:
         assert self._store is not None

@@ -25,6 +25,7 @@ ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watch
 MOST_DEATHS = 5  # while one is waited for; it will never come then
 MEASURE_EVERY = 5.0  # seconds
 SPARED = 1  # slots
+REFUSED = 2  # the exit code of a worker that cannot begin
 
 
 class Vitals(NamedTuple):
@@ -78,6 +79,10 @@ class Fleet:
     def begin(self, settings: Mapping[str, str], *, stable_ids: bool) -> None:
         """Fill every slot, with these settings on top of everybody's, and wait until all are ready."""
         self._leg, self._has_stable_ids = settings, stable_ids
+        self.fill()
+
+    def fill(self) -> None:
+        """A new replica in every slot, all ready."""
         for slot in range(self._size):
             self.start(slot)
         for slot in range(self._size):
@@ -104,6 +109,14 @@ class Fleet:
             self.mend()
             time.sleep(0.05)
 
+    def refused(self, slot: int) -> str:
+        """What a new replica says that must not begin. The slot is empty then."""
+        replica = self.start(slot)
+        code = self.slots.pop(slot).exit_code(READY_WITHIN)
+        if code != REFUSED:
+            self.note_broken(f"{replica.name} exited with {code}, and was to be refused")
+        return replica.log
+
     def kill(self, slot: int) -> None:
         """Kill -9. The slot is empty then."""
         self.slots.pop(slot).kill()
@@ -126,13 +139,13 @@ class Fleet:
         try:
             code = replica.exit_code(ENDED_WITHIN)
         except AssertionError:
-            self._break(f"{replica.name} still runs {ENDED_WITHIN:.0f} s after SIGTERM")
+            self.note_broken(f"{replica.name} still runs {ENDED_WITHIN:.0f} s after SIGTERM")
             replica.kill()
             return
         self.exits[code] += 1
         self._history.write("exit", name=replica.name, code=code, seconds=round(time.monotonic() - began, 3))
         if code:
-            self._break(f"{replica.name} exited with {code} after SIGTERM")
+            self.note_broken(f"{replica.name} exited with {code} after SIGTERM")
 
     @property
     def transactions(self) -> Counter[str]:
@@ -148,7 +161,7 @@ class Fleet:
         """Note who died without being asked to, and start another in its place."""
         for slot, replica in list(self.slots.items()):
             if not replica.is_running:
-                self._break(f"{replica.name} ended by itself with exit code {replica.exit_code()}: see its log")
+                self.note_broken(f"{replica.name} ended by itself with exit code {replica.exit_code()}: see its log")
                 self.start(slot)
 
     def measure(self) -> None:
@@ -165,7 +178,8 @@ class Fleet:
             if slot not in self._suspended:  # it would not answer
                 life.transactions |= _transactions(replica)
 
-    def _break(self, how: str) -> None:
+    def note_broken(self, how: str) -> None:
+        """An exit that nobody asked for, or one that was not as it should be."""
         self.broken.append(how)
         self._history.write("broken", promise="exits", how=how)
 

@@ -45,9 +45,21 @@ class Load:
                 "log_level": 2,
             }
         )
+        self._paused_at: float | None = None
+        self._missed = 0.0  # seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
+
+    def pause(self) -> None:
+        """Nothing more is sent, until `resume`."""
+        self._paused_at = time.monotonic()
+
+    def resume(self) -> None:
+        """Go on, without what was not sent meanwhile."""
+        assert self._paused_at is not None
+        self._missed += time.monotonic() - self._paused_at
+        self._paused_at = None
 
     def stop(self, timeout: float) -> None:
         """Stop, and wait until all that was sent is acknowledged. Raises `RuntimeError` when it is not in time."""
@@ -65,7 +77,9 @@ class Load:
         began = time.monotonic()
         while not self._stop.wait(TICK):
             self._producer.poll(0)
-            due = min(self._most, int((time.monotonic() - began) * self._rate))
+            if self._paused_at is not None:
+                continue
+            due = min(self._most, int((time.monotonic() - began - self._missed) * self._rate))
             while self.sent < due and self._send(self.sent):
                 self.sent += 1
 

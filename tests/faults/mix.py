@@ -24,6 +24,7 @@ from tests.faults.faults import Faults
 from tests.faults.fleet import Fleet
 from tests.faults.history import History
 from tests.faults.load import Load
+from tests.faults.lost_offsets import LostOffsets
 from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
@@ -124,6 +125,16 @@ class Mix:
             topic=self._topics.requests,
             size=options.replicas,
             rest=self._rest,
+            be_silent=self._be_silent,
+            lost_offsets=LostOffsets(
+                self._fleet,
+                broker,
+                group=self._group,
+                topic=self._topics.requests,
+                partitions=options.partitions,
+                is_refused=options.guarantee == "exactly_once" and options.memory is not None,
+                tell=self._books.lost_offset,
+            ),
         )
         self._done: Counter[str] = Counter()
 
@@ -137,7 +148,7 @@ class Mix:
         )
         self._begin(self._options.legs[0])
         options = self._options
-        load = self._stack.enter_context(
+        load = self._load = self._stack.enter_context(
             Load(servers, self._topics, options.rate, self._books, self._history, options.requests)
         )
         began = self._history.now
@@ -198,6 +209,12 @@ class Mix:
             if (left := until - time.monotonic()) <= 0:
                 return
             time.sleep(min(left, SLICE))
+
+    def _be_silent(self, seconds: float) -> None:
+        self._load.pause()
+        self._await_answers()
+        self._rest(seconds)
+        self._load.resume()
 
     def _await_progress(self) -> None:
         """Until each partition answers again, within limits: on a slow machine the broker would always be away."""

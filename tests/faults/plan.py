@@ -1,6 +1,7 @@
 """Which faults happen, in which order and how hard: all of it from the seed, before anything starts. Pure.
 
 Rounds, each with every kind once in an order of its own, because pure chance would leave some kind out of a short run.
+What ends all replicas is in the last round of a leg alone.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ class Kind(StrEnum):
     TERMINATE = "SIGTERM"
     SUSPEND = "SIGSTOP"
     REBALANCE = "rebalance"
+    LOST_OFFSET = "lost offset"
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
     BROKER_SUSPEND = "broker SIGSTOP"
+    SILENCE = "expired producers"
     STORE_KILL = "store kill -9"
     STORE_SUSPEND = "store SIGSTOP"
 
@@ -32,6 +35,7 @@ class Kind(StrEnum):
 
 
 _STORES = (Kind.STORE_KILL, Kind.STORE_SUSPEND)
+_ONCE_A_LEG = (Kind.LOST_OFFSET,)  # it ends all replicas, and one should live long enough for its memory to be seen
 _STOPPING = (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND, *_STORES)
 
 
@@ -45,8 +49,11 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[
     taken back. No client can mend that, so exactly once meets restarts of brokers on three of them, and a lone one is
     only frozen, with a session that outlasts it.
     """
-    is_lone = guarantee == "exactly_once" and brokers == 1
+    is_exactly_once = guarantee == "exactly_once"
+    is_lone = is_exactly_once and brokers == 1
     without = {Kind.BROKER_STOP, Kind.BROKER_KILL} if is_lone else {Kind.BROKER_SUSPEND}
+    if not is_exactly_once:
+        without.add(Kind.SILENCE)
     return [kind for kind in Kind if kind not in (without if has_store else without.union(_STORES))]
 
 
@@ -56,9 +63,11 @@ LASTS = {
     Kind.TERMINATE: (0.0, 1.0),  # the same
     Kind.SUSPEND: (0.5, 8.0),
     Kind.REBALANCE: (0.3, 4.0),  # until the further member leaves again
+    Kind.LOST_OFFSET: (0.0, 0.0),
     Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
     Kind.BROKER_KILL: (0.1, 3.0),
     Kind.BROKER_SUSPEND: (0.5, 8.0),
+    Kind.SILENCE: (0.0, 2.0),  # longer than the brokers need to forget
     Kind.STORE_KILL: (0.1, 3.0),
     Kind.STORE_SUSPEND: (0.5, 8.0),
 }
@@ -110,7 +119,10 @@ def plan(
     for number, (its_protocol, its_ids) in enumerate(ways[:rounds]):
         count = min(len(ways), rounds)
         mine = range(rounds * number // count, rounds * (number + 1) // count)
-        faults = [fault for at in mine for fault in _round(chance, each, at * len(each), pace)]
+        usual = [kind for kind in each if kind not in _ONCE_A_LEG]
+        faults = [
+            fault for at in mine for fault in _round(chance, each if at == mine[-1] else usual, at * len(each), pace)
+        ]
         legs.append(Leg(its_protocol, its_ids, faults))
     return legs
 

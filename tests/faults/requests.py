@@ -78,7 +78,7 @@ POISONS = {
     "NaN": _Poison(RAW, _spoilt(2, float("nan")), "INVALID_ARGUMENT"),
     "no value": _Poison(RAW, None, "INVALID_ARGUMENT"),
     "unknown encoding": _Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
-    "model fails": _Poison(RAW, _spoilt(0, 1e6), "INTERNAL"),
+    "model fails": _Poison(RAW, _spoilt(0, 1e6), "INVALID_ARGUMENT"),
     "model answers NaN": _Poison(RAW, _spoilt(1, -1.0), "INTERNAL"),
 }
 _POISONS = list(POISONS.values())

@@ -18,7 +18,7 @@ from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
 from tests.faults.table import table
-from tests.kafka.broker import JvmBroker
+from tests.kafka.broker import FORGETFUL, JvmBroker
 from tests.kafka.trio import Trio
 from tests.stores.running import RunningStore
 
@@ -71,7 +71,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
 def _brokers(guarantee: str) -> Iterator[Brokers]:
     """Three for exactly once: a lone one loses the ends of transactions when it is restarted."""
     if guarantee == "exactly_once":
-        with Trio() as trio:
+        with Trio(FORGETFUL) as trio:
             yield Three(trio)
     else:
         with JvmBroker() as broker:

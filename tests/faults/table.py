@@ -58,6 +58,8 @@ def _promises(outcome: Outcome) -> Iterator[str]:
     yield _row("dead letters", books.dead_letters)
     for name, words in (*PROMISES, *STATE_PROMISES) if outcome.options.state else PROMISES:
         yield _row(words, books.found[name])
+    if books.announced:
+        yield _row("repeated behind a lost offset", books.announced, "as was said at the start")
     yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
     yield _row("commits that moved back", books.moved_back)
     if transactions := outcome.fleet.transactions:

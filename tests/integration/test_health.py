@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import Deployment, HealthServer, TimeLimits, Watchdog, WorkerEvents, health
+from worker.telemetry import Deployment, HealthServer, TimeLimits, Watchdog, WorkerEvents, http_server
 from worker.telemetry.health import HealthServer as Server
 
 LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
@@ -43,27 +44,97 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
 
 def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
-    monkeypatch.setattr(health._RequestHandler, "timeout", PATIENCE)  # that of a silent one is another
+    monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)  # that of a silent one is another
     before = threading.active_count()
-    dripping = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * health.MOST_CONNECTIONS)]
+    dripping = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * http_server.MOST_CONNECTIONS)]
     for connection in dripping:
         with suppress(OSError):  # it is closed already
             connection.sendall(b"GET /heal")
 
     assert ask(server, "/healthz") == (200, "ok\n")
-    wait_until(lambda: threading.active_count() <= before + health.MOST_CONNECTIONS)
+    wait_until(lambda: threading.active_count() <= before + http_server.MOST_CONNECTIONS)
 
-    monkeypatch.setattr(health, "CONNECTION_TIMEOUT", 0.1)
+    monkeypatch.setattr(http_server, "CONNECTION_TIMEOUT", 0.1)
     wait_until(lambda: threading.active_count() <= before)
     for connection in dripping:
         connection.close()
 
 
+def test_a_head_that_is_too_long_is_refused(server: Server) -> None:
+    """Its sender reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\n" + b"a: " + b"x" * (4 << 20))
+            connection.shutdown(socket.SHUT_WR)
+
+            answer = connection.makefile("rb").read()
+
+        assert answer.startswith(b"HTTP/1.0 431 Request Header Fields Too Large\r\n")
+        assert answer.endswith(b"\r\n\r\na request's head has more than 16384 bytes\n")
+
+
+def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that the system does not take stays in memory only as long as a reader may take."""
+    monkeypatch.setattr(http_server, "READ_TIMEOUT", 0.1)
+    before = threading.active_count()
+    large = bytes(64 << 20)
+    server = http_server.HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, large, http_server.TEXT))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=PATIENCE) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert connection.recv(8) == b"HTTP/1.0"
+            wait_until(lambda: threading.active_count() == before + 1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: Server) -> None:
+    """As those of proxies that add cookies and tokens; the line's end is a newline or both characters."""
+    for head in (b"GET /healthz HTTP/1.1\r\nCookie: " + b"x" * 16_000 + b"\r\n\r\n", b"GET /healthz HTTP/1.0\n\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for piece in (head[:7], head[7:-1], head[-1:]):
+                connection.sendall(piece)
+
+            assert connection.makefile("rb").read().endswith(b"\r\n\r\nok\n")
+
+
+@pytest.mark.parametrize("line", [b"GET /healthz", b"\x16\x03\x01", b"GET  HTTP/1.1", b"PRI * HTTP/2.0", b""])
+def test_what_is_no_http_request_is_told_so(server: Server, line: bytes) -> None:
+    """Such as the greeting of TLS, or of a protocol that is not spoken here."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        connection.sendall(line + b"\r\n\r\n")
+
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.0 400 Bad Request\r\n")
+
+
+def test_a_page_elsewhere_reads_nothing_by_a_name_of_its_own(events: WorkerEvents) -> None:
+    """Its name may lead here meanwhile: the browser takes what is answered to it for the page's own."""
+    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
+    names = ["worker.example.com"]
+    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS, page_of=deployment, names=names)
+    seen = {}
+    try:
+        for host in ("evil.example:80", "worker.example.com", "127.0.0.1:80"):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+            connection.request("GET", "/status", headers={"Host": host})
+            seen[host] = connection.getresponse().status
+            connection.close()
+    finally:
+        server.close()
+
+    assert seen == {"evil.example:80": 421, "worker.example.com": 200, "127.0.0.1:80": 200}
+
+
 def test_no_client_is_hung_up_on_while_there_is_room(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of as many as may be has its time, the first one too."""
-    monkeypatch.setattr(health, "CONNECTION_TIMEOUT", PATIENCE)
-    monkeypatch.setattr(health._RequestHandler, "timeout", PATIENCE)
-    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(health.MOST_CONNECTIONS - 1)]
+    monkeypatch.setattr(http_server, "CONNECTION_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(http_server.MOST_CONNECTIONS - 1)]
     assert ask(server, "/healthz") == (200, "ok\n")  # all of them were let in before
 
     for connection in silent:

@@ -95,7 +95,7 @@ def test_a_line_s_answer_is_the_worker_s(tmp_path: Path) -> None:
     ]
     assert process.returncode == 7
     assert (
-        b"inference-worker: 10 of 15 lines refused: 2 INTERNAL (first: line 3), 6 INVALID_ARGUMENT (first: line 6), "
+        b"inference-worker: 10 of 15 lines refused: 8 INVALID_ARGUMENT (first: line 3), "
         b"1 NOT_FOUND (first: line 8), 1 RESOURCE_EXHAUSTED (first: line 14)" in told
     )
 
@@ -178,7 +178,7 @@ def test_rows_on_which_the_model_fails_are_refused_alone(tmp_path: Path) -> None
     rows = np.arange(60, dtype="<i8").reshape(60, 1)
     model = save(lookup(rows=10, width=2), tmp_path)
 
-    with pytest.raises(Incomplete, match=r"50 of 60 rows refused: 50 INTERNAL \(first: row 10\)"):
+    with pytest.raises(Incomplete, match=r"50 of 60 rows refused: 50 INVALID_ARGUMENT \(first: row 10\)"):
         scored(model, saved(tmp_path, rows), tmp_path / "out.npy", 8)
 
     results = np.load(tmp_path / "out.npy")

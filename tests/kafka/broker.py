@@ -46,6 +46,13 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 # taken for dead, and a transaction that ends while its partitions have no leader loses its end (KAFKA-20734).
 NEVER_FENCED: Mapping[str, str] = {"broker.session.timeout.ms": "60000"}
 
+# For a broker that has forgotten each transactional id of which it heard nothing for so long, seconds, and a moment.
+FORGOTTEN_AFTER = 1.5
+FORGETFUL: Mapping[str, str] = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "250",
+}
+
 # What a client must be configured with to be let in.
 Login = Mapping[str, str | int | float | bool]
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -96,10 +97,11 @@ class Cluster:
     ) -> str:
         """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
         name = fresh(prefix)
-        self._create(name, partitions, config)
+        self.make_topic(name, partitions, config)
         return name
 
-    def _create(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    def make_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """A topic of that name, once every broker shows all its partitions with a leader."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         self.admin.create_topics([topic])[name].result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
@@ -120,7 +122,7 @@ class Cluster:
         partitions = self.partitions(topic)
         self.delete_topic(topic)
         self.wait_until_gone(topic)
-        self._create(topic, partitions)
+        self.make_topic(topic, partitions)
 
     def wait_until_gone(self, topic: str) -> None:
         """Until a topic that was deleted is named no more."""
@@ -193,8 +195,12 @@ class Cluster:
 
     def limit_messages(self, topic: str, size: int) -> None:
         """Change the largest batch of records that a topic takes, bytes."""
-        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        self.configure(topic, {"max.message.bytes": str(size)})
+
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Set these of a topic's."""
+        entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in config.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
 
@@ -204,6 +210,12 @@ class Cluster:
         entry.incremental_operation = AlterConfigOpType.SET
         resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT)
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Set a next offset of a group that has no members."""
+        at = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
+        for future in self.admin.alter_consumer_group_offsets([at]).values():
             future.result(TIMEOUT)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:

@@ -179,7 +179,12 @@ class Replica:
     @property
     def log(self) -> str:
         """The end of what it wrote to standard output and error."""
-        return self._log_path.read_text(errors="replace")[-8000:]
+        return self.whole_log[-8000:]
+
+    @property
+    def whole_log(self) -> str:
+        """All of that."""
+        return self._log_path.read_text(errors="replace")
 
     @property
     def peak_rss(self) -> int:

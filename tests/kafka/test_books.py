@@ -112,6 +112,19 @@ def test_a_repeated_answer_breaks_exactly_once_alone() -> None:
     assert (at_least.found["repeated"], at_least.broken) == (2, [])
 
 
+def test_what_is_repeated_behind_a_lost_offset_was_announced() -> None:
+    """The group knew no better; a request before it, or one that was not committed then, is as before."""
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
+    for number in (0, 2, 4):
+        found.answered(answered(number, number), 0.0)
+    found.lost_offset(0, 1, 2)
+
+    for number in (0, 2, 4):
+        found.answered(answered(number, 10 + number), 0.0)
+
+    assert (found.announced, found.found["repeated"]) == (1, 2)
+
+
 def test_a_repeated_dead_letter_breaks_exactly_once() -> None:
     """Dead letters are answers too."""
     letters = [dead_letter(BAD), dead_letter(BAD, 1)]

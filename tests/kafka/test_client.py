@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from inference_client import (
     AsyncInferenceClient,
@@ -29,6 +30,8 @@ from inference_client import (
     InvalidArgument,
     NotFound,
     Unavailable,
+    encoding,
+    exchange,
 )
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
@@ -95,6 +98,28 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
         assert client.infer({"x": ROWS[:1]})["y"].shape == (1, 4)
 
 
+def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request is late when it is sent; the answer's timestamp tells it from a worker that is slow."""
+    now = time.time() - 60.0
+    monkeypatch.setattr(exchange, "_NOW", int(now * 1000))
+    monkeypatch.setattr(encoding, "time", SimpleNamespace(time=lambda: now))
+
+    with client_of(scene, timeout=20.0) as client, pytest.raises(DeadlineExceeded) as caught:
+        client.infer({"x": ROWS[:1]})
+
+    assert caught.value.source is not None
+    assert "by the worker's clock when this was answered, and is " in str(caught.value)
+    assert " s behind takes as much of each timeout; set this machine's, or the worker's" in str(caught.value)
+
+
+def test_a_clock_that_is_hours_ahead_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers refuse such a record."""
+    monkeypatch.setattr(exchange, "_NOW", int((time.time() + 7200) * 1000))
+
+    with client_of(scene) as client, pytest.raises(Unavailable, match="by this machine's clock, which differs"):
+        client.infer({"x": ROWS[:1]})
+
+
 def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
     """With how many there are."""
     with pytest.raises(Unavailable, match="has no partition 99"):
@@ -102,12 +127,23 @@ def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("role", ["request", "answer"])
-def test_a_topic_that_is_not_there_is_said_at_once(scene: Scene, role: str) -> None:
-    """Which of the two it is, and what makes it."""
+def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
+    """Which of the two it is, and what makes it; after as long as one is waited for that is just being made."""
     topics = {"requests": scene.topic, "answers": scene.response_topic, f"{role}s": "nowhere"}
 
-    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist; .* `inference-worker check --create-"):
-        InferenceClient(scene.kafka.bootstrap_servers, **topics)  # type: ignore[arg-type]  # of any name
+    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist, asked for 2 s; .* check --create-"):
+        InferenceClient(scene.kafka.bootstrap_servers, timeout=2.0, **topics)  # type: ignore[arg-type]  # of any name
+
+
+def test_a_topic_that_is_made_meanwhile_is_waited_for(scene: Scene) -> None:
+    """A program may start beside what makes its topics; a broker tells of a new one some milliseconds later."""
+    topics = {"requests": scene.topic, "answers": f"{scene.response_topic}-soon"}
+    made = threading.Timer(0.5, scene.kafka.admin.create_topics, [[NewTopic(topics["answers"], 2)]])
+    made.start()
+
+    with InferenceClient(scene.kafka.bootstrap_servers, **topics) as client:  # type: ignore[arg-type]  # of any name
+        assert client.under_way == 0
+    made.join()
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:

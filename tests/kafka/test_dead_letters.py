@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from typer.testing import CliRunner
 
 from tests.kafka.checker import answer
@@ -25,6 +25,7 @@ from worker import cli
 from worker.codecs.dead_letters import DeadLetters
 from worker.core.failures import Code
 from worker.core.records import Partition, Record, Rejection, Reply
+from worker.tools.dead_letters import replay_command
 
 PARTITIONS = 2
 
@@ -70,7 +71,7 @@ class Stage:
         program = ["worker"] if point is None else ["tests.kafka.dying_replay", point]
         kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         process = subprocess.Popen(
-            [sys.executable, "-m", *program, "dead-letters", *words],
+            [sys.executable, "-m", *program, "dead-letters", *_agreed(words)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -80,9 +81,13 @@ class Stage:
         self._started.append(process)
         return process
 
-    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
-        """The same in this process: what it wrote to standard output and error. Fails for another exit code."""
-        result = CliRunner().invoke(cli.app, ["dead-letters", *words], env=self._settings)
+    def run(self, *words: str, code: int = 0, typed: str | None = None) -> tuple[str, str]:
+        """The same in this process: what it wrote to standard output and error. Fails for another exit code.
+
+        A replay is agreed to beforehand, unless something is `typed`.
+        """
+        given = _agreed(words) if typed is None else words
+        result = CliRunner().invoke(cli.app, ["dead-letters", *given], env=self._settings, input=typed)
         assert result.exit_code == code, f"exit {result.exit_code}\n{result.output}\n{result.exception!r}"
         return result.stdout, result.stderr
 
@@ -108,6 +113,10 @@ class Stage:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.communicate()
+
+
+def _agreed(words: Sequence[str]) -> Sequence[str]:
+    return [*words, "--yes"] if words[0] == "replay" else words
 
 
 @pytest.fixture
@@ -206,6 +215,51 @@ def test_a_dry_run_touches_nothing(stage: Stage) -> None:
     assert stage.replayed() == []
     groups = stage.kafka.admin.list_consumer_groups(request_timeout=TIMEOUT).result().valid
     assert stage.group not in {group.group_id for group in groups}
+
+
+def test_a_replay_asks_first_and_names_who_reads_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups with members or with offsets in the request topic. Without a yes or a terminal nothing is sent."""
+    stage.reject(3)
+    kept = [ConsumerGroupTopicPartitions("audit", [TopicPartition(stage.requests, 2, 0)])]
+    stage.kafka.admin.alter_consumer_group_offsets(kept)["audit"].result(TIMEOUT)
+    reader = Consumer({**stage.kafka.login, "group.id": "digits", "enable.auto.commit": False})
+    reader.subscribe([stage.requests])
+    while not reader.assignment():
+        reader.poll(0.1)
+
+    _, refused = stage.run("replay", typed="", code=2)
+    monkeypatch.setattr(replay_command, "is_person_there", lambda: True)
+    output, asked = stage.run("replay", typed="no\n", code=7)
+
+    assert "asks first, and no terminal is here to answer; give --yes, or --dry-run to see" in refused
+    assert output == ""
+    assert "3  INVALID_ARGUMENT, to " in asked
+    assert f"{stage.requests} is read by audit (no member now), digits (members: 1)" in asked
+    assert "Send them? [y/N] " in asked
+    assert stage.replayed() == []
+    told = json.loads(stage.run("replay", "--dry-run", "--json")[0])
+    reader.close()
+    assert told["readers"] == {stage.requests: [{"group": "audit", "members": 0}, {"group": "digits", "members": 1}]}
+    output, _ = stage.run("replay", typed="y\n")
+    assert output.startswith("Sent 3 dead letters ")
+    assert stage.places_replayed().total() == 3
+
+
+def test_one_letter_is_sent_alone_and_once(stage: Stage) -> None:
+    """By its place; the others go with a later replay, and it does not go again with them."""
+    places = stage.reject(7)
+
+    stage.run("replay", f"{stage.dead}/1/1", "--dry-run")
+    output, _ = stage.run("replay", f"{stage.dead}/1/1", "--json")
+    assert json.loads(output)["sent"] == [{"topic": stage.requests, "code": "INVALID_ARGUMENT", "count": 1}]
+    assert stage.places_replayed() == Counter([places[3]])
+
+    _, again = stage.run("replay", f"{stage.dead}/1/1", code=2)
+    assert f"{stage.dead}/1/1 went already, for group {stage.group}; name another by --group to send it again" in again
+    stage.run("replay", f"{stage.dead}/1/1", "--group", f"{stage.group}-again")
+    assert stage.places_replayed() == Counter([places[3]] * 2)
+    stage.run("replay")
+    assert stage.places_replayed() == Counter([*places, places[3]])
 
 
 def test_filters_leave_the_others_in_reach(stage: Stage) -> None:
@@ -332,6 +386,10 @@ def test_the_same_reasons_are_listed_once(stage: Stage) -> None:
         (["show", "other/0/7"], "does not hold a dead letter of the request other/0/7"),
         (["show", "--code", "NOT_FOUND"], "does not hold such a dead letter"),
         (["list", "--since", "soon"], "90s, 15m, 2h, 3d"),
+        (["replay", "nonsense"], "a place is topic/partition/offset"),
+        (["replay", "{dead}/0/7"], "partition 0 holds offsets 0 to 0 now"),
+        (["replay", "requests/0/7"], "is no place in {dead}; `dead-letters show requests/0/7` finds the letter"),
+        (["replay", "{dead}/0/0", "--limit", "1"], "--limit does nothing with the place of a dead letter"),
         (["replay", "--to", "{dead}"], "no request comes from {dead}"),
         (["replay", "--to", "__consumer_offsets"], "no request comes from __consumer_offsets"),
         (["replay", "--to", "answers"], "readers would take requests for answers; name a topic that workers read"),

@@ -10,7 +10,7 @@ from tests.faults.brokers import Lone
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
 from tests.faults.table import table
-from tests.kafka.broker import NEVER_FENCED
+from tests.kafka.broker import FORGETFUL, NEVER_FENCED
 from tests.kafka.cluster import fresh
 from tests.kafka.fixtures import NewBroker
 from tests.stores.running import RunningStore
@@ -37,7 +37,7 @@ def test_a_mix_of_faults_keeps_the_promise(
 
     outcome = run(
         Options(guarantee, legs, replicas=2, state=state),
-        Lone(new_broker(NEVER_FENCED if guarantee == "exactly_once" else {})),
+        Lone(new_broker({**NEVER_FENCED, **FORGETFUL} if guarantee == "exactly_once" else {})),
         folder,
     )
 

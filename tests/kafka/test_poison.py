@@ -327,7 +327,7 @@ def test_a_limit_that_is_lowered_under_way_is_read_again(kafka: Cluster, tmp_pat
         scene.expect_right_values()
         errors = [a for a in scene.answers() if a.is_error]
         assert {(a.key, a.headers["error-code"]) for a in errors} == {(b"big", "RESOURCE_EXHAUSTED")}
-        assert "limit_lowered" in replica.log
+        assert "topic_takes_less" in replica.log
         replica.terminate()
         assert replica.exit_code() == 0, replica.log
 

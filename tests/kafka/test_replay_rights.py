@@ -49,11 +49,11 @@ def test_four_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedK
     guarded.give([right for right, _ in rights[1:]])
     for right, told in rights:
         guarded.take(right)
-        refused = CliRunner().invoke(cli.app, ["dead-letters", "replay"], env=settings)
+        refused = CliRunner().invoke(cli.app, ["dead-letters", "replay", "--yes"], env=settings)
         assert refused.exit_code in (2, 7), refused.output
         assert told in refused.output
         guarded.give([right])
-    allowed = CliRunner().invoke(cli.app, ["dead-letters", "replay"], env=settings)
+    allowed = CliRunner().invoke(cli.app, ["dead-letters", "replay", "--yes"], env=settings)
 
     assert listed.exit_code == 0, listed.output
     assert allowed.exit_code == 0, allowed.output

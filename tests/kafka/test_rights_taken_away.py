@@ -12,6 +12,7 @@ from tests.kafka.cluster import MORTAL
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import GuardedKafka, rule
 from tests.kafka.scene import GUARANTEES, Scene, both_guarantees, raw
+from tests.kafka.test_reply_topics import expect_errors, expect_one_process, naming, usual
 from tests.kafka.test_security import rights
 
 pytestmark = pytest.mark.slow
@@ -47,3 +48,23 @@ def test_a_worker_that_may_not_answer_any_more_stops(guarded: GuardedKafka, tmp_
         scene.replica()
         scene.expect_kept()
         scene.expect_right_values()
+
+
+@both_guarantees
+def test_a_worker_that_may_not_write_a_reply_topic_goes_on_without_it(
+    guarded: GuardedKafka, tmp_path: Path, guarantee: str
+) -> None:
+    """Requests that name it get an error, all others their results, from the same process."""
+    replies = guarded.cluster.create_topic("replies")
+    settings = {**guarded.scram(), **GUARANTEES[guarantee], "KAFKA__REPLY_TOPICS": replies}
+    with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
+        guarded.grant(rights(scene.settings))
+        replica = scene.replica()
+        guarded.cluster.produce(scene.topic, naming(replies, range(10)))
+        guarded.cluster.read(replies, 10)
+
+        guarded.take(rule(ResourceType.TOPIC, replies, AclOperation.WRITE))
+        scene.publish([*naming(replies, range(20)), *usual(range(20))])
+
+        expect_errors(scene, replies, 20)
+        expect_one_process(replica)

@@ -150,7 +150,7 @@ def test_a_store_that_cannot_be_used_is_refused_at_start(kafka: Cluster, tmp_pat
         exact = scene.start({"DELIVERY__GUARANTEE": "exactly_once"})
         assert exact.exit_code() == 2
         assert "part in Kafka's transactions" in exact.log
-        nowhere = scene.start({"STATE__STORE": "redis://me:hidden@127.0.0.1:1/0"})
+        nowhere = scene.start({"STATE__STORE": "redis://127.0.0.1:1/0", "STATE__STORE_PASSWORD": "hidden"})
         assert nowhere.exit_code() == 2
         assert "127.0.0.1:1" in nowhere.log
         assert "hidden" not in nowhere.log

@@ -16,11 +16,11 @@ from confluent_kafka import TopicPartition
 
 from tests.contract.test_sink import places
 from tests.contract.test_transactions import KafkaStage, ending, fill, member_of
-from tests.kafka.broker import JvmBroker
+from tests.kafka.broker import FORGETFUL, FORGOTTEN_AFTER, JvmBroker
 from tests.kafka.cluster import Cluster, Reader, Sent, fresh
 from tests.kafka.dying_transaction import opened
 from tests.kafka.fixtures import NewBroker
-from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
+from worker.core.failures import BadConfiguration, KafkaFatal, TopicTakesLess
 from worker.core.records import Ending, Message
 from worker.kafka.client.transactional_id import TransactionalId
 
@@ -63,7 +63,12 @@ def stable() -> TransactionalId:
 
 def commit(stage: KafkaStage, value: bytes, next_offset: int) -> Ending:
     """One answer in a transaction of its own."""
-    fill(stage, [value])
+    return commit_all(stage, [value], next_offset)
+
+
+def commit_all(stage: KafkaStage, values: list[bytes], next_offset: int) -> Ending:
+    """These answers in a transaction of their own; none, where requests are passed over."""
+    fill(stage, values)
     stage.transactions.commit({stage.requests: next_offset})
     return ending(stage)
 
@@ -202,6 +207,24 @@ def test_a_predecessor_that_was_killed_holds_readers_up_no_longer_than_its_succe
         sys.stdout.write(f"\nreaders go on {seconds:.2f} s after a killed replica is back\n")
 
 
+@pytest.mark.parametrize("values", [[], [b"v"]])
+def test_a_producer_that_the_broker_has_forgotten_costs_one_transaction(
+    new_broker: NewBroker, new_stage: NewStage, values: list[bytes]
+) -> None:
+    """After `transactional.id.expiration.ms` of silence. Without an answer in it each further one failed, too."""
+    cluster = Cluster(new_broker(FORGETFUL).bootstrap_servers)
+    cluster.wait_until_coordinating()
+    stage = new_stage(cluster)
+    deadline = time.monotonic() + PATIENCE
+
+    while commit_all(stage, values, 1).failure is None:
+        assert time.monotonic() < deadline, "the broker forgets nothing"
+        time.sleep(FORGOTTEN_AFTER)
+
+    assert commit_all(stage, values, 2).failure is None
+    assert stage.committed() == 2
+
+
 def test_closing_takes_back_what_is_open(new_stage: NewStage) -> None:
     """A worker that gives up does not hold readers up for a timeout."""
     stage = new_stage(timeout_ms=120_000)
@@ -230,7 +253,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], places(1)[0])
 
     stage.transactions.commit({stage.requests: 2})
-    with pytest.raises(LimitLowered, match=f"the broker refused a record for topic {stage.topic} as too large"):
+    with pytest.raises(TopicTakesLess, match=f"the broker refused a record for topic {stage.topic} as too large"):
         ending(stage)
 
     stage.cluster.produce(stage.topic, [Sent(b"k", b"behind")])

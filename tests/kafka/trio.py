@@ -6,6 +6,7 @@ Writes need two of the three. About 350 MB each. Binds to 127.0.0.1 alone.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -29,12 +30,13 @@ IN_SYNC_WITHIN = 120.0  # a broker that was killed is let in again after its ses
 
 
 class Trio:
-    """Owns the nodes and a proxy before each; `with` starts and removes them.
+    """Owns the nodes and a proxy before each; `with` starts and removes them. `config` is each broker's.
 
     `cluster` is the direct way in; who comes in by `proxied` can be cut off from each node.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+        self._config = {**REPLICATED, **(config or {})}
         self._stack = ExitStack()
         self.nodes: list[JvmBroker] = []
         self.proxies: list[Proxy] = []
@@ -49,7 +51,7 @@ class Trio:
             proxy = self._stack.enter_context(Proxy())
             self.proxies.append(proxy)
             doors, advertised = {DOOR: "PLAINTEXT"}, {DOOR: proxy.address}
-            self._add(JvmBroker(REPLICATED, doors=doors, advertised=advertised, seat=seat), proxy)
+            self._add(JvmBroker(self._config, doors=doors, advertised=advertised, seat=seat), proxy)
         for node in self.nodes:
             node.launch()
         for node in self.nodes:

@@ -23,7 +23,7 @@ from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.failures import BadConfiguration, Code, LimitLowered, RunFailure, TooManyRejections
+from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections, TopicTakesLess
 from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
@@ -37,7 +37,7 @@ from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
 from worker.telemetry.metrics.declared import TOPIC_PARTITIONS
 
-ANSWERS_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 200_000, 100_000
+ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
     "WORKER_KAFKA__REPLY_TOPICS": "replies",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters",
@@ -69,8 +69,11 @@ SET = {
 class Part:
     """Stands for what talks to Kafka, and remembers what it was made of."""
 
-    def __init__(self, *made_of: Any, on_error: object = None, joined: object = None) -> None:
+    def __init__(
+        self, *made_of: Any, on_error: object = None, joined: object = None, most_partitions: int | None = None
+    ) -> None:
         self.made_of = made_of
+        self.most_partitions = most_partitions
         self.on_error = on_error
         self.joined = joined
         self.waited = self.closed = 0
@@ -102,7 +105,7 @@ class Transactions(Part):
 
 
 def topics_that_take(answers: int) -> Topics:
-    limits = {"answers": answers, "replies": answers + 1, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
+    limits = {"answers": answers, "replies": REPLIES_TAKE, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
     partitions = {"requests": 3, "answers": 4, "replies": 5, "letters": 2}
     return Topics(partitions, limits, Membership("consumer", "test", None))
 
@@ -314,6 +317,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         must_state_rows=True,
         non_finite_output="error",
         reply_topics={"answers": 4, "replies": 5},
+        reply_bytes={"replies": REPLIES_TAKE},
     )
     assert assembled.held["_codec"]._first.max_rows == 77
 
@@ -454,28 +458,78 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
         def run() -> None:
             events.turned(0.0, 0)
             if len(taken) == 1:
-                raise LimitLowered("too large")
+                raise TopicTakesLess("too large")
 
         return SimpleNamespace(run=run)
 
     found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(limit)])
-    monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
-    monkeypatch.setattr(assembly, "assemble", assembled)
-    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
-    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
-    codes: list[int] = []
-    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=codes.append))
-    monkeypatch.setattr(app, "gc", Mock())
     for stage in ("let_begin", "begins_anew"):
         monkeypatch.setattr(telemetry.Watchdog, stage, lambda _, stage=stage: stages.append(stage))
 
-    run: Callable[[Settings], None] = app.run  # which ends the process, and here does not
-    run(load(None, {**LEAST, **SET}))
+    codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
 
     assert taken == [ANSWERS_TAKE, 500][:lives]
     assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
     assert heartbeats == [None] * lives
-    assert codes == [0 if lives == 2 else LimitLowered.exit_code]
+    assert codes == [0 if lives == 2 else TopicTakesLess.exit_code]
+
+
+def run_beside(
+    monkeypatch: pytest.MonkeyPatch, examine: Callable[..., Topics], assembled: Callable[..., object]
+) -> list[int]:
+    """The exit codes of a worker with these parts on this cluster: one."""
+    codes: list[int] = []
+    monkeypatch.setattr(app, "examine", examine)
+    monkeypatch.setattr(assembly, "assemble", assembled)
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
+    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=codes.append))
+    monkeypatch.setattr(app, "gc", Mock())
+    run: Callable[[Settings], None] = app.run  # which ends the process, and here does not
+    run(load(None, {**LEAST, **SET}))
+    return codes
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_worker_begins_anew_without_a_reply_topic_that_refused_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    is_told: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    """Whether the cluster says so, or sees nothing wrong with it. It stays shut for as long as the process lives."""
+    whole = topics_that_take(ANSWERS_TAKE)
+    found = iter([whole, whole.shutting({"replies": "told"}) if is_told else whole, topics_that_take(500)])
+    seen: list[tuple[dict[str, str], list[str]]] = []
+
+    def assembled(_settings: object, topics: Topics, **_: object) -> object:
+        seen.append((dict(topics.shut), list(topics.max_bytes)))
+
+        def run() -> None:
+            if len(seen) < 3:
+                raise TopicTakesLess("refused", "replies" if len(seen) == 1 else None)
+
+        return SimpleNamespace(run=run)
+
+    codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
+
+    why = "told" if is_told else "it refused an answer of this worker's"
+    rest = ["answers", "letters", "group-state"]
+    assert seen == [({}, ["answers", "replies", "letters", "group-state"]), *[({"replies": why}, rest)] * 2]
+    assert codes == [0]
+
+
+def test_a_refusal_is_the_last_word_where_the_cluster_fits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another topic is gone as well: the process ends for what ended it, and its successor says what is wrong."""
+
+    def examine(*_: object, **__: object) -> Topics:
+        if makes.called:
+            raise BadConfiguration("there is no topic answers")
+        return topics_that_take(ANSWERS_TAKE)
+
+    makes = Mock(return_value=Mock(run=Mock(side_effect=TopicTakesLess("refused", "replies"))))
+
+    codes = run_beside(monkeypatch, examine, makes)
+
+    assert codes == [TopicTakesLess.exit_code]
 
 
 def test_a_worker_that_begins_anew_has_let_go_of_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,7 +545,7 @@ def test_a_worker_that_begins_anew_has_let_go_of_what_was_before(monkeypatch: py
 
         def run(self) -> None:
             if len(lives) == 1:
-                raise LimitLowered("too large")
+                raise TopicTakesLess("too large")
 
     monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
     monkeypatch.setattr(assembly, "assemble", lambda *_, **__: Life())

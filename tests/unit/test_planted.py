@@ -65,6 +65,7 @@ _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _note = Notes.note
 _conclude = Outcomes.conclude
+_comes_again = Restoration._comes_again
 
 
 def _nothing(*_: object, **__: object) -> None: ...
@@ -132,6 +133,11 @@ def _let_all_of_a_key_run_at_once(self: KeyTurns, request: Request, now: float) 
 
 def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
     return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
+
+
+def _come_again_without_a_doubt(self: Restoration, *what: Any, is_first: bool) -> None:
+    _comes_again(self, *what, is_first=is_first)
+    self.is_doubtful = False
 
 
 def _abort_with_states_that_wait(self: LastStates) -> None:
@@ -281,8 +287,8 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "in a tail, a copy is taken for the state before": Planted(
         Restoration,
-        "_doubt",
-        _nothing,
+        "_comes_again",
+        _come_again_without_a_doubt,
         lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
     ),
     "a key leaves memory without being stored": Planted(

@@ -529,6 +529,13 @@ def test_an_unreadable_secret_file_is_named(tmp_path: Path) -> None:
     assert binary == f"{PASSWORD}_FILE: cannot read {tmp_path / 'binary'}: it is not UTF-8 text"
 
 
+def test_a_secret_in_the_place_of_its_file_s_name_is_not_told() -> None:
+    """The mistake is easily made, and the line goes to the log."""
+    [line] = refused(SASL | {f"{PASSWORD}_FILE": "s3cret"})[:1]
+
+    assert line == f"{PASSWORD}_FILE: cannot read the file that it names: No such file or directory"
+
+
 def test_only_secrets_have_a_file_form() -> None:
     """`WORKER_KAFKA__GROUP_ID_FILE` is a mistake, not a feature."""
     [line] = refused({"WORKER_KAFKA__GROUP_ID_FILE": "/etc/hostname"})
@@ -915,23 +922,62 @@ def test_a_missing_setting_names_the_file_where_it_may_stand(tmp_path: Path, mon
 
 
 WITH_STATE = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
-WITH_STORE = WITH_STATE | {"WORKER_STATE__STORE": "redis://host:6379/0"}
+WITH_STORE = WITH_STATE | {"WORKER_STATE__STORE": "redis://localhost:6379/0"}
 
 
 def test_with_a_store_answers_are_at_least_once_and_states_have_no_topic() -> None:
-    """Its login is shown nowhere, also where it stands in the address."""
-    settings = load(
-        None,
-        LEAST
-        | WITH_STORE
-        | {"WORKER_STATE__STORE": "rediss://user:secret@host:6379/0", "WORKER_STATE__STORE_PASSWORD": "hidden"},
-    )
+    """Its password is shown nowhere."""
+    settings = load(None, LEAST | WITH_STORE | {"WORKER_STATE__STORE_PASSWORD": "hidden"})
 
     assert settings.delivery.guarantee == "at_least_once"
     assert settings.kafka.changelog_topic is None
     shown = {setting.name: setting.text for setting in effective(settings)}
-    assert "secret" not in shown["WORKER_STATE__STORE"]
+    assert shown["WORKER_STATE__STORE"] == "redis://localhost:6379/0"
     assert "hidden" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "http://hidden",
+            "redis://user:hidden@/0",
+            "redis://:hidden@localhost",
+            "rediss://hidden:6379?password=hidden",
+        ),
+        *("rediss://hidden?ssl_cert_reqs=none", "redis://localhost/0#hidden", "redis://localhost/hidden", "redis://"),
+        *("redis://localhost:hidden/0", "redis://localhost:6379/0 hidden", "redis://local\\hidden", "unix:///hidden"),
+    ],
+)
+def test_the_address_of_a_store_has_neither_a_login_nor_options(address: str) -> None:
+    """The client takes both there. It would be shown, or the certificate not looked at. The message repeats nothing."""
+    (line,) = refused(WITH_STORE | {"WORKER_STATE__STORE": address})
+
+    assert line.startswith("WORKER_STATE__STORE: is no address; write redis://host:6379/0")
+    assert "hidden" not in line
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.5", "valkey:6379", "localhost.example.com:6379/0", "[fd00::1]:6379", "128.0.0.1/1"]
+)
+def test_a_store_in_clear_is_on_this_machine_or_allowed(host: str) -> None:
+    """As brokers are: what requests bring crosses the network, and a login."""
+    environ = WITH_STORE | {"WORKER_STATE__STORE": f"redis://{host}", "WORKER_STATE__STORE_PASSWORD": "hidden"}
+
+    (line,) = refused(environ)
+
+    assert line.startswith(f"WORKER_STATE__STORE: redis://{host} would cross the network unencrypted; use rediss://")
+    for allowed in (
+        environ | {"WORKER_STATE__STORE": f"rediss://{host}"},
+        environ | {"WORKER_KAFKA__ALLOW_PLAINTEXT": "1"},
+    ):
+        assert load(None, LEAST | allowed).state.store == allowed["WORKER_STATE__STORE"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1/0", "127.9.9.9:6379/15", "[::1]:6379/0", "[::1]"])
+def test_a_store_on_this_machine_needs_no_tls(host: str) -> None:
+    """Nothing crosses a network."""
+    assert load(None, LEAST | WITH_STORE | {"WORKER_STATE__STORE": f"redis://{host}"}).state.store == f"redis://{host}"
 
 
 def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
@@ -963,8 +1009,6 @@ def test_a_state_begins_with_any_number(number: float) -> None:
             WITH_STATE | {"WORKER_STATE__KEYS_IN_MEMORY": "5000"},
             "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY",
         ),
-        (WITH_STORE | {"WORKER_STATE__STORE": "http://host"}, "WORKER_STATE__STORE: is no address"),
-        (WITH_STORE | {"WORKER_STATE__STORE": "redis://user:secret@/0"}, "WORKER_STATE__STORE: is no address"),
         (WITH_STORE | {"WORKER_DELIVERY__GUARANTEE": "exactly_once"}, "has no part in Kafka's transactions"),
         (WITH_STORE | {"WORKER_STATE__DIRECTORY": "states"}, "WORKER_STATE__DIRECTORY: has no effect with"),
         (WITH_STORE | {"WORKER_KAFKA__CHANGELOG_TOPIC": "c"}, "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect with"),

@@ -14,7 +14,7 @@ from tests.unit.test_settings import LEAST
 from worker.commands.run import RunOrder
 from worker.core.failures import BadConfiguration
 from worker.settings import load
-from worker.settings.dotenv import read_dotenv
+from worker.settings.dotenv import Dotenv, read_dotenv
 from worker.settings.options import as_variables
 
 
@@ -72,17 +72,32 @@ def test_every_assignment_that_is_none_is_told_at_once() -> None:
 
 
 def test_dotenv_sets_what_the_environment_does_not(tmp_path: Path) -> None:
-    """Our names alone, quoted or not; an empty variable of the environment counts, for it was emptied on purpose."""
+    """Our names alone, quoted or not, and none that a terminal would obey; an empty variable counts: it was emptied."""
     file = tmp_path / ".env"
     file.write_text(
         "# a comment\nexport WORKER_MODEL__PATH='m $HOME.onnx'\nWORKER_KAFKA__GROUP_ID=file\nMODEL=other\n"
-        "WORKER_BATCHING__LANES=2\nWORKER_BATCHING__LINGER_MS=\n"
+        "WORKER_BATCHING__LANES=2\nWORKER_BATCHING__LINGER_MS=\nWORKER_\x1b[2J=told\n"
     )
 
-    found = read_dotenv({"WORKER_KAFKA__GROUP_ID": "mine", "WORKER_BATCHING__LANES": ""}, file)
+    found = read_dotenv({"WORKER_KAFKA__GROUP_ID": "mine", "WORKER_BATCHING__LANES": ""}, None, file)
 
-    assert found == {"WORKER_MODEL__PATH": "m $HOME.onnx"}
-    assert read_dotenv({}, tmp_path / "absent") == {}
+    assert found == Dotenv({"WORKER_MODEL__PATH": "m $HOME.onnx"})
+    assert read_dotenv({}, None, tmp_path / "absent") == Dotenv()
+
+
+@pytest.mark.parametrize(
+    ("content", "passed_over"),
+    [("WORKER_KAFKA__GROUP_ID=g\nWORKER_BATCHING__LANES=2\n", ("WORKER_BATCHING__LANES",)), ("'no assignment", ())],
+)
+def test_a_dotenv_beside_a_file_that_is_named_sets_nothing(
+    tmp_path: Path, content: str, passed_over: tuple[str, ...]
+) -> None:
+    """It could send the file's login to brokers of its own; the names alone are told."""
+    (tmp_path / ".env").write_text(content)
+
+    found = read_dotenv({"WORKER_KAFKA__GROUP_ID": "mine"}, tmp_path / "worker.toml", tmp_path / ".env")
+
+    assert found == Dotenv(passed_over=passed_over)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,7 @@ def test_a_dotenv_that_is_none_is_named(tmp_path: Path, content: bytes, told: st
     (tmp_path / ".env").write_bytes(content)
 
     with pytest.raises(BadConfiguration) as refusal:
-        read_dotenv({}, tmp_path / ".env")
+        read_dotenv({}, None, tmp_path / ".env")
 
     assert f"{tmp_path}/.env{told}" in str(refusal.value)
 
@@ -112,3 +127,21 @@ def test_a_dotenv_that_was_read_is_told(tmp_path: Path, command: str, said: str)
 
     assert done.returncode == 2
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_file_that_is_named_wins_over_the_dotenv_of_the_folder(tmp_path: Path, command: str) -> None:
+    """Also with what it leaves at its default; that something was passed over is told."""
+    (tmp_path / ".env").write_text("WORKER_BATCHING__LANES=999999\nWORKER_KAFKA__CONFIG={}\n")
+    table = 'bootstrap_servers="127.0.0.1:1"\nrequest_topics="r"\nresponse_topic="a"\ngroup_id="g"\n'
+    (tmp_path / "worker.toml").write_text(f'[kafka]\n{table}[model]\npath="absent.onnx"\n[telemetry]\nhttp_port=1\n')
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("WORKER_")}
+    environ["PYTHONPATH"] = str(Path.cwd())
+    words = [sys.executable, "-m", "worker", command, "--config", "worker.toml"]
+
+    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == 2
+    assert "passed" in done.stderr.splitlines()[0]
+    assert "WORKER_KAFKA__CONFIG" in done.stderr.splitlines()[0]
+    assert "999999" not in done.stdout + done.stderr

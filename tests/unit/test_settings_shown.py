@@ -75,6 +75,30 @@ def test_no_secret_is_shown() -> None:
     assert "hunter" not in str(shown)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("TELEMETRY__REPLICAS", f"http://h/,http://{what}/")
+            for what in ("hunter2@h", "me:hunter2@h", "h/?token=hunter2")
+        ),
+        ("KAFKA__OAUTH_TOKEN_ENDPOINT_URL", "https://hunter2@issuer/"),
+        ("KAFKA__OAUTH_TOKEN_ENDPOINT_URL", "https://issuer/?client_secret=hunter2"),
+        ("KAFKA__CONFIG", '{"http.proxy": "http://hunter2@proxy"}'),
+        ("KAFKA__SSL_KEY_LOCATION", "-----BEGIN PRIVATE KEY-----\nhunter2"),
+        ("STATE__STORE", "redis://:hunter2@localhost"),
+        ("STATE__STORE", "rediss://localhost?password=hunter2"),
+    ],
+)
+def test_what_is_refused_for_its_secret_does_not_show_it(key: str, value: str) -> None:
+    """Neither in the refusal nor among the settings that `check` shows beside it."""
+    parts = load_parts(None, {**MINIMUM, **LOGIN, f"WORKER_{key}": value})
+
+    shown = list(effective(parts.settings)) if parts.settings else []
+
+    assert "hunter2" not in f"{shown} {parts.problems}"
+
+
 def test_a_number_is_no_secret_whatever_its_name() -> None:
     """A model's `token_type_ids` are no token."""
     defaults = '{"attention_mask": 1, "token_type_ids": 0}'

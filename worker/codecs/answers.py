@@ -64,7 +64,7 @@ class Answers:
         self._versions = versions
         self._first_version = next(iter(versions.values()))  # what an error says, which no model has answered
         self._to = ReplyTo(wire.response_topic, None)
-        self._max_bytes = wire.max_answer_bytes
+        self._room_in = wire.room_in
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         self._cut_last = _Cut((), b"", 0)
 
@@ -152,7 +152,7 @@ class Answers:
             from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
             return oip_protobuf.answer(model, outputs, reply.body_id)
-        self._check_size(outputs)
+        self._check_size(outputs, (reply.to or self._to).topic)
         if self._is_non_finite_unfit:
             _check_finite(outputs)
         head = oip_json.answer(model, outputs, reply.body_id)
@@ -161,14 +161,12 @@ class Answers:
         headers.append((HEAD_LENGTH, b"%d" % len(head)))
         return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
 
-    def _check_size(self, outputs: Sequence[Output]) -> None:
+    def _check_size(self, outputs: Sequence[Output], topic: str) -> None:
         """A hundred megabytes of JSON take seconds to write, in which the loop does nothing else."""
         least = sum([2 * output.array.size for output in outputs if output.raw is None])  # a digit and a comma for each
-        if least > self._max_bytes:
-            raise Reject(
-                f"the answer takes more than {least} bytes, the response topic at most {self._max_bytes}",
-                Code.RESOURCE_EXHAUSTED,
-            )
+        if least > (limit := self._room_in(topic)):
+            why = f"the answer takes more than {least} bytes, topic {topic} at most {limit}"
+            raise Reject(why, Code.RESOURCE_EXHAUSTED)
 
 
 def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]]:

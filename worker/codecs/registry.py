@@ -14,7 +14,9 @@ from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.encodings.oip import ANY_MODEL, Body, TensorCounts, judge, memory, reply_to
 from worker.codecs.encodings.oip_json import JsonBody
+from worker.codecs.encodings.parameters import PASSED_OVER, check_sequence
 from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.reply_to import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
@@ -39,21 +41,24 @@ class Codecs:
         wire: Wire,
         tell: Callable[[Rejection], object],
         rejections: Rejections | None = None,
+        tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     ) -> None:
         """Of the models, and of those with one name, the first is meant where a request says no more.
 
         `tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all.
+        `tell_passed_over` is called with a request, a parameter of its that means nothing here, and what to do instead.
         """
         self._first = signatures[0]
         self._by_name = {signature.name: signature for signature in reversed(signatures)}
         self._tell = tell
+        self._tell_passed_over = tell_passed_over
         self._rejections = rejections or Rejections()
         self._wire = wire
         self._envelopes = Envelopes(
             wire.default_content_type,
             wire.default_timeout,
             reads_state=wire.has_state,
-            reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics),
+            reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
@@ -89,7 +94,8 @@ class Codecs:
         except Reject as no:
             if envelope.fault is not None:
                 reply = self._reply_despite(envelope, value)
-            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
+            message = _explained(no, record, envelope)
+            return Rejection(record, no.code, message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
@@ -172,6 +178,10 @@ class Codecs:
         found = changed.tensors[0] if isinstance(changed, Request) and changed.reply == first.reply else None
         return isinstance(found, bytes | memoryview) and found == other
 
+    def description(self, record: Record) -> str | None:
+        """What a record looks like that is no request, where that shows."""
+        return looks_like(record.value, self._envelopes.read(record.headers).content_type) if record.value else None
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not even looked at."""
         return Rejection(record, code, message, self._envelopes.read(record.headers).reply)
@@ -208,6 +218,8 @@ class Codecs:
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
+        if question.passed_over:
+            self._pass_over(record, question.passed_over)
         signature = self._by_name.get(question.model_name or "", self._first)  # which refuses any name but its own
         judged = judge(signature, question)
         reply = reply_to(signature, question, envelope, reply)
@@ -215,6 +227,12 @@ class Codecs:
         rows, shapes, tensors = judged
         key, timeout, state = signature.key, envelope.timeout, envelope.state
         return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
+
+    def _pass_over(self, record: Record, names: Sequence[str]) -> None:
+        if self._has_state:
+            check_sequence(names)
+        for name in names:
+            self._tell_passed_over(record, name, PASSED_OVER[name])
 
     # On the way out
 
@@ -229,10 +247,11 @@ class Codecs:
             message = self._answers.result(outcome)
         except Reject as no:
             return self._late_refusal(outcome.request, no.code, no.message)
-        if fits(message, self._wire.max_answer_bytes):
+        limit = self._wire.room_in(message.topic)
+        if fits(message, limit):
             self._rejections.predicted()
             return (message,)
-        why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
+        why = f"the answer takes {size_of(message)} bytes, topic {message.topic} at most {limit}"
         return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
 
     def _answers_of_run(self, outcome: Prediction) -> Sequence[Message]:
@@ -243,7 +262,8 @@ class Codecs:
         if messages is None:
             return [message for single in predictions(outcome) for message in self.encode(single)]
         # A request is larger than its key, and its answer's value as large as all others.
-        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
+        limit = self._wire.room_in(messages.topic)
+        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= limit:
             self._rejections.predicted()
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]
@@ -263,8 +283,8 @@ class Codecs:
 
     def _error(self, rejection: Rejection) -> Message:
         """The error answer; where it does not fit, without its key, and then without all that its requester sent."""
-        limit = self._wire.max_answer_bytes
         message = self._answers.error(rejection)
+        limit = self._wire.room_in(message.topic)
         if fits(message, limit):
             return message
         if message.key is not None and fits(keyless := without_key(message), limit):
@@ -319,6 +339,15 @@ def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
         return no
     how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
     return Reject(f"{no.message}; {how}", no.code)
+
+
+def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
+    """The message, and what the value looks like, where that says more."""
+    is_read = (
+        record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
+    )
+    words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
+    return no.message if words is None else f"{no.message}; it looks like {words}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

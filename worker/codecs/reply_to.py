@@ -24,14 +24,18 @@ _SPRING_BYTES = 4
 class ReplyTopics:
     """The topics that answers may go to, each with the number of its partitions, as it was at the start."""
 
-    def __init__(self, response_topic: str, partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self, response_topic: str, partitions: Mapping[str, int], shut: Mapping[str, str] | None = None
+    ) -> None:
+        """`shut` are those that get no answer though requesters may name them, and why."""
         self._response_topic = response_topic
         self._partitions = partitions
+        self._shut = shut or {}
 
     def read(self, found: Mapping[str, bytes]) -> ReplyTo | None:
         """Where these headers send the answer, by their names in lower case; None: where all go.
 
-        Raises `Reject` for a topic that is not allowed, and a partition that it has not.
+        Raises `Reject` for a topic that is not allowed or is shut, and a partition that it has not.
         """
         topic = self._topic(found)
         number = _number(found)
@@ -52,6 +56,11 @@ class ReplyTopics:
         topic = value.decode(errors="replace")
         if topic != self._response_topic and topic not in self._partitions:
             name = TOPIC if TOPIC in found else _TOPIC_IN_SPRING
+            if topic in self._shut:
+                raise Reject(
+                    f"{name}: answers cannot go to {topic}: {self._shut[topic]}; once that is mended, start the "
+                    "workers again"
+                )
             raise Reject(
                 f"{name}: answers may not go to {topic[:249]!r}; the worker's KAFKA__REPLY_TOPICS does not name it"
             )

@@ -22,20 +22,28 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
+# What a gzipped value is taken for is chance: as rows, one in four lengths fits a model of one FP32.
+_ENCODING, _COMPRESSIONS = "content-encoding", frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy"})
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 _READ = frozenset(
-    {CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, *ECHOED, *REPLY_NAMES}
+    {
+        *(CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, _ENCODING),
+        *ECHOED,
+        *REPLY_NAMES,
+    }
 )
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, *REPLY_NAMES})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
+# An instant of our days has so many digits.
+_UNITS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
 _ROWS_DIGITS = range(1, 10)
 _LONGEST_DATATYPE = 20  # characters that are kept of what may be none: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
@@ -214,6 +222,8 @@ class Envelopes:
         is_stand_in = tuple(headers) == UNREADABLE_HEADERS
         faults = [f"the headers: {_text(value or b'')}" for _, value in headers] if is_stand_in else []
         content_type = self._content_type(found, faults)
+        if _ENCODING in found:
+            _check_encoding(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
@@ -247,14 +257,16 @@ class Envelopes:
         if TIMEOUT in found:
             digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
             if not digits:
-                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
+                got, unit = _shown(found, TIMEOUT), _unit(found[TIMEOUT][1])
+                cure = f": an instant, which the header {DEADLINE} takes" if unit else ""
+                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {got}{cure}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
             until = _until(found[DEADLINE][1])
             if until is None:
-                faults.append(
-                    f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {_shown(found, DEADLINE)}"
-                )
+                got, unit = _shown(found, DEADLINE), _unit(found[DEADLINE][1])
+                cure = f", which looks like {unit}" if unit not in {"", "milliseconds"} else ""
+                faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}{cure}")
             asked = Timeout(asked.seconds, until)
         return asked
 
@@ -289,6 +301,14 @@ def _last_of_each(headers: Headers) -> tuple[Found, int]:
             else:
                 found[plain] = (name, value)
     return found, size
+
+
+def _check_encoding(found: Found, faults: list[str]) -> None:
+    if (_text(found[_ENCODING][1]) or "").strip().lower() in _COMPRESSIONS:
+        faults.append(
+            f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
+            "producer compress (compression.type)"
+        )
 
 
 def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
@@ -333,6 +353,12 @@ def _until(value: bytes) -> float | None:
     """Seconds since the epoch; None for what is no such instant."""
     digits = _digits(value, _DEADLINE_DIGITS)
     return digits / 1000 if digits else None
+
+
+def _unit(value: bytes) -> str:
+    """What a number of some time since 1970 counts; empty for another, and for none."""
+    whole, _, _ = value.strip().partition(b".")
+    return _UNITS.get(len(whole), "") if whole.isdigit() else ""
 
 
 def _digits(value: bytes, lengths: range) -> int:

@@ -47,13 +47,13 @@ def lack_of_room(model: ProbedModel, signature: Signature, wire: Wire) -> list[s
             f"{wire.max_request_bytes:,}: longer requests are rejected; raise it, and max.message.bytes of the request "
             "topics above it"
         )
-    if answered > wire.max_answer_bytes:
-        topics = " or ".join(wire.reply_topics) or wire.response_topic
-        lacks.append(
-            f"the answer to one row has {answered:,} bytes and more, and topic {topics} takes records of "
-            f"{wire.max_answer_bytes:,}: longer answers become errors; raise its max.message.bytes, or export the "
-            "model with smaller outputs"
-        )
+    lacks += [
+        f"the answer to one row has {answered:,} bytes and more, and topic {topic} takes records of "
+        f"{wire.room_in(topic):,}: longer answers become errors; raise its max.message.bytes, or export the model with "
+        "smaller outputs"
+        for topic in (wire.response_topic, *wire.reply_bytes)
+        if answered > wire.room_in(topic)
+    ]
     return lacks
 
 

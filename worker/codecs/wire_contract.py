@@ -35,12 +35,14 @@ class Wire:
     """What a deployment decides. Limits in bytes; `default_timeout`, of requests that name none, in seconds.
 
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
-    are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
-    answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
-    that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one, of at
-    most `max_key_bytes`: with its state it has to fit into the changelog.
+    are what the two topics take as one record, `reply_bytes` what other topics take that requesters may name.
+    `null_value` "skip": a record whose value is null is settled without an answer. `non_finite_output`: what becomes of
+    NaN and infinity in an answer as JSON, which has neither; "error" means that none gets so far. `has_state`: the
+    model remembers something of each key, so that each request needs one, of at most `max_key_bytes`: with its state it
+    has to fit into the changelog.
     `must_state_rows`: plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many
-    partitions the response topic has, and each other topic that requesters may name.
+    partitions the response topic has, and each other topic that requesters may name; those that are `shut`, and why,
+    get no answer.
     """
 
     response_topic: str
@@ -57,3 +59,9 @@ class Wire:
     max_key_bytes: int = sys.maxsize
     must_state_rows: bool = False
     reply_topics: Mapping[str, int] = field(default_factory=dict)
+    reply_bytes: Mapping[str, int] = field(default_factory=dict)
+    shut: Mapping[str, str] = field(default_factory=dict)
+
+    def room_in(self, topic: str) -> int:
+        """What a topic of answers takes as one record, bytes."""
+        return self.reply_bytes.get(topic, self.max_answer_bytes)

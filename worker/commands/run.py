@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RunOrder(WorkerOptions):
     """Serve requests until SIGTERM.
 
-    Every setting is WORKER_<SECTION>__<NAME>, in the environment or in `.env`, or stands in --config.
+    Every setting is WORKER_<SECTION>__<NAME> in the environment or in --config; without --config in `.env`, too.
     """
 
 
@@ -33,8 +33,8 @@ def _act(order: RunOrder) -> int:
     from worker.settings import load  # noqa: PLC0415 - the same
     from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - the same
 
-    dotenv = read_dotenv(os.environ)
-    settings = load(order.config, order.over({**dotenv, **os.environ}))
+    dotenv = read_dotenv(os.environ, order.config)
+    settings = load(order.config, order.over({**dotenv.sets, **os.environ}))
     run(settings, dotenv, explained_by(order, settings.kafka))
 
 

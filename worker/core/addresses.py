@@ -11,6 +11,8 @@ SHORTEST_PORT = 4
 _URL = re.compile(r"(https?)://(?:([^\s/?#@\\]*)@)?([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE | re.ASCII)
 
 _NAME = re.compile(r"[\w.-]+")
+# Kept from public DNS by RFC 6761, 6762 and 8375, and by ICANN; `.svc` is Kubernetes's, and no public domain.
+_NEVER_PUBLIC = (".localhost", ".local", ".internal", ".svc", ".home.arpa", ".test")
 
 
 class Url:
@@ -36,6 +38,12 @@ def is_loopback(server: str) -> bool:
     host = host_and_port(server)[0]
     ip = _ip(host)
     return host == "localhost" or (ip is not None and ip.is_loopback)
+
+
+def can_be_public(host: str) -> bool:
+    """Whether anyone could own that name in public DNS: it has a dot, and is no address."""
+    host = host.removesuffix(".")
+    return "." in host and _ip(host) is None and not host.endswith(_NEVER_PUBLIC)
 
 
 def is_host(text: str) -> bool:

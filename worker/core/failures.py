@@ -31,6 +31,13 @@ class Reject(Exception):
         self.code = code
 
 
+class RowsLost(ValueError):
+    """An output of one run has other rows than went in: which of them are whose is not known."""
+
+    def __init__(self, output: str, rows: int, shape: tuple[int, ...]) -> None:
+        super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailure:
     """Why one inference gave no usable output. A value, not an exception: a lane returns it.
@@ -39,8 +46,10 @@ class RunFailure:
     """
 
     message: str
-    code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
+    # RESOURCE_EXHAUSTED when the device had no memory left; INVALID_ARGUMENT when an operator takes no such value.
+    code: Code = Code.INTERNAL
     logged: str | None = None
+    loses_rows: bool = False  # an output had other rows than went in
 
     @property
     def for_log(self) -> str:
@@ -72,8 +81,15 @@ class KafkaFatal(Stop):
     exit_code = 4
 
 
-class LimitLowered(KafkaFatal):
-    """A topic takes smaller records than it did at the start: one that begins anew writes what it takes."""
+class TopicTakesLess(KafkaFatal):
+    """A topic takes less than it did at the start: one that begins anew writes what it takes.
+
+    `reply_topic`: one that requests name, and that refused an answer. It is to get none, whatever the cluster says.
+    """
+
+    def __init__(self, message: str, reply_topic: str | None = None) -> None:
+        super().__init__(message)
+        self.reply_topic = reply_topic
 
 
 class ModelBroken(Stop):

@@ -7,8 +7,18 @@ loop checks. That a request came too late says nothing of what it holds, and doe
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
 from worker.core.failures import Code, TooManyRejections
-from worker.core.records import Rejection
+from worker.core.records import Line, Partition, Place, Record, Rejection, Request
+
+# A topic of another team has thousands. A publisher's first tries are fewer.
+FIRST = 100
+# For so long the first rejections wait for more of their kind, seconds. A backlog brings a hundred within milliseconds;
+# whoever tries a worker with one bad request hardly notices.
+HOLD = 0.25
 
 
 class Rejections:
@@ -43,3 +53,96 @@ class Rejections:
                 f"{self._reached}, and REJECTION_LIMIT is {self._limit}: mend the publisher or the model, and start "
                 "again. The dead-letter topic has the reasons, but with exactly once, which takes them back"
             )
+
+
+class Newcomer(Protocol):
+    """What is known of a group that may be new to its topics."""
+
+    @property
+    def has_served(self) -> bool:
+        """Whether it has committed answers before, as far as the partitions tell of which something came."""
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        """See to it that a next worker begins where this one began, or there instead; None: leave the partition be."""
+
+
+class FirstRejections:
+    """Stops a worker at the wrong topic before it has answered what is there. Owns the rejections held.
+
+    While neither this process nor its group has ever had a request, what is none is held for a moment: taken, but not
+    answered, and so not committed. One request that can be decoded ends that for good, and so does a sign of an earlier
+    one: a publisher that is broken for a night must not stop workers that served it for months.
+    """
+
+    def __init__(
+        self,
+        group: Newcomer,
+        describe: Callable[[Record], str | None],
+        takes: str,
+        *,
+        is_exact: bool,
+        limit: int = FIRST,
+    ) -> None:
+        """`describe` says what a record looks like, without what is in it; `takes` what the model's inputs are.
+
+        `is_exact`: what was answered is not to be answered again.
+        """
+        self._group = group
+        self._is_exact = is_exact
+        self._describe = describe
+        self._takes = takes
+        self._limit = limit
+        self._held: list[tuple[Place, Rejection]] = []
+        self._lines: set[Line] = set()  # those of which something was held
+        self._in_a_row = 0
+        self._release_at = 0.0
+
+    def is_over(self, decoded: Sequence[Request | Rejection]) -> bool:
+        """Whether there is a request among these, or was one before: what is held can go, and nothing is held again."""
+        return self._group.has_served or not all(isinstance(each, Rejection) for each in decoded)
+
+    def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
+        """Whether it is held. Raises `TooManyRejections` for the last that is borne."""
+        if rejection.is_silent or rejection.record.unreadable is not None:  # no sign of what publishers send
+            return False
+        if not self._held:
+            self._release_at = now + HOLD
+        self._held.append((place, rejection))
+        self._lines.add(place.line)
+        self._in_a_row += 1
+        if self._in_a_row >= self._limit:
+            self._group.stand_back(self._answered() if self._is_exact else {})
+            raise TooManyRejections(self._why())
+        return True
+
+    def due(self, now: float) -> Sequence[tuple[Place, Rejection]]:
+        """What was held for long enough, or of a group that has served after all."""
+        return self.release() if self._held and (now >= self._release_at or self._group.has_served) else ()
+
+    def release(self) -> Sequence[tuple[Place, Rejection]]:
+        """All that is held."""
+        released, self._held = self._held, []
+        return released
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """These are not ours any more, or are read again: then they count."""
+        self._held = [(place, rejection) for place, rejection in self._held if place.line.partition not in partitions]
+        self._lines = {line for line in self._lines if line.partition not in partitions}
+        self._in_a_row = len(self._held)
+
+    def _answered(self) -> Mapping[Partition, int | None]:
+        """How far answers are durable, where there are any; None where that is not known yet."""
+        begun = [line for line in self._lines if line.sent or line.next_offset >= 0]
+        return {line.partition: None if line.sent else line.next_offset for line in begun}
+
+    def _why(self) -> str:
+        held, last = len(self._held), self._held[-1][1].record.source
+        looks = Counter(self._describe(rejection.record) for _, rejection in self._held)
+        (most, count), *_ = looks.most_common(1)
+        seen = "" if most is None else f" {count} of the last {held} look like {most}."
+        return (
+            f"{self._in_a_row} records in a row are no requests, the last one {last}, and this group never had one: is "
+            f"this the right topic?{seen} The worker takes {self._takes}. {held} of them are not answered, and the "
+            "group stands where it began. Name another topic in WORKER_KAFKA__REQUEST_TOPICS, or set "
+            "WORKER_DELIVERY__REJECTION_LIMIT=0: then each is answered with an error"
+        )

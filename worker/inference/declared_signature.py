@@ -14,10 +14,12 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.core.listing import listed
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.inference.input_defaults import with_defaults
 from worker.inference.onnx_file.graph import unranked_inputs
+from worker.inference.onnx_file.item_axes import item_makers
 from worker.inference.onnx_file.reading import Graph
 from worker.settings import ModelSettings
 
@@ -70,6 +72,24 @@ def signature_of(
     signature = with_defaults(signature, settings.input_defaults)
     _check_askable(signature)
     return signature
+
+
+def check_item_axes(session: ort.InferenceSession, graph: Graph) -> None:
+    """Raises `BadConfiguration` for an output whose first axis counts found items, as its name and the graph say."""
+    batches = {node.shape[0] for node in session.get_inputs()}
+    named = {node.name: node.shape for node in session.get_outputs() if node.shape and isinstance(node.shape[0], str)}
+    own = [name for name, shape in named.items() if shape[0] not in batches]
+    for name, operator in item_makers(graph, own).items():
+        or_without = without(name) if len(session.get_outputs()) > 1 else ""
+        raise BadConfiguration(
+            f"output {name} {named[name]} has on its first axis what {operator} finds, and not a row for each that "
+            "goes in, so an answer cannot be given back to its request: export the model with a fixed number of items "
+            "for each row, filled up, behind the batch ([batch, 100, …]), or for one row alone (inputs and "
+            f"outputs [1, …], under WORKER_BATCHING__MAX_BATCH_SIZE=1){or_without}. "
+            "If that axis is the batch, give it the name that it has in the inputs: model = onnx.load(path); "
+            f"v = next(v for v in model.graph.output if v.name == {name!r}); "
+            f"v.type.tensor_type.shape.dim[0].dim_param = {next(iter(batches))!r}; onnx.save(model, path)"
+        )
 
 
 def _declared(session: ort.InferenceSession) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -264,4 +284,13 @@ def _as_it_is(fixed: Sequence[Any], rows: int) -> str:
 
 
 def _claims(inputs: Sequence[Any]) -> str:
-    return ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)
+    return listed(f"{node.name} {list(node.shape)}" for node in inputs)
+
+
+def without(output: str) -> str:
+    """How to do without an output beside others."""
+    return (
+        f", or without this one. A finished file: model = onnx.load(path); "
+        f"model.graph.output.remove(next(v for v in model.graph.output if v.name == {output!r})); "
+        "onnx.save(model, path)"
+    )

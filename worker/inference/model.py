@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import onnxruntime as ort
 
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
@@ -35,18 +35,18 @@ class Model:
         signature: Signature,
         row_counts: Iterable[int],
         padding: Padding | None = None,
-        batch_quantisers: Sequence[str] = (),
+        operators: frozenset[str] = frozenset(),
         example: ExampleRows | None = None,
     ) -> None:
         """Warms up at these row counts; with a `padding` it runs at no other than that has.
 
-        `batch_quantisers` are its operators that take one scale for all rows of a batch; `example` is what to run.
+        `operators` are those of its that `row_independence` asks for; `example` is what to run.
         Raises `BadConfiguration` when the model fails or loses rows there.
         """
         self._session: ort.InferenceSession = opened.session
         self._giving_back = giving_back(opened.session)
         self.device: Device = opened.device
-        self.batch_quantisers = tuple(batch_quantisers)
+        self.operators = operators
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
         self.padding = padding
@@ -59,8 +59,10 @@ class Model:
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
         self._is_finite = [is_finite(output) for output in outputs]
-        seen = tuple(map(_as_seen, signature.outputs, outputs))
-        self.signature = replace(signature, outputs=seen)
+        is_fixed = not any(None in spec.dims for spec in signature.inputs)
+        seen = [_as_seen(*pair, is_fixed=is_fixed) for pair in zip(signature.outputs, outputs, strict=True)]
+        self._misdeclared = [(old, new) for old, new in zip(signature.outputs, seen, strict=True) if _differ(old, new)]
+        self.signature = replace(signature, outputs=tuple(seen))
         self.warm_up_seconds = time.monotonic() - began
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
 
@@ -99,7 +101,7 @@ class Model:
             return outputs
         for spec, output, was_finite in zip(self.signature.outputs, outputs, self._is_finite, strict=True):
             if output.shape[:1] != (self._probe_rows,):
-                return RunFailure(f"output {spec.name}: {self._probe_rows} rows went in, shape {output.shape} came out")
+                return RunFailure(str(RowsLost(spec.name, self._probe_rows, output.shape)))
             if was_finite and not is_finite(output):
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
@@ -108,6 +110,17 @@ class Model:
     def not_finite(self) -> Sequence[str]:
         """The outputs with NaN or infinity for the rows of the probe, which it cannot judge by them."""
         return [spec.name for spec, was in zip(self.signature.outputs, self._is_finite, strict=True) if not was]
+
+    @property
+    def misdeclared(self) -> str | None:
+        """Which outputs are not as the file declares them, and what follows from that; None where all are."""
+        if not self._misdeclared:
+            return None
+        found = ", ".join(f"{new} (declared {old})" for old, new in self._misdeclared)
+        return (
+            f"the model gives {found}: requesters are told what it gives; export it so that its file says so "
+            "(torch.onnx.export: dynamic_shapes, or dynamic_axes of the outputs too)"
+        )
 
     @property
     def example_rows(self) -> int:
@@ -154,8 +167,17 @@ class Model:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
 
 
-def _as_seen(spec: TensorSpec, output: Array) -> TensorSpec:
-    """The output as the model gives it: many a file does not say how many dimensions an output has."""
-    if len(spec.dims) == output.ndim - 1:
-        return spec
-    return replace(spec, dims=(None,) * (output.ndim - 1), symbols=())
+def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
+    """The output as the model gives it: many a file does not say how many dimensions an output has, or says it wrongly.
+
+    A dimension that is another one than the file says is as long as it came where all inputs are of fixed size.
+    """
+    if len(spec.dims) != output.ndim - 1:
+        return replace(spec, dims=(None,) * (output.ndim - 1), symbols=())
+    came = zip(spec.dims, output.shape[1:], strict=True)
+    return replace(spec, dims=tuple(dim if dim in (None, n) else n if is_fixed else None for dim, n in came))
+
+
+def _differ(declared: TensorSpec, seen: TensorSpec) -> bool:
+    """Whether the file says something else; that it says nothing is usual."""
+    return len(declared.dims) == len(seen.dims) and declared.dims != seen.dims

@@ -15,9 +15,10 @@ from worker.core.tensors.axes import axes_of, check_weight
 from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
 from worker.inference.constant_inputs import with_constants
-from worker.inference.declared_signature import fixed_rows, signature_of
+from worker.inference.declared_signature import check_item_axes, fixed_rows, signature_of
 from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
+from worker.inference.onnx_file.item_axes import ITEM_MAKERS
 from worker.inference.onnx_file.reading import Graph, digest_of, read
 from worker.inference.running.device import (
     CUDA,
@@ -32,13 +33,10 @@ from worker.inference.running.device import (
     open_named,
 )
 from worker.inference.running.fixed_batch import Padding
+from worker.inference.start_checks.row_independence import TELLING
 from worker.inference.start_checks.warm_up import ALWAYS_RUN
 from worker.inference.start_checks.warm_up_rows import ExampleRows
 from worker.settings import BatchingSettings, ModelSettings
-
-# Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
-# row, and those of integers (MatMulInteger and its kind) are given their scales.
-BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows than the one before it"
@@ -70,11 +68,12 @@ def load(
         signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
         signature = replace(signature, axes=axes_of(signature, wanted_axes), sha256=sha256.lower())
         check_weight(signature)
-        found = operators(graph, BATCH_QUANTISERS | CONVOLUTIONS)
+        found = operators(graph, TELLING | CONVOLUTIONS | ITEM_MAKERS)
+        if found & ITEM_MAKERS:
+            check_item_axes(opened.session, graph)
         padding = padding_of(opened, found, signature, settings, max_batch_size, max_batch_bytes)
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if padding is None else (padding.rows,)
-        quantisers = sorted(found & BATCH_QUANTISERS)
-        model = Model(opened, signature, counts, padding, quantisers, example_of(settings, signature))
+        model = Model(opened, signature, counts, padding, found, example_of(settings, signature))
         if signature.axes:
             model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
         return model

@@ -10,7 +10,7 @@ import re
 
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
-from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.failures import Code, ModelBroken, RowsLost, RunFailure
 
 # The runtime's own exceptions have no common base but Exception. ValueError (UnicodeEncodeError too), TypeError,
 # RuntimeError and MemoryError come from its Python binding.
@@ -91,6 +91,12 @@ _NO_MEMORY = re.compile(
     r"out of memory|failed to allocate memory|is smaller than requested bytes|bad_alloc|ALLOC(?:ATION)?_FAILED",
     re.IGNORECASE,
 )
+# Complaints of operators about a value that came in: an unknown category, a place outside of a table, a zero to divide
+# by, a text that is no number (`Cast: stod`). The first run of a start had none of these.
+_BAD_VALUE = re.compile(
+    r"Unknown Category|out of data bounds|invalid ind(?:ex|ice) found|Out of range value in index|"
+    r"Integer (?:division|modulo) by zero|\bsto(?:d|f|i|l|ll|ul|ull)\b"
+)
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
 _LOADING = re.compile(r"^Load model from .*? failed:", re.DOTALL)  # the path, which the refusal names anyway
 _NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
@@ -117,7 +123,10 @@ def run_failure(error: Exception) -> RunFailure:
     # So may a number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): not logged.
     is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
     numberless = complaint if is_of_device else _NUMBER.sub("…", complaint)
-    return RunFailure(shortened(complaint, _node(text)), logged=shortened(numberless, _node(text)))
+    logged = shortened(numberless, _node(text))
+    if not is_of_device and _BAD_VALUE.search(complaint):
+        return RunFailure(shortened(complaint, _node(text)), Code.INVALID_ARGUMENT, logged=logged)
+    return RunFailure(shortened(complaint, _node(text)), logged=logged, loses_rows=isinstance(error, RowsLost))
 
 
 def lack(error: Exception) -> str:

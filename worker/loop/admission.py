@@ -65,6 +65,7 @@ class Admission:
 
     def poll(self, now: float) -> Sequence[Record]:
         """What came, as much as there is room for, for `take`."""
+        self._decoding.look_at_held(now)
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
         if postponed := self._resumed():
             records = postponed
@@ -101,6 +102,7 @@ class Admission:
         """Nothing more is taken."""
         self.is_behind = False
         self._source.pause()
+        self._decoding.stop()
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions."""

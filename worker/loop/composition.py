@@ -9,7 +9,7 @@ from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ModelKey
-from worker.core.rejections import Rejections
+from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.admission import Admission
 from worker.loop.checkpoint import Checkpoint
@@ -48,8 +48,9 @@ def compose(  # noqa: PLR0913  # names every part once
     states: KeyStates | None = None,
     turns: KeyTurns | None = None,
     checkpoint: Checkpoint | None = None,
+    first: FirstRejections | None = None,
 ) -> Worker:
-    """A worker of these parts. Without a group there are no `offsets` and no `notes`.
+    """A worker of these parts. Without a group there are no `offsets`, no `notes` and no `first`.
 
     With a model that has state there are `states`, and `turns` before the batcher; and a `checkpoint`, if a clean stop
     leaves them to the next start.
@@ -96,6 +97,7 @@ def compose(  # noqa: PLR0913  # names every part once
         punctuality=punctuality,
         outcomes=outcomes,
         states=states,
+        first=first,
     )
     admission = Admission(
         source=source,

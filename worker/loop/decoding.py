@@ -4,7 +4,8 @@
        │               └───── refusals ─────┴──────▶ Outcomes
        └─ those of suspects ─▶ Quarantine
 
-Called by `Admission`, which says how many and when. Owns nothing; what it hands on belongs to the stage.
+Called by `Admission`, which says how many and when. What it hands on belongs to the stage. The first rejections of a
+new group wait (`core/rejections.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from worker.core.batching.back_pressure import Intake
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import BatchKind, Partition, Place, Record, Rejection, Request
+from worker.core.rejections import FirstRejections
 from worker.core.runs import Run
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
@@ -54,7 +56,9 @@ class Decoding:
         punctuality: Punctuality,
         outcomes: Outcomes,
         states: KeyStates | None = None,
+        first: FirstRejections | None = None,
     ) -> None:
+        self._first = first
         self._quarantine = quarantine
         self._codec = codec
         self._intake = intake
@@ -71,11 +75,15 @@ class Decoding:
             self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
         others = quarantine.set_aside(records, now) if quarantine.has_suspects else records
-        for request in self._codec.decode_all(others):
+        decoded = self._codec.decode_all(others)
+        if self._first is not None and self._first.is_over(decoded):
+            self._let_go()
+        for request in decoded:
             record = request.record
             if isinstance(request, Rejection):
                 place = track(record, 0, len(record.value or b""), now)
-                self._outcomes.refuse([(place, request)])
+                if self._first is None or not self._first.holds(place, request, now):
+                    self._outcomes.refuse([(place, request)])
             elif isinstance(request, Run):
                 self._take_run(request, now)
             elif request.timeout is None or self._is_in_time(request, now):
@@ -86,6 +94,24 @@ class Decoding:
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions."""
         self._stage.forget(partitions)
+        if self._first is not None:
+            self._first.forget(partitions)
+
+    def look_at_held(self, now: float) -> None:
+        """Answer what was held for long enough."""
+        if self._first is not None:
+            self._outcomes.refuse(self._first.due(now))
+
+    def stop(self) -> None:
+        """Nothing more is taken: what is held is answered."""
+        if self._first is not None:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold nothing back any more."""
+        assert self._first is not None
+        first, self._first = self._first, None
+        self._outcomes.refuse(first.release())
 
     def _take_run(self, run: Run, now: float) -> None:
         """Take it in as few parts as there are batches that it fills."""

@@ -6,6 +6,7 @@
 | none, of several requests             | the batch is halved, until the request on which the model fails is alone |
 | none, of one request                  | the device check (`device_check.py`) holds its error until the device works |
 | none, for want of memory              | one request is halved, too; later batches of this kind are smaller   |
+| other rows than went in               | from then on each row of that model runs alone: whose these are is not known |
 | outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
 
 Takes what the lanes and the checks before them say, gives places to the delivery, and returns the halves to run next.
@@ -73,6 +74,7 @@ class Outcomes:
         self._events = events
         self._clock = clock
         self.checks = defaultdict[ModelKey, DeviceCheck](DeviceCheck)
+        self._alone: set[ModelKey] = set()  # models that lost rows: as many as went in may be there by chance
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
         """Answer what a run gave. Returns the halves to run next if it failed; nearly always none.
@@ -86,6 +88,8 @@ class Outcomes:
             return ()
         split = self._split(batch, outputs) if outputs is not None else failure
         assert split is not None
+        if isinstance(split, RunFailure) and split.loses_rows:
+            self._run_alone(model, split)
         self._events.batch_ran(batch.rows, seconds, split.for_log if isinstance(split, RunFailure) else None)
         if isinstance(split, RunFailure):
             self._punctuality.failed(batch)
@@ -138,7 +142,16 @@ class Outcomes:
         """The requests with each `Run` replaced by a request for each of its records."""
         return unravel(requests, self._ledger) if _has_runs(requests) else requests
 
+    def _run_alone(self, model: ModelKey, failure: RunFailure) -> None:
+        """This model gives no row for each that went in, so none of its rows share a run any more."""
+        if model not in self._alone:
+            self._alone.add(model)
+            self._batcher.run_alone(model)
+            self._events.rows_lost(failure.message)
+
     def _split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        if batch.rows > 1 and batch.model in self._alone:
+            return RunFailure("the model lost rows of another batch, so each row runs alone", loses_rows=True)
         stacker = self._stackers[batch.model]
         split = stacker.split(batch, outputs)
         if isinstance(split, Split) and split.refused and _has_runs(request for request, _ in split.refused):
@@ -163,7 +176,8 @@ class Outcomes:
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
-        if len(batch.requests) == 1 and not (wants_memory and batch.rows > 1):
+        may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
+        if len(batch.requests) == 1 and not may_be_cut:
             check.failed((batch.requests[0], reject(batch.requests[0], failure)))
             return ()
         check.failed()

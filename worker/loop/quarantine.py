@@ -81,7 +81,7 @@ class Quarantine:
     @property
     def awaits_kafka(self) -> bool:
         """Whether the isolated run waits for its note, or for the commit of its answer."""
-        return self.is_exclusive and not self._dispatch.in_flight
+        return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
 
     def suspect(self, suspects: Sequence[Suspect]) -> None:
         """From now on the records of these partitions run alone."""

@@ -87,6 +87,11 @@ class Suspects:
         """The current record is this request; `next_group` gives what to run."""
         self._pieces.add(request, now)
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether something of the current request has not run yet."""
+        return self._pieces.next_due is not None
+
     def next_group(self) -> Group | None:
         """What of the current request has not run yet."""
         return self._pieces.drain()

@@ -57,9 +57,13 @@ class Worker:
         self._checkpoint = checkpoint
         self._drain_deadline = inf
         self._is_over = False
+        self._left = 0  # records, by a drain
 
-    def run(self) -> None:
-        """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on."""
+    def run(self) -> int:
+        """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on.
+
+        Returns how many records that were taken were left to their next owner.
+        """
         try:
             if not self._signals.stop_asked:  # perhaps while the model was warmed: no rebalance for a moment's sake
                 self._source.subscribe(self)
@@ -81,6 +85,7 @@ class Worker:
             self._source.close()
         if self._checkpoint is not None:
             self._checkpoint.write(self._time_left)
+        return self._left
 
     def turn(self) -> None:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
@@ -144,6 +149,7 @@ class Worker:
             if interrupted is not None:
                 self._quarantine.leave(interrupted)
         self._events.revoked(partitions, self._clock() - began, unsettled)
+        self._count_left(unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. What still runs finds no line and is dropped."""
@@ -152,6 +158,12 @@ class Worker:
         unsettled = self._delivery.lost(partitions)
         self._forget_states(partitions)
         self._events.lost(partitions, unsettled)
+        self._count_left(unsettled)
+
+    def _count_left(self, unsettled: int) -> None:
+        """In a drain; before it, they leave with a rebalance."""
+        if self._signals.stop_asked:
+            self._left += unsettled
 
     def _forget_states(self, partitions: Sequence[Partition]) -> None:
         if self._states is not None:

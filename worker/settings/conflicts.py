@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from worker.core.addresses import Url, host_and_port, is_host, is_loopback
+from worker.core.secrets import masked
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.sections import (
     FILL_SHARE,
@@ -25,6 +26,7 @@ from worker.settings.sections import (
 )
 
 LAST_PORT = 65_535
+_CLEAR = "redis://"  # a store's address without TLS
 # Of the producer, by either of its names.
 _LINGERS = frozenset({"linger.ms", "queue.buffering.max.ms"})
 # What we log in with, by PLAIN and SCRAM or by OAUTHBEARER.
@@ -119,7 +121,7 @@ def _certificates(kafka: Connection) -> Iterator[str]:
         if "SSL" not in kafka.security_protocol:
             yield f"{name}: has no effect with {kafka.security_protocol}; use SSL or SASL_SSL, or unset it"
         elif not path.exists():
-            yield f"{name}: there is no file {path}"
+            yield f"{name}: there is no file {masked(str(path))}"
     if (kafka.ssl_certificate_location is None) != (kafka.ssl_key_location is None):
         yield "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION: goes with SSL_KEY_LOCATION; set both or neither"
     if kafka.ssl_key_password is not None and kafka.ssl_key_location is None:
@@ -255,9 +257,7 @@ def _without_store(state: StateSettings) -> Iterator[str]:
 
 def _store(settings: Settings) -> Iterator[str]:
     kafka, state = settings.kafka, settings.state
-    scheme, _, rest = (state.store or "").partition("://")
-    if scheme not in {"redis", "rediss"} or not rest.rpartition("@")[2].partition("/")[0]:
-        yield "WORKER_STATE__STORE: is no address; write redis://host:6379/0, or rediss://host:6379/0 for TLS"
+    yield from store_in_clear(settings)
     if settings.delivery.guarantee == "exactly_once":
         yield (
             "WORKER_DELIVERY__GUARANTEE: a store outside has no part in Kafka's transactions; use at_least_once, or "
@@ -271,10 +271,21 @@ def _store(settings: Settings) -> Iterator[str]:
             "of them"
         )
     if state.store_ca_location is not None:
-        if scheme == "redis":
+        if state.store is not None and state.store.startswith(_CLEAR):
             yield "WORKER_STATE__STORE_CA_LOCATION: there is no TLS with redis://; write rediss://, or unset it"
         elif not state.store_ca_location.is_file():
             yield f"WORKER_STATE__STORE_CA_LOCATION: there is no file {state.store_ca_location}"
+
+
+def store_in_clear(settings: Settings) -> Iterator[str]:
+    """By the rule of the brokers: states are the requests' data, and a login may go with them."""
+    url = settings.state.store or ""
+    host = url.removeprefix(_CLEAR).partition("/")[0]
+    if url.startswith(_CLEAR) and not is_loopback(host) and not settings.kafka.allow_plaintext:
+        yield (
+            f"WORKER_STATE__STORE: {url} would cross the network unencrypted; use rediss://, or set "
+            "WORKER_KAFKA__ALLOW_PLAINTEXT=true"
+        )
 
 
 def _state_alone(state: StateSettings) -> Iterator[str]:

@@ -1,12 +1,16 @@
 """The file `.env` of the folder where a command is called: settings beneath those of the environment.
 
-Taken are `WORKER_*` names alone; what else stands in it belongs to other programs. `$` means nothing in a value.
+Taken are `WORKER_*` names alone; what else stands in it belongs to other programs. `$` means nothing in a value. Where
+`--config` names a file, nothing is taken: a folder where a command happens to be called must not say where that file's
+login goes, or set what the file leaves as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.settings.names import PREFIX
@@ -14,8 +18,23 @@ from worker.settings.names import PREFIX
 DOTENV = Path(".env")
 
 
-def read_dotenv(environ: Mapping[str, str], path: Path = DOTENV) -> dict[str, str]:
+class Dotenv(NamedTuple):
+    """The variables that it sets, and the names that it would set if no file were named."""
+
+    sets: Mapping[str, str] = {}
+    passed_over: tuple[str, ...] = ()
+
+
+def read_dotenv(environ: Mapping[str, str], config: Path | None, path: Path = DOTENV) -> Dotenv:
     """What it sets and the environment does not. Raises `BadConfiguration` for a line that is no assignment."""
+    if config is None:
+        return Dotenv(_assignments(environ, path))
+    with suppress(BadConfiguration):  # it need not be right
+        return Dotenv(passed_over=tuple(_assignments(environ, path)))
+    return Dotenv()
+
+
+def _assignments(environ: Mapping[str, str], path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     from dotenv.parser import parse_stream  # noqa: PLC0415 - few folders have such a file
@@ -30,5 +49,9 @@ def read_dotenv(environ: Mapping[str, str], path: Path = DOTENV) -> dict[str, st
     return {
         line.key: line.value
         for line in lines
-        if line.key and line.value and line.key.startswith(PREFIX) and line.key not in environ
+        if line.key
+        and line.value
+        and line.key.startswith(PREFIX)
+        and line.key.isprintable()
+        and line.key not in environ
     }

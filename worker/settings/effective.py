@@ -53,24 +53,20 @@ def _shown(value: object) -> Value:
         case SecretStr():
             return secrets.MASK
         case tuple():
-            return [str(part) for part in value]
+            return [secrets.masked(str(part)) for part in value]
         case dict():
             # A number is no secret, whatever it is called: `token_type_ids`.
             return {
-                key: secrets.MASK if isinstance(held, str) and _is_secret(key, held) else _held(held)
+                key: secrets.MASK if isinstance(held, str) and secrets.NAME.search(key) else _held(held)
                 for key, held in value.items()
             }
         case None | bool() | int() | float():
             return value
-    return secrets.MASK if secrets.LOGIN.search(str(value)) else str(value)
+    return secrets.masked(str(value))
 
 
 def _held(value: object) -> str:
     """Padded axes as they are set; whatever else a name stands for, as text."""
     if not isinstance(value, tuple):
-        return str(value)
+        return secrets.masked(str(value))
     return json.dumps([axis.model_dump(exclude_defaults=True) for axis in value if isinstance(axis, PaddedAxis)])
-
-
-def _is_secret(key: str, value: str) -> bool:
-    return bool(secrets.NAME.search(key) or secrets.LOGIN.search(value))

@@ -33,7 +33,9 @@ class Connection(Section):
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="How connections to the brokers are secured.")
     allow_plaintext: bool = Field(
-        False, description="Allow unencrypted connections to brokers, and to the issuer of tokens, on other machines."
+        False,
+        description="Allow unencrypted connections to brokers, to the issuer of tokens and to STATE__STORE, on other "
+        "machines.",
     )
     insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
     ssl_ca_location: Path | None = Field(
@@ -85,8 +87,8 @@ class KafkaSettings(Connection):
     reply_topics: TopicNames = Field(
         (),
         description="Other topics that a request may name for its answer (header `reply-topic`, Spring's "
-        "`kafka_replyTopic`), comma-separated. An answer may be as large as the smallest of them and RESPONSE_TOPIC "
-        "takes.",
+        "`kafka_replyTopic`), comma-separated. For one that is gone or refuses an answer, requests that name it get an "
+        "error in RESPONSE_TOPIC until the worker is started again.",
     )
     dead_letter_topic: TopicName | None = Field(
         None, description="Topic that also gets the original of every rejected request."

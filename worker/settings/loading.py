@@ -143,7 +143,9 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
                 yield SECRET_FILES[name], secret
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-                problems.append(f"{name}: cannot read {value}: {reason}")
+                # What is no path may be the secret itself, in the wrong variable.
+                named = value if value.startswith(("/", ".")) else "the file that it names"
+                problems.append(f"{name}: cannot read {named}: {reason}")
 
 
 def _unknown_variable(name: str) -> str:

@@ -29,6 +29,7 @@ from worker.settings.value_types import (
     RowCounts,
     Section,
     Sha256,
+    StoreUrl,
     Text,
     Texts,
 )
@@ -228,9 +229,9 @@ class DeliverySettings(Section):
     )
     rejection_limit: int | None = Field(
         None,
-        ge=1,
-        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted; "
-        "never unless set.",
+        ge=0,
+        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted. "
+        "Unless set, only where a group has never had a request, and the first 100 records are none; 0: never.",
     )
 
 
@@ -274,13 +275,13 @@ class StateSettings(Section):
         description="Of the keys used lately, how many are in memory: with DIRECTORY the keys and where their states "
         "lie, with STORE the states themselves.",
     )
-    store: Text | None = Field(
+    store: StoreUrl | None = Field(
         None,
         description="A Valkey or Redis server that keeps the states in the place of a changelog, for other services to "
         "read: `redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
     )
-    store_username: Text | None = Field(None, description="STORE: the user to log in as, if the address does not say.")
-    store_password: SecretStr | None = Field(None, description="STORE: the password, if the address does not say.")
+    store_username: Text | None = Field(None, description="STORE: the user to log in as.")
+    store_password: SecretStr | None = Field(None, description="STORE: the password.")
     store_ca_location: Path | None = Field(
         None, description="STORE: certificates we trust, a PEM file. Unless set, the system's."
     )
@@ -305,7 +306,9 @@ class TelemetrySettings(Section):
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")
     replicas: Texts = Field(
-        (), description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's."
+        (),
+        description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's. By the "
+        "names in them this one's may be asked for, too.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto",

@@ -115,6 +115,17 @@ def _without_login(value: str) -> str:
     return value
 
 
+def _store(value: str) -> str:
+    """The client would take a login there, which is shown, and options that switch TLS's checks off."""
+    if not _STORE.fullmatch(value):
+        raise PydanticCustomError(
+            UNSHOWN,
+            "is no address; write redis://host:6379/0, or rediss://host:6379/0 for TLS, and no more: a login is "
+            "WORKER_STATE__STORE_USERNAME and WORKER_STATE__STORE_PASSWORD",
+        )
+    return value
+
+
 def _of_this_host(value: str) -> str:
     """A name that replicas may share as a pattern. Other braces are a template that was not filled in."""
     if set("{}") & set(value.replace("{hostname}", "")):
@@ -124,6 +135,8 @@ def _of_this_host(value: str) -> str:
 
 DEVICES = ("auto", "cpu", "cuda")
 _DEVICE = re.compile(rf"{'|'.join(DEVICES)}|cuda:\d+", re.ASCII)
+
+_STORE = re.compile(r"rediss?://([\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:/\d*)?", re.ASCII)
 
 # The type of a problem whose value is not shown: it may hold a secret.
 UNSHOWN: LiteralString = "unshown"
@@ -146,6 +159,7 @@ Pairs = Annotated[
     dict[Text, Text], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))
 ]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
+StoreUrl = Annotated[Text, AfterValidator(_store)]
 Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
 SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)]
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]

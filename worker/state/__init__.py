@@ -25,7 +25,7 @@
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
 
-from worker.state.changes import StatefulEncoder
+from worker.state.changes import StatefulEncoder, tombstone_of
 from worker.state.checkpoints import Extent, why_not
 from worker.state.fetch import StateFetch
 from worker.state.layout import StateLayout, layout_of
@@ -49,5 +49,6 @@ __all__ = [
     "StatefulEncoder",
     "StatefulStacker",
     "layout_of",
+    "tombstone_of",
     "why_not",
 ]

@@ -12,9 +12,15 @@ from typing import Protocol
 from worker.core.message_runs import MessageRun, MessageRuns
 from worker.core.records import Message, Outcome, Prediction, StateUse
 from worker.core.runs import Run
+from worker.state.layout import HEAD_BYTES, is_first
+from worker.state.restoring import Tombstone
+from worker.state.slabs import NO_OFFSET
 from worker.state.states import KeyStates
 
-OFFSET = "offset"  # header of a record that says that a key is forgotten
+# Headers of a record that says that a key is forgotten: by which request, and the head of the state that this would
+# have left, unless the key was too old.
+OFFSET, HEAD = "offset", "head"
+MOST_DIGITS = 18  # of an offset, which has 63 bits
 
 
 class Encoder(Protocol):
@@ -54,12 +60,22 @@ class StatefulEncoder:
     def _changes(self, prediction: Prediction) -> Sequence[Message]:
         request, _, _, stop, states = prediction
         number = request.record.partition.number
-        if request.state is StateUse.DELETE:
-            return self._forgotten(number, [request.record.key or b""], request.record.offset)
         assert states is not None
         last = len(states.values) if stop is None else stop
+        if request.state is StateUse.DELETE:
+            [message] = self._forgotten(number, [request.record.key or b""], request.record.offset)
+            message.headers.append((HEAD, (states.values[last - 1] or b"")[:HEAD_BYTES]))
+            return [message]
         if not isinstance(request, Run):
             return [Message(self._topic, request.record.key, states.values[last - 1], [], number, number)]
         count = len(request.records)
         values = states.values[last - count : last]
         return MessageRun(self._topic, request.keys, values, [None] * count, number, [number] * count)
+
+
+def tombstone_of(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone:
+    """What a record says by which a key is forgotten. Others may have written it: what we do not read says nothing."""
+    found = dict(headers)
+    offset, head = found.get(OFFSET) or b"", found.get(HEAD) or b""
+    is_number = offset.isdigit() and len(offset) <= MOST_DIGITS
+    return Tombstone(int(offset) if is_number else NO_OFFSET, is_first=len(head) == HEAD_BYTES and is_first(head))

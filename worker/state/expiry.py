@@ -1,8 +1,8 @@
 """Which states are forgotten because no request used them for so long, by the timestamps of the requests.
 
-So a replay gives the same. A request finds no state that is too old for it; what is too old for any request to come is
-dropped, and a tombstone goes to the changelog. A timestamp in the future counts as now: by one that is far ahead the
-states of all other keys were too old.
+So a replay gives the same. A request finds no state that is too old for it. A state that is too old for any request to
+come is dropped with the next answer of its partition, and a tombstone goes with that to the changelog. A timestamp in
+the future counts as now: by one that is far ahead the states of all other keys were too old.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Expired(NamedTuple):
 
 
 class Expiry:
-    """Owns the newest timestamp and the latest offset of each partition, and which keys were dropped.
+    """Owns the newest timestamp and the latest offset of each partition, and which keys are to be dropped.
 
     All times are in milliseconds.
     """
@@ -39,7 +39,7 @@ class Expiry:
         self._date = date
         self._newest: dict[Partition, int] = {}
         self._latest: dict[Partition, int] = {}
-        self._dropped: dict[Partition, list[bytes]] = {}
+        self._old: dict[Partition, dict[bytes, None]] = {}  # in order
 
     def are_over(self, used: Array, now: Array) -> Array:
         """Which states that were used then are none any more for requests of now."""
@@ -66,18 +66,18 @@ class Expiry:
     def is_to_be_dropped(self, partition: Partition, used: int) -> bool:
         return used < self._newest.get(partition, NO_TIME) - self._ttl - LATENESS
 
-    def dropped(self, partition: Partition, key: bytes) -> None:
-        """A tombstone is owed for it."""
-        self._dropped.setdefault(partition, []).append(key)
+    def is_old(self, partition: Partition, key: bytes) -> None:
+        """Its state is to be dropped, unless a request uses it first."""
+        self._old.setdefault(partition, {})[key] = None
 
-    def take_dropped(self, partition: Partition) -> Expired:
-        """Keys for which one is owed since the last call."""
-        return Expired(self._dropped.pop(partition, ()), self._latest[partition])
+    def take_old(self, partition: Partition) -> Expired:
+        """The keys of which that was said since the last call."""
+        return Expired(list(self._old.pop(partition, ())), self._latest[partition])
 
     def rewind(self, partitions: Collection[Partition]) -> None:
-        """These are read again, from where records are older than the newest so far. No tombstone is owed of them."""
+        """These are read again, from where records are older than the newest so far: no state is known to be old."""
         for partition in partitions:
-            self._dropped.pop(partition, None)
+            self._old.pop(partition, None)
             self._newest.pop(partition, None)
             self._latest.pop(partition, None)
 

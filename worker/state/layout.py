@@ -26,6 +26,7 @@ from worker.core.tensors.specs import TensorSpec
 VARIABLE = "WORKER_STATE__TENSORS"
 FORMAT = 1  # of a changelog value
 FIRST = 1  # a flag: the key had no state before this one
+HEAD_BYTES = 24  # of a changelog value, before the tensors
 
 # Of a record without a timestamp.
 NO_TIME = -1

@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -19,12 +20,36 @@ from worker.state.checkpoints import Extent
 from worker.state.layout import FIRST, StateLayout
 
 
+class Tombstone(NamedTuple):
+    """A key was forgotten by the request with this `offset`, -1 where that is not known.
+
+    `is_first`: it had no state before that.
+    """
+
+    offset: int
+    is_first: bool = False
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What requests that come again have left of a key. `has_before`: it had a state before the first of them.
+
+    `row` is what the last of them left; None: that has it forgotten, by this `offset`.
+    """
+
+    has_before: bool
+    offset: int
+    row: NDArray[Any] | None
+
+
 class RestoredRows(NamedTuple):
     """What the changelog has of some keys of one partition, in its order; `rows` None: these were forgotten.
 
     `forgotten_by`: the offsets of the requests by which each of those was, -1 where that is not known.
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
-    compacted away, and what is left was written by a request that will be read again. `extent` is the last's, too.
+    compacted away, and what is left was written by a request that will be read again. That request had the keys of
+    `gone` forgotten, and its offset stands there. `extent` is the last's, too, and where the group `stands_at`: exactly
+    once, no state can be of a request from there on.
 
     `anew` says why the copy does not count from which the restore began: all that is there of the partition goes, and
     all comes again.
@@ -38,6 +63,8 @@ class RestoredRows(NamedTuple):
     extent: Extent | None = None
     anew: str = ""
     forgotten_by: Sequence[int] = ()
+    gone: Mapping[bytes, int] = {}
+    stands_at: int | None = None
 
 
 class Restorer(Protocol):
@@ -63,9 +90,16 @@ class Restoration:
     """One partition being restored. Owns what was written by requests that come again."""
 
     def __init__(
-        self, partition: Partition, attempt: int, layout: StateLayout, committed: int | None, *, is_tail: bool = False
+        self,
+        partition: Partition,
+        attempt: int,
+        layout: StateLayout,
+        committed: int,
+        *,
+        is_exact: bool,
+        is_tail: bool = False,
     ) -> None:
-        """`committed`: the group's next offset; None: what the changelog has counts, however far it goes.
+        """`committed`: the group's next offset. `is_exact`: what the changelog has counts, however far it goes.
 
         `is_tail`: what was before is there, in a copy.
         """
@@ -73,10 +107,11 @@ class Restoration:
         self.is_doubtful = False  # the state before what comes again may be the copy's, or was compacted away
         self._attempt = attempt
         self._layout = layout
-        self._committed = committed
+        self._committed = None if is_exact else committed
+        self._stands_at = committed if is_exact else None
         self._is_tail = is_tail
         self._behind: set[bytes] = set()  # keys of a tail of which something counts
-        self._ahead: dict[bytes, tuple[NDArray[Any], NDArray[Any]]] = {}  # by key the first of them, and the last
+        self._ahead: dict[bytes, _Ahead] = {}
 
     def states(self, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
         """A portion of these. Raises `ValueError` for values of another layout."""
@@ -86,31 +121,37 @@ class Restoration:
         behind = np.flatnonzero(rows["offset"] < self._committed)
         counting = self._counting([keys[at] for at in behind.tolist()], rows[behind])
         for at in np.flatnonzero(rows["offset"] >= self._committed).tolist():
-            first, _ = self._ahead.get(keys[at], (rows[at], rows[at]))
-            self._ahead[keys[at]] = first, rows[at]
-            self._doubt(keys[at], has_before=not first["flags"] & FIRST)
+            self._comes_again(keys[at], int(rows[at]["offset"]), rows[at], is_first=bool(rows[at]["flags"] & FIRST))
         return counting
 
-    def forgotten(self, keys: Sequence[bytes], offsets: Sequence[int]) -> RestoredRows:
-        """A portion of keys that were forgotten, each with the offset of the request by which it was."""
+    def forgotten(self, keys: Sequence[bytes], tombstones: Sequence[Tombstone]) -> RestoredRows:
+        """A portion of keys that were forgotten."""
         end = inf if self._committed is None else self._committed
-        ours = {key: at for key, at in zip(keys, offsets, strict=True) if at < end}
+        ours = {key: stone.offset for key, stone in zip(keys, tombstones, strict=True) if stone.offset < end}
         counting = self._counting(list(ours), None)
-        for key in set(keys).difference(ours):
-            self._doubt(key, has_before=True)
+        for key, stone in zip(keys, tombstones, strict=True):
+            if stone.offset >= end:
+                self._comes_again(key, stone.offset, None, is_first=stone.is_first)
         return counting._replace(forgotten_by=list(ours.values()))
 
     def last(self, extent: Extent | None = None) -> RestoredRows:
         """The last portion: where the state before is gone, what is left."""
-        lost = {key: last for key, (first, last) in self._ahead.items() if not first["flags"] & FIRST}
-        rows = np.array(list(lost.values()), self._layout.dtype)
-        return RestoredRows(self.partition, self._attempt, list(lost), rows, is_last=True, extent=extent)
+        lost = {key: one for key, one in self._ahead.items() if one.has_before}
+        left = {key: one.row for key, one in lost.items() if one.row is not None}
+        gone = {key: one.offset for key, one in lost.items() if one.row is None}
+        rows = np.array(list(left.values()), self._layout.dtype)
+        last = RestoredRows(self.partition, self._attempt, list(left), rows, is_last=True, extent=extent)
+        return last._replace(gone=gone, stands_at=self._stands_at)
+
+    def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
+        """The request that wrote this comes again, and goes on from the state before it."""
+        earlier = self._ahead.get(key)
+        has_before = not is_first if earlier is None else earlier.has_before
+        self._ahead[key] = _Ahead(has_before, offset, row)
+        # In a tail without the state before, the copy's may be older.
+        self.is_doubtful |= self._is_tail and has_before and key not in self._behind
 
     def _counting(self, keys: Sequence[bytes], rows: NDArray[Any] | None) -> RestoredRows:
         if self._is_tail and self._committed is not None:
             self._behind.update(keys)
         return RestoredRows(self.partition, self._attempt, keys, rows)
-
-    def _doubt(self, key: bytes, *, has_before: bool) -> None:
-        """What comes again goes on from the state before it. In a tail without that, the copy's may be older."""
-        self.is_doubtful |= self._is_tail and has_before and key not in self._behind

@@ -61,7 +61,8 @@ class StatefulStacker(Stacker):
             if state.shape != before.shape:
                 return RunFailure(
                     f"output {tensor.output}: expected the next {tensor.spec.name} of {batch.rows} rows, "
-                    f"shape {state.shape} came out"
+                    f"shape {state.shape} came out",
+                    loses_rows=state.shape[:1] != before.shape[:1],
                 )
         split = super(StatefulStacker, self).split(batch, [outputs[at] for at in self._visible])
         if isinstance(split, RunFailure):

@@ -11,13 +11,14 @@ A partition's requests do not come before its states have (`is_restoring`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import compress, count
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
@@ -26,7 +27,7 @@ from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
-from worker.state.slabs import Rows, Slabs
+from worker.state.slabs import NO_OFFSET, Rows, Slabs
 from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
 
@@ -83,7 +84,10 @@ class KeyStates:
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
-        self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
+        # Of those whose states have requests in them that would come again: the last one, and where the group stands.
+        self._applied: dict[Partition, tuple[int, int]] = {}
+        # Those of which some states were written by requests that come again, with the keys that these have forgotten.
+        self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
         # Whether a request of this key runs or waits. Set by the stage that knows it.
         self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
@@ -137,9 +141,11 @@ class KeyStates:
 
     def is_ahead(self, record: Record) -> bool:
         """Whether the state of this record's key has this record in it, or a later one, and the one before is gone."""
-        if record.partition not in self._is_unsure:
+        gone = self._is_unsure.get(record.partition)
+        if gone is None:
             return False
-        return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+        written_by = self._slabs.offsets[self._slot_of(record)]
+        return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
     def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
         """Whether the state of this record's key is in memory; if not, it will be."""
@@ -178,23 +184,44 @@ class KeyStates:
 
         Which states are too old, the requests say that have left. One that has run may be hours newer than one before
         it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
-        Returns the keys whose states were forgotten since the last call, because no request used them for so long.
+        Returns the keys whose states are forgotten now, because no request used them for so long.
         """
         if self._expiry is None:
             return None
         partition, records = request.record.partition, _records_of(request)
         self._expiry.came(partition, max(map(_time_of, records)), records[-1].offset)
-        return self._expiry.take_dropped(partition)
+        keys, latest = self._expiry.take_old(partition)
+        return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
-    def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states, and forget those that are too old for any request to come.
+    def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
+        """Those of these that no request has used since, whose tombstones leave with this one's answer.
 
         Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
+        A state whose own request has not left comes behind the tombstone, and stays.
         """
+        assert request.place is not None
+        partition, records = request.record.partition, _records_of(request)
+        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        times, offsets = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
+        are_over = [
+            offset < records[0].offset
+            and expiry.is_to_be_dropped(partition, time)
+            and not self.is_taken(partition, key)
+            for key, time, offset in zip(keys, times, offsets, strict=True)
+        ]
+        gone, rows = list(compress(keys, are_over)), slots[are_over]
+        if self._can_take_back and gone:
+            mark = Mark(request.place.line, gone, [records[-1].offset] * len(gone), 0, len(gone), is_deleted=True)
+            self._undos.remember([mark], rows != 0, self._slabs.rows(rows))
+        for key in gone:
+            self._slots.drop(partition, key)
+        return gone
+
+    def _sweep(self, expiry: Expiry) -> None:
+        """Look at some states: those that are too old for any request to come are forgotten with the next answer."""
         for partition, key, time in self._slots.unused_since(expiry.oldest):
-            if expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key):
-                self._slots.drop(partition, key)
-                expiry.dropped(partition, key)
+            if expiry.is_to_be_dropped(partition, time):
+                expiry.is_old(partition, key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""
@@ -317,30 +344,51 @@ class KeyStates:
         while found is not None:
             if self._restoring.get(found.partition, (None,))[0] == found.attempt:
                 self._restore(found)
+                self._check_applied()
             found = self._restorer.found() if self._clock() < until else None
         return has_some
 
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
-        partition, _, keys, rows, is_last, extent, anew, forgotten_by = found
-        if anew:
+        partition, keys, rows = found.partition, found.keys, found.rows
+        if found.anew:
             self._slots.forget(partition)
-            self._tell_thrown_away(partition, anew)
+            self._tell_thrown_away(partition, found.anew)
         elif rows is None:
-            for key in keys if self._can_take_back else self._still_forgotten(partition, keys, forgotten_by):
+            for key in keys if self._can_take_back else self._still_forgotten(partition, keys, found.forgotten_by):
                 self._slots.drop(partition, key)
-        elif is_last:
-            new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
-            self._is_unsure |= {partition} if new else set()
-            self._take_over(partition, [keys[at] for at in new], rows[new])
+        elif found.is_last:
+            self._restore_last(found, rows)
         else:
             self._take_over(partition, keys, rows)
             if self._expiry is not None and len(rows):
                 self._expiry.came(partition, int(rows["time"].max()), int(rows["offset"].max()))
-        if is_last:
-            self._checkpoints.restored(partition, extent)
-            _, since = self._restoring.pop(partition)
-            self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
+
+    def _restore_last(self, found: RestoredRows, rows: NDArray[Any]) -> None:
+        partition, keys = found.partition, found.keys
+        if self._has_applied(partition, found.stands_at):
+            return
+        has_none = [not slot for slot in self._slots.find(partition, list(found.gone))]
+        gone = dict(compress(found.gone.items(), has_none))
+        new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
+        if new or gone:
+            self._is_unsure[partition] = gone
+        self._take_over(partition, [keys[at] for at in new], rows[new])
+        self._checkpoints.restored(partition, found.extent)
+        _, since = self._restoring.pop(partition)
+        self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
+
+    def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
+        """Whether requests are in the states that would come again. Nothing of the partition is taken then."""
+        if stands_at is None or (last := self._slots.last_offset(partition)) < stands_at:
+            return False
+        self._applied[partition] = last, stands_at
+        return True
+
+    def _check_applied(self) -> None:
+        """Raises `BadConfiguration` for such partitions, once all others are restored: then it names them all."""
+        if self._applied and self._applied.keys() == self._restoring.keys():
+            raise BadConfiguration(_applied_words(self._applied))
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
         slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
@@ -373,13 +421,14 @@ class KeyStates:
             return
         self._checkpoints.forget(partitions)
         self._rewound.difference_update(partitions)
-        self._is_unsure.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
         if self._expiry is not None:
             self._expiry.forget(partitions)
         for partition in partitions:
             self._slots.forget(partition)
+            self._is_unsure.pop(partition, None)
+            self._applied.pop(partition, None)
 
     # A clean end
 
@@ -413,6 +462,18 @@ class KeyStates:
             return None
         count = sum(map(self._slots.keys_of, partitions))
         return count if self._checkpoints.keep(go_on) else None
+
+
+def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
+    told = ", ".join(f"{at}: the request at offset {last}, next {next_one}" for at, (last, next_one) in applied.items())
+    reset = " ".join(f"--topic {at.topic}:{at.number} --to-offset {last + 1}" for at, (last, _) in applied.items())
+    return (
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: it has states of requests that the group has not committed ({told}); exactly "
+        "once they would be applied twice. Offsets of the group were deleted or set back, or the request topic was "
+        "made anew. Stop all workers. To go on where the states are, set each offset: `kafka-consumer-groups.sh "
+        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, or for a new topic, name "
+        "another changelog. After at_least_once, stop a worker of that guarantee in good order first"
+    )
 
 
 def _records_of(request: Request) -> Sequence[Record]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Array, Partition
 from worker.state.layout import NO_TIME
-from worker.state.slabs import Rows, Slabs, in_memory
+from worker.state.slabs import NO_OFFSET, Rows, Slabs, in_memory
 
 # What leaves memory at once, of the keys there and at most: LMDB is to find several for a page. A million new keys with
 # 50,000 in memory take 4.0 us each, and 4.8 by a sixty-fourth; a turn of the loop waits 15 ms for it (2026-11).
@@ -100,6 +100,11 @@ class StoredSlots:
         """Keys of a partition that have a state."""
         ours = self._of(partition)
         return ours.in_memory + ours.beyond
+
+    def last_offset(self, partition: Partition) -> int:
+        """The last offset that wrote a state of it."""
+        are_ours = self._owners[: self._slabs.used] == _owner(partition)
+        return int(self._slabs.offsets[: self._slabs.used][are_ours].max(initial=NO_OFFSET))
 
     def find(self, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
         """The slot of each of these keys, 0 for none."""

@@ -3,6 +3,7 @@
 | module | what it owns |
 |---|---|
 | `local` | a directory: files that have the states, and which key has which |
+| `private_files` | how files of such a directory are opened, where others may write to it |
 | `server` | what is said to a Valkey or Redis server |
 | `link` | the thread that says it |
 | `examination` | what is found out about that server before the first request |

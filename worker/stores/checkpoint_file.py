@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from worker.core.records import Partition
 from worker.state.checkpoints import Extent
+from worker.stores.private_files import opened
 
 NAME = "checkpoint.json"
 FORMAT = 2  # of this file, and of how states are stored
@@ -52,7 +53,8 @@ def leave(
         }
     ).encode()
     new = folder / f"{NAME}.new"
-    with new.open("wb") as file:
+    new.unlink(missing_ok=True)  # of a process that was killed, or a link to another file
+    with opened(new, "xb") as file:
         file.write(b"%08x %b" % (zlib.crc32(said), said))
         file.flush()
         os.fsync(file.fileno())
@@ -65,7 +67,8 @@ def take(folder: Path, states: Path, identity: Mapping[str, object]) -> Found:
     """Read it, and remove it: the states may be changed from now on. Raises `OSError`."""
     written = b""
     with suppress(FileNotFoundError):
-        written = (folder / NAME).read_bytes()
+        with opened(folder / NAME, "rb") as file:
+            written = file.read()
         (folder / NAME).unlink()
         _synchronise(folder)
     if not states.exists() or not any(states.iterdir()):

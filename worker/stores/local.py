@@ -16,7 +16,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from itertools import islice, repeat
 from math import prod
@@ -30,6 +30,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Array, Partition
 from worker.state.checkpoints import Extent
 from worker.stores import checkpoint_file
+from worker.stores.private_files import made_folder, opened
 
 SETTING = "WORKER_STATE__DIRECTORY"
 # LMDB's keys have 511 bytes at most, and one at least. Longer ones of ours are known by their digest, and stand behind
@@ -58,13 +59,14 @@ class LocalStore:
         self._databases: dict[Partition, Any] = {}
         self._next: dict[Partition, bytes] = {}  # key in the database where `some` goes on
         self._home = directory / "states"
-        with self._speaking():
+        with ExitStack() as failing, self._speaking():
+            failing.callback(self._lock.close)
             found = checkpoint_file.take(directory, self._home, identity or {})
             self._kept = dict(found.extents) if identity is not None else {}
             self.why_thrown_away = found.why  # None: all was used, or nothing was there
             if not self._kept:
                 shutil.rmtree(self._home, ignore_errors=True)
-            self._home.mkdir(exist_ok=True)
+            made_folder(self._home)
             space = max(_LEAST_SPACE, shutil.disk_usage(directory).total)
             self._environment = lmdb.open(
                 str(self._home),
@@ -73,9 +75,11 @@ class LocalStore:
                 sync=False,
                 metasync=False,
                 lock=False,
+                mode=0o600,
                 readahead=False,
             )
             self._drop_what_was_not_kept()
+            failing.pop_all()
 
     @property
     def kept(self) -> Sequence[Partition]:
@@ -105,7 +109,7 @@ class LocalStore:
         A disk that is full fails here, and not where a row is written. What is mapped already sees the same rows.
         """
         width = array.dtype.itemsize * prod(array.shape[1:])
-        with self._speaking(), (self._home / name).open("a+b") as file:
+        with self._speaking(), opened(self._home / name, "a+b") as file:
             size = file.tell()
             if size < rows * width:
                 os.posix_fallocate(file.fileno(), size, rows * width - size)
@@ -219,10 +223,12 @@ def _stored(key: bytes) -> bytes:
 
 def _locked(directory: Path) -> IO[bytes]:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "lock").open("wb")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = opened(directory / "lock", "a+b")
     except OSError as error:
-        raise BadConfiguration(f"{SETTING}: {directory} cannot be written: {error.strerror}") from error
+        raise BadConfiguration(
+            f"{SETTING}: {directory} cannot be written: {error.strerror}: {error.filename}"
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -84,9 +84,9 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where the server is, and how it is reached. `url` may have a login in it; `timeout` in seconds."""
+    """Where the server is, and how it is reached; `timeout` in seconds."""
 
-    url: str = field(repr=False)
+    url: str
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: Path | None = None

@@ -19,6 +19,7 @@ from operator import attrgetter
 import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
+from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry.logs import RecurringFailure, printable
@@ -31,7 +32,13 @@ from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
+_ROWS_LOST = (
+    "this model does not give a row for each that goes in, so which answer is whose was not known: answers given "
+    "before may be wrong without an error. From now on each row runs alone, until the worker starts anew. Set "
+    "WORKER_BATCHING__MAX_BATCH_SIZE=1, or export the model so that axis 0 of every output is the batch"
+)
 MOST_NAMED = 20  # partitions named in one line
+STALL_AGAIN_AFTER = 300.0  # seconds from one line about a partition that stands still to the next
 
 
 class WorkerEvents:
@@ -57,6 +64,7 @@ class WorkerEvents:
         self._log = structlog.get_logger().bind()
         self._values = MetricValues(metrics.METRICS)
         self._is_stopping = False
+        self._passed_over: set[str] = set()
         self._rejections = RecurringFailure("requests_rejected")
         self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
         self._failed_runs = RecurringFailure("inferences_failed")
@@ -103,6 +111,7 @@ class WorkerEvents:
         self._partitions = HeldPartitions()
         self._applied_told: set[Partition] = set()  # since their assignment
         self._absent: Sequence[str] = ()  # request topics
+        self._stall_told_at: dict[Partition, float] = {}
         self._is_warm = self._is_in_group = self._is_cut_off = False
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
@@ -243,6 +252,23 @@ class WorkerEvents:
         self._values.set(metrics.CONNECTIONS, connections, "consumer")
         self._values.replace(metrics.LAG, self._partitions.lag(standings))
 
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
+        """These stand still although their logs go on. Called once a second, with all of them."""
+        now, before = self._clock(), self._partitions.stalls
+        ours = self._partitions.stalls = {at: stall for at, stall in stalls.items() if at in self._partitions.held}
+        self._stall_told_at = {at: told for at, told in self._stall_told_at.items() if at in ours}
+        for partition in before.keys() - ours.keys():
+            stood = round(now - before[partition].since)
+            self._log.info("partition_goes_on", partition=str(partition), stood_s=stood)
+        for partition, stall in ours.items():
+            if now >= self._stall_told_at.get(partition, -inf) + STALL_AGAIN_AFTER:
+                self._stall_told_at[partition] = now
+                named = {"partition": str(partition), "offset": stall.offset, "stood_s": round(now - stall.since)}
+                self._log.error("partition_stalled", **named, why=stall.reason)
+        since = {at: stall.since for at, stall in ours.items()}
+        held = self._partitions.held
+        self._values.replace(metrics.STALLED, {(p.topic, str(p.number)): since.get(p, inf) for p in held})
+
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         """What was to be read next lies no more in the partition's log, which begins at `first` now."""
         if (deleted := first - lost) > 0:
@@ -317,6 +343,12 @@ class WorkerEvents:
             request_id=None if request_id is None else printable(request_id),
         )
 
+    def passed_over(self, record: Record, parameter: str, instead: str) -> None:
+        """A request has this parameter, of another server, that means nothing here. Told once of each."""
+        if parameter not in self._passed_over:
+            self._passed_over.add(parameter)
+            self._log.warning("parameter_passed_over", parameter=parameter, source=record.source, why=instead)
+
     def answered_late(self, records: int) -> None:
         self._values.add(metrics.LATE, records)
 
@@ -327,6 +359,10 @@ class WorkerEvents:
             self._log.error("device_failed_its_probe", failure=printable(failure))
         else:
             self._log.debug("device_passed_its_probe")
+
+    def rows_lost(self, failure: str) -> None:
+        """A batch came back with other rows than went in, and the model's rows run alone from now on."""
+        self._log.error("rows_lost", failure=printable(failure), why=_ROWS_LOST)
 
     def settled(self, taken_at: Mapping[float, int], now: float) -> None:
         """So many records taken at each of those instants have their answers acknowledged by the broker."""
@@ -392,6 +428,9 @@ class WorkerEvents:
             return "not in the consumer group yet"
         if self._absent:
             return f"the cluster has no topic {' and no topic '.join(self._absent)}"
+        if self._partitions.all_stalled:
+            named = ", ".join(_named([*self._partitions.stalls]))
+            return f"nothing comes of the partitions held although there is more in them: {named}"
         states = None if self._watched is None else self._watched.states
         if states is None or not states.restoring:
             return None

@@ -7,7 +7,6 @@ secret leaves the process: a field with a secret's name is blanked, and what loo
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections import Counter
 from typing import Any, Literal, TextIO
@@ -24,8 +23,8 @@ SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, s
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
 _SECRETS_IN_TEXT = (
-    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL), REDACTED),
-    (re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)"), rf"\1{REDACTED}"),
+    (secrets.PEM, REDACTED),
+    (secrets.LOGIN, REDACTED),
     (secrets.SETTING, rf"\1{REDACTED}"),
 )
 

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from worker.core.failures import Code
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.logs import cleaned, printable
 
 LONGEST_REASON = 200  # characters: a line
@@ -32,7 +33,7 @@ class RecentRejection(NamedTuple):
     def reason(self) -> str:
         """The message without what it quotes, on one line."""
         message = self.message
-        if self.code == Code.INTERNAL:
+        if self.code == Code.INTERNAL or message.startswith(VALUE_NOT_TAKEN):
             message = _NUMBER.sub("…", message)
         return printable(cleaned(_unquoted(message)), LONGEST_REASON)
 

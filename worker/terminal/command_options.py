@@ -18,8 +18,8 @@ import typer
 from worker.terminal.known_options import KnownOptions
 
 Options = TypeVar("Options")
-# Runs a command's act and ends the process as it says.
-End = Callable[[Callable[[], int]], Any]
+# Runs a command's act and ends the process as it says; the file is the one that `--config` names.
+End = Callable[[Callable[[], int], Path | None], Any]
 
 Config = Annotated[
     Path | None,
@@ -60,7 +60,7 @@ def add_command(app: typer.Typer, name: str, options: type[Options], act: Callab
     """
 
     def command(**given: Any) -> None:
-        end(lambda: act(options(**given)))
+        end(lambda: act(options(**given)), given.get("config"))
 
     command.__signature__ = _signature(options)  # type: ignore[attr-defined]  # typer reads it
     told = re.sub(r"(?<![.\n])\n(?!\n)", " ", inspect.getdoc(options) or "")

@@ -162,7 +162,7 @@ class SimRestorer:
                     AGAIN_AFTER, "reads again", lambda: self._read(partition, attempt, committed, log, end)
                 )
             elif self._attempts.get(partition) == attempt:
-                self._take(Restoration(partition, attempt, self._layout, None if self._is_exact else committed), answer)
+                self._take(Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact), answer)
 
         self._process.ask(
             "restorer", "fetch", lambda: TIMED_OUT if log.last_stable_offset < end else log.committed_before(end), hear

@@ -29,6 +29,7 @@ class Record(NamedTuple):
     fields: Sequence[tuple[str, bytes | None]] | None
     body: bytes | None = None
     failure: KafkaError | None = None
+    stamp: tuple[int, int] = (0, -1)
 
     def error(self) -> KafkaError | None:
         return self.failure
@@ -38,6 +39,9 @@ class Record(NamedTuple):
 
     def value(self) -> bytes | None:
         return self.body
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.stamp
 
 
 class Nameless:
@@ -56,6 +60,9 @@ class Nameless:
 
     def value(self) -> bytes | None:
         return b""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1
 
 
 class Sent(NamedTuple):
@@ -120,6 +127,8 @@ class FakeConsumer:
         self.assigned = [TopicPartition("answers", number, 7) for number in range(partitions)]
         self.is_closed = False
         self.failure: Exception | None = None  # what `poll` raises
+        self.reached: dict[int, int] = {}  # how far partitions are read; -1001, as librdkafka has it, before
+        self.ends: dict[int, int] = {}  # and where their logs end
 
     def poll(self, timeout: float) -> Any:
         if self.failure is not None:
@@ -131,6 +140,13 @@ class FakeConsumer:
 
     def assignment(self) -> list[TopicPartition]:
         return self.assigned
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(at.topic, at.partition, self.reached.get(at.partition, -1001)) for at in partitions]
+
+    def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        assert cached, "the thread waits for no broker"
+        return 0, self.ends.get(partition.partition, -1001)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = [*self.assigned, *partitions]

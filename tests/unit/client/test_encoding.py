@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 import pytest
 
-from inference_client.encoding import HEAD_LENGTH, Encoded, Encoder
+from inference_client.binary_data import HEAD_LENGTH
+from inference_client.encoding import Encoded, Encoder
 from inference_client.errors import Internal, InvalidArgument
 from inference_client.signature import DTYPES, Signature, signature_of
 from tests.unit.client.builders import METADATA, ROW, SIGNATURE
@@ -204,6 +205,14 @@ def test_without_a_signature_what_is_no_request_is_refused(given: Any, why: str)
         Encoder(None).encode(given)
 
 
+def test_of_many_inputs_a_message_names_three() -> None:
+    """And counts the others."""
+    inputs = [{"name": f"c{at}", "datatype": "FP32", "shape": [-1, 1]} for at in range(500)]
+
+    with pytest.raises(InvalidArgument, match=r"c0 FP32\[-1, 1\], c1 FP32\[-1, 1\], c2 FP32\[-1, 1\] and 497 more$"):
+        Encoder(Signature.of({**METADATA, "inputs": inputs})).encode({"z": ROW})
+
+
 def test_an_array_alone_is_refused_where_there_are_several_inputs() -> None:
     """With the names of all."""
     inputs = [{"name": name, "datatype": "FP32", "shape": [-1, 3]} for name in ("a", "b")]
@@ -312,6 +321,18 @@ def test_an_answer_that_cannot_be_read_says_so(headers: dict[str, bytes], value:
     assert isinstance(Encoder(None).decode({"status": b"ok", **headers}, value), Internal)
 
 
+@pytest.mark.parametrize(
+    ("headers", "value"),
+    [({"content-type": b"application/json"}, b'{"y":1}!'), ({}, b""), ({"rows": b"0", "datatype": b"FP32"}, b"")],
+)
+def test_what_is_as_long_as_rows_and_no_rows_says_so(headers: dict[str, bytes], value: bytes) -> None:
+    """Eight bytes of JSON would be two numbers, and an empty answer a result without a row."""
+    found = Encoder(SIGNATURE).decode({"status": b"ok", **headers}, value)
+
+    assert isinstance(found, Internal), found
+    assert "expected application/octet-stream, got" in str(found) or "0 bytes are no rows of 8" in str(found)
+
+
 def test_a_size_that_no_machine_has_is_no_answer() -> None:
     """Whatever numpy raises, the future of the answer ends, and those of its neighbours."""
     output = {"name": "y", "datatype": "INT8", "shape": [1], "parameters": {"binary_data_size": 2**64 - 1}}
@@ -338,30 +359,6 @@ def test_a_datatype_that_is_none_is_refused() -> None:
     """With those that there are."""
     with pytest.raises(ValueError, match="F32 is no datatype; there are BOOL"):
         signature([("x", "F32", [-1])], [])
-
-
-def test_an_address_of_another_kind_is_not_opened() -> None:
-    """A file is no server."""
-    with pytest.raises(ValueError, match="begins with http"):
-        Signature.fetch("file:///etc/passwd")
-
-
-def test_a_signature_is_fetched(tmp_path: Any) -> None:
-    """From a server that has the model's metadata, as the Open Inference Protocol says."""
-    import threading  # noqa: PLC0415  # for this test alone
-    from functools import partial  # noqa: PLC0415
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer  # noqa: PLC0415
-
-    (tmp_path / "m").write_text(json.dumps(METADATA))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        fetched, known = Signature.fetch(f"{address}m"), signature_of(f"{address}m")
-        with pytest.raises(ValueError, match=r"/none: 404 File not found: <!DOCTYPE HTML>"):
-            Signature.fetch(f"{address}none")
-        server.shutdown()
-
-    assert fetched == known == SIGNATURE
 
 
 def test_a_program_gives_a_signature_in_any_form() -> None:

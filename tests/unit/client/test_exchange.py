@@ -231,6 +231,7 @@ def test_a_thread_that_cannot_be_started_costs_no_callback(monkeypatch: pytest.M
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
         (KafkaError.MSG_SIZE_TOO_LARGE, ResourceExhausted),
         (KafkaError.INVALID_RECORD, InvalidArgument),
+        (KafkaError.INVALID_TIMESTAMP, Unavailable),
     ],
 )
 def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[InferenceError]) -> None:

@@ -16,15 +16,21 @@ from inference_client.log import ClientLog
 
 
 class Cluster:
-    """As the consumer has it: refuses so many questions, and answers after that; first with so many brokers."""
+    """As the consumer has it: refuses so many questions, and answers after that; first with so many brokers.
 
-    def __init__(self, *refusals: int, brokers: Sequence[int] = ()) -> None:
+    `unknown`: so many answers say that there is no such topic.
+    """
+
+    def __init__(self, *refusals: int, brokers: Sequence[int] = (), unknown: int = 0) -> None:
         self._refusals = list(refusals)
         self._brokers = list(brokers)
+        self.unknown = unknown
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         count = self._brokers.pop(0) if self._brokers else 1
-        return SimpleNamespace(brokers=range(count), topics={topic: SimpleNamespace(error=None, partitions=range(3))})
+        self.unknown -= 1
+        error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART) if self.unknown >= 0 else None
+        return SimpleNamespace(brokers=range(count), topics={topic: SimpleNamespace(error=error, partitions=range(3))})
 
     def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         if self._refusals:
@@ -35,10 +41,13 @@ class Cluster:
         """Nothing is left to say."""
 
 
-def contact(*refusals: int, brokers: Sequence[int] = (), patience: float = 60.0) -> kafka._FirstContact:
+def contact(
+    *refusals: int, brokers: Sequence[int] = (), unknown: int = 0, patience: float = 60.0
+) -> kafka._FirstContact:
     """With a cluster whose leaders refuse so many questions."""
     log = ClientLog(logging.getLogger("inference_client"))
-    return kafka._FirstContact(Cluster(*refusals, brokers=brokers), log, "here:9092", patience)  # type: ignore[arg-type]  # what of it is used
+    cluster = Cluster(*refusals, brokers=brokers, unknown=unknown)
+    return kafka._FirstContact(cluster, log, "here:9092", patience)  # type: ignore[arg-type]  # what of it is used
 
 
 def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +69,18 @@ def test_a_broker_that_is_just_starting_is_asked_again(monkeypatch: pytest.Monke
 
     assert starting.partitions("answer", "answers") == 3
     assert [at.offset for at in starting.ends("answers", [0])] == [7]
+
+
+def test_a_topic_that_was_made_just_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may not have heard of it, nor its leader of its partitions. One that never comes is said at the end."""
+    monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
+
+    new = contact(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, unknown=2)
+
+    assert new.partitions("answer", "answers") == 3
+    assert [at.offset for at in new.ends("answers", [0])] == [7]
+    with pytest.raises(Unavailable, match="request topic nowhere does not exist, asked for 0 s; check its name"):
+        contact(unknown=1, patience=0.0).partitions("request", "nowhere")
 
 
 def test_an_election_that_does_not_end_is_said() -> None:

@@ -46,9 +46,11 @@ def codecs(
     signature: Signature | None = None,
     tell: Callable[[Rejection], object] = lambda _: None,
     rejections: Rejections | None = None,
+    tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     **decisions: Any,
 ) -> Codecs:
-    return Codecs([signature or model()], replace(PLAIN_WIRE, **decisions), tell, rejections)
+    wire = replace(PLAIN_WIRE, **decisions)
+    return Codecs([signature or model()], wire, tell, rejections, tell_passed_over)
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:

@@ -298,7 +298,7 @@ def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
 
     takes = size_of(answer(codecs(), rows(), output))
     assert headers_of(error)["error-code"] == "RESOURCE_EXHAUSTED"
-    assert json_of(error)["error"] == f"the answer takes {takes} bytes, the response topic at most 400"
+    assert json_of(error)["error"] == f"the answer takes {takes} bytes, topic responses at most 400"
     assert letter.value == rows().value
     assert size_of(error) <= 400
     assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
@@ -314,7 +314,7 @@ def test_an_answer_in_json_that_cannot_fit_is_not_written(monkeypatch: pytest.Mo
     error, letter = codec.encode(Prediction(asked, (np.zeros((1, 501), "<f4"),)))
 
     assert headers_of(error)["error-code"] == "RESOURCE_EXHAUSTED"
-    assert b"the answer takes more than 1002 bytes, the response topic at most 1000" in (error.value or b"")
+    assert b"the answer takes more than 1002 bytes, topic responses at most 1000" in (error.value or b"")
     assert letter.value == rows().value
     assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
 

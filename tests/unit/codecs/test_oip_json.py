@@ -139,7 +139,7 @@ def test_what_is_no_json_says_why_it_was_read_as_that(headers: tuple[tuple[str, 
     [
         (b"{", "the value is not JSON"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
-        (b'{"inputs": "\xff\xfe"}', "not valid UTF-8"),
+        (b'{"inputs": "\xff\xfe"}', "it is not UTF-8"),
         (b'{"id": "\\ud800"}', "surrogate"),
         (b"[" * 2000, "depth limit"),
         (b"[" * 100_000, "the value is not a JSON object with `inputs`: it begins with b'[[[[[[[[[[[[[[[['"),

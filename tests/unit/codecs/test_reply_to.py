@@ -95,6 +95,27 @@ def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Header
     assert why in (message.value or b"")
 
 
+def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
+    """It is allowed, and its owner has deleted it: that costs its requesters their answers, and no one else."""
+    codec = codecs(reply_topics={"responses": 4}, shut={"mine": "it is not there"})
+
+    message = answered(("reply-topic", b"mine"), codec=codec)
+
+    assert place(message) == ("responses", None)
+    assert b"answers cannot go to mine: it is not there; once that is mended" in (message.value or b"")
+
+
+def test_each_topic_has_a_limit_of_its_own() -> None:
+    """An answer that is too large for the one is not so for the other."""
+    codec = one(default_content_type="application/json", reply_bytes={"mine": 400})
+    named = ("correlation-id", b"c" * 500)
+
+    assert ("status", b"ok") in answered(named, codec=codec).headers
+    refused = answered(named, ("reply-topic", b"mine"), codec=codec)
+    assert place(refused) == ("mine", None)
+    assert b"topic mine at most 400" in (refused.value or b"")
+
+
 def test_an_error_goes_where_its_requester_reads() -> None:
     """A value that is no row, an unknown content type, and an answer that is too large, without its key."""
     to = ("reply-partition", b"2")

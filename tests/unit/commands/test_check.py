@@ -11,7 +11,7 @@ import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry
+from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry, examined
 from worker.commands.check.report import ClusterFacts, Report
 from worker.settings import load
 from worker.settings.for_commands import load_scoring
@@ -37,6 +37,18 @@ def test_an_address_of_another_machine_is_a_problem() -> None:
 
     assert report.exit_code == 2
     assert "WORKER_TELEMETRY__HTTP_ADDRESS" in str(report.problems[0])
+
+
+def test_neither_brokers_nor_a_store_are_asked_where_settings_forbid_it() -> None:
+    """A login that would cross the network in clear stays here: each is one problem, of its setting."""
+    distant = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "192.0.2.1:9092", "WORKER_STATE__STORE": "redis://192.0.2.1"}
+    states = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}', "WORKER_STATE__STORE_TIMEOUT_MS": "50"}
+
+    report = examined(None, LEAST | distant | states)
+
+    told = [finding.text for finding in report.problems if finding.text.startswith("WORKER_")]
+    assert [text.split(":")[0] for text in told] == ["WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_STATE__STORE"]
+    assert all("would cross the network unencrypted" in text for text in told)
 
 
 def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +163,17 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
     _look_at_room(model, load(None, LEAST).kafka, report, None)
 
     assert len(report.warnings) == warned
+
+
+def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
+    """A start refuses such a model. An output that is not as its file says is a warning."""
+    report, other = Report("inference-worker check --json"), Report("inference-worker check --json")
+
+    for model, judged in ((models.softmax_of_columns(), report), (models.misdeclared(), other)):
+        path = models.save(model, tmp_path)
+        _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), judged)
+
+    assert report.exit_code == 2
+    assert "change one another's answers" in str(report.problems[0])
+    assert other.exit_code == 0
+    assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3])" in str(other.warnings[0])

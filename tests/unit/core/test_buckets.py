@@ -50,7 +50,7 @@ def test_a_request_longer_than_the_largest_bucket_is_refused() -> None:
 
 def test_inputs_that_share_an_axis_must_be_equally_long() -> None:
     """Padded together they would be cut back to different lengths."""
-    with pytest.raises(Reject, match="must be equally long, got 3 and 5"):
+    with pytest.raises(Reject, match="must be equally long, got 3, 5"):
         Buckets((LENGTH,)).check(((3,), (5,)))
 
 

@@ -136,6 +136,28 @@ def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) ->
     assert rejection.record.partition == P0
 
 
+@pytest.mark.parametrize(
+    ("stamp", "timeout", "says"),
+    [
+        (
+            1_764_000_000,
+            Timeout(5.0),
+            "timestamp, 1764000000, which looks like seconds: Kafka's are milliseconds",
+        ),
+        (1_764_000_000_000, Timeout(0.005), "; the timeout is 5 ms: if 5 s are meant, that is 5000"),
+        (None, Timeout(0.12), "; the timeout is 120 ms: if 120 s are meant, that is 120000"),
+        (1_764_000_000_000, Timeout(0.121), "ago"),
+        (1_764_000_000, Timeout(None, 1_764_000_000.0), "ago"),
+    ],
+)
+def test_a_number_that_looks_like_seconds_is_named(stamp: int | None, timeout: Timeout, says: str) -> None:
+    """It counts as milliseconds, so that each of the requests is late, and nothing else shows why."""
+    late = due(0, NOW - 1.0)
+    late.record, late.timeout = late.record._replace(timestamp_ms=stamp), timeout
+
+    assert too_late(late, NOW, NOW).message.endswith(says)
+
+
 def test_late_answers_are_counted_by_record() -> None:
     """A run by its most urgent record, for all of them."""
     late_run = run(WALL, WALL)

@@ -94,6 +94,28 @@ def test_a_long_claim_does_not_make_a_long_message() -> None:
     assert len(rejected.value.message) < 200
 
 
+COLUMNS = signature(*[spec(f"c{at}") for at in range(500)], outputs=[spec(f"y{at}") for at in range(4)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({}, "missing input c0, c1, c2 and 497 more; the model takes c0 FP32[batch, 1], c1 FP32[batch, 1], "),
+        (dict.fromkeys(range(498), 1), "missing input c498, c499; the model takes "),
+        ({at: 1 + at % 5 for at in range(500)}, "same number of rows, got c0: 1, c1: 2, c2: 3 and 2 more"),
+    ],
+)
+def test_of_many_inputs_a_message_names_three(rows: dict[int, int], said: str) -> None:
+    """And counts the others: a line of 500 names says less."""
+    given = [NamedTensor(f"c{at}", "FP32", (count, 1), b"") for at, count in rows.items()]
+
+    with pytest.raises(Reject) as refused:
+        COLUMNS.judge(given)
+
+    assert said in refused.value.message
+    assert len(refused.value.message) < 200
+
+
 def test_bytes_must_be_exactly_as_many_as_claimed() -> None:
     """Neither less nor more: a join of two wrong lengths could look right."""
     model = signature()

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import batch, floats, request, spec, stacker
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request
-from worker.core.tensors.stacking import Stacker, cut, halve, reject
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Stacker, cut, halve, reject
 
 
 def stack(requests: list[Request], by: Stacker | None = None) -> Batch:
@@ -162,6 +162,7 @@ def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
 
     assert isinstance(failure, RunFailure)
     assert failure.message.startswith("output y: 2 rows went in, shape")
+    assert failure.loses_rows
 
 
 def test_a_batch_is_halved_between_requests() -> None:
@@ -226,6 +227,7 @@ def test_one_rejected_piece_rejects_the_request() -> None:
 
     assert stacker().stack(pieces[2:], ClosedBy.SIZE) == (None, [])
     assert wrong.message == "the model failed on this request: poisoned"
+    assert reject(rows(1), RunFailure("no", Code.INVALID_ARGUMENT)).message == f"{VALUE_NOT_TAKEN}: no"
     assert wrong.code is Code.RESOURCE_EXHAUSTED
     assert wrong.record.offset == 9
 

@@ -11,11 +11,12 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
-from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.failures import BadConfiguration, RowsLost, RunFailure
 from worker.inference import Model, inspect, load
 from worker.inference.declared_signature import signature_of
 from worker.inference.model_loading import CONVOLUTIONS, PLANNED_ANEW, padding_of
 from worker.inference.onnx_file.graph import operators
+from worker.inference.onnxruntime_errors import run_failure
 from worker.inference.running.device import CPU, Device, Opened
 from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.settings import ModelSettings
@@ -118,8 +119,10 @@ def test_padding_repeats_the_last_row() -> None:
 
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
     """Of three rows out of two, none can be given to a request."""
-    with pytest.raises(ValueError, match=r"output y: 4 rows went in, shape \(3,\) came out"):
+    with pytest.raises(RowsLost, match=r"output y: 4 rows went in, shape \(3,\) came out") as lost:
         FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
+
+    assert run_failure(lost.value).loses_rows
 
 
 def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 import hashlib
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 from tests import models
@@ -19,7 +20,7 @@ from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
 from worker.inference.onnx_file import reading
 from worker.inference.onnx_file.reading import digest_of
-from worker.inference.onnxruntime_errors import lack, readable, run_failure
+from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, run_failure
 from worker.inference.running.device import CPU
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -48,6 +49,31 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     assert (signature.name, signature.version) == ("adder", "7")
     assert signature.takes == "a FP32[batch, 3], b INT64[batch, 2]"
     assert [str(spec) for spec in signature.outputs] == ["total FP32[batch, 1]", "doubled INT64[batch, 2]"]
+
+
+def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -> None:
+    """And it is said. Where inputs differ in their size, such a dimension may differ, too."""
+    fixed, dynamic = loaded(models.misdeclared(), tmp_path), loaded(models.misdeclared(None), tmp_path)
+
+    assert [str(spec) for spec in fixed.signature.outputs] == ["y FP32[batch, 2]", "same FP32[batch, 4]"]
+    assert [str(spec) for spec in dynamic.signature.outputs] == ["y FP32[batch, ?]", "same FP32[batch, ?]"]
+    assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3]): requesters are told" in str(fixed.misdeclared)
+    assert loaded(models.first_columns(), tmp_path).misdeclared is None
+
+
+@pytest.mark.parametrize("model", [models.tokens(), models.detector("found")])
+def test_an_output_of_found_items_is_refused(model: bytes, tmp_path: Path) -> None:
+    """Before it is run: the rows of an example may have one item each."""
+    message = refusal(model, tmp_path)
+
+    assert re.search(r"has on its first axis what (Compress|NonMaxSuppression) finds, and not a row for each", message)
+    assert "v.type.tensor_type.shape.dim[0].dim_param = 'batch'" in message
+
+
+@pytest.mark.parametrize("model", [models.scattered_back(), models.sorted_rows(), models.bag_of_grams()])
+def test_what_is_found_inside_and_put_back_into_rows_is_served(model: bytes, tmp_path: Path) -> None:
+    """Whatever the file calls the first axis of the output."""
+    assert loaded(model, tmp_path).signature.outputs
 
 
 def test_an_input_that_no_request_can_bring_is_refused(tmp_path: Path) -> None:
@@ -620,11 +646,32 @@ def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path:
     failure = model.run({"id": np.array([[3], [99]])})
 
     assert isinstance(failure, RunFailure)
-    assert failure.code is Code.INTERNAL
+    assert failure.code is Code.INVALID_ARGUMENT
     assert failure.message.startswith("Gather: indices element out of data bounds, idx=99 ")
     assert failure.for_log.startswith("Gather: indices element out of data bounds, idx=… ")
     assert "99" not in failure.for_log
     assert arrays(model.run({"id": np.array([[3]])}))[0].tolist() == [[[6.0, 7.0]]]
+
+
+@pytest.mark.parametrize(
+    ("model", "feeds", "says"),
+    [
+        (models.categories(), {"city": np.array([["Bergen"]], object)}, "OneHotEncoder: Unknown Category"),
+        (models.quotient(), {"a": np.array([[1]]), "b": np.array([[0]])}, "Div: Compute Integer division by zero"),
+        (models.parse_number(), {"text": np.array([["ten"]], object)}, "Cast: stod"),
+    ],
+)
+def test_a_value_that_an_operator_does_not_take_is_the_requests_fault(
+    model: bytes, feeds: Mapping[str, Any], says: str
+) -> None:
+    """And the code of the answer says so. What else a run fails on is the model's matter, or the device's."""
+    session = ort.InferenceSession(model, providers=[CPU])
+
+    with pytest.raises(ORT_ERRORS) as raised:
+        session.run(None, feeds)
+
+    assert run_failure(raised.value).code is Code.INVALID_ARGUMENT
+    assert says in run_failure(raised.value).message
 
 
 def test_feeds_that_the_model_does_not_take_are_a_failure_too(tmp_path: Path) -> None:
@@ -674,7 +721,7 @@ def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
     failure = model.probe()
 
     assert isinstance(failure, RunFailure)
-    assert "1 rows went in, shape (0, 3) came out" in failure.message
+    assert "1 row went in, shape (0, 3) came out" in failure.message
 
 
 def test_a_model_is_warmed_as_batches_will_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import models
 from tests.random_networks import DEPENDENCES, network, quantised_layer
-from worker.core.failures import RunFailure
+from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, independence, load
 from worker.inference.start_checks.row_independence import Independence
 from worker.settings import ModelSettings
@@ -28,7 +29,17 @@ def found(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **se
 
 
 def told(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **settings: Any) -> str | None:
-    return found(model, folder, max_batch_size, **settings).why
+    """What is warned of, or refused."""
+    try:
+        return found(model, folder, max_batch_size, **settings).why
+    except BadConfiguration as refusal:
+        return str(refusal)
+
+
+def refusal(model: bytes, folder: Path, **settings: Any) -> str:
+    with pytest.raises(BadConfiguration) as refused:
+        found(model, folder, **settings)
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +132,66 @@ def test_a_model_that_is_never_the_same_is_told_of_as_that(tmp_path: Path) -> No
     """Neighbours have no part in it."""
     why = told(models.noisy(), tmp_path)
 
-    assert why == "the model answers the same rows differently each time (y): export it in evaluation mode"
+    assert why == "the model answers the same rows differently each time (y): it has RandomNormalLike inside"
+
+
+def test_a_model_that_was_exported_in_training_mode_is_refused(tmp_path: Path) -> None:
+    """It is never the same, and draws no random numbers."""
+    why = refusal(models.normalised_in_training(), tmp_path)
+
+    assert "differently each time (y), and has no operator that draws random numbers" in why
+    assert "Export it in evaluation mode" in why
+
+
+@pytest.mark.parametrize("axis", [None, "batch"])
+def test_a_model_whose_rows_are_items_is_refused(axis: str | None, tmp_path: Path) -> None:
+    """Of zeros and ones each text has one token, and of those made up some have two, and some have none."""
+    assert "output tokens: 2 rows went in and shape [4] came out" in refusal(models.tokens(axis), tmp_path)
+
+
+def test_texts_that_are_given_come_twice_too(tmp_path: Path) -> None:
+    """An example of one token for each row would show nothing."""
+    np.savez(tmp_path / "example.npz", text=np.array(["a", "b"]))
+
+    why = refusal(models.tokens(None), tmp_path, warm_up_example=tmp_path / "example.npz")
+
+    assert "output tokens: 2 rows went in and shape [4] came out" in why
+
+
+@pytest.mark.parametrize("gives", ["each", "first"])
+def test_a_detector_that_found_nothing_is_not_trusted(gives: str, tmp_path: Path) -> None:
+    """Those that fill the first image of a batch alone answer the others with nothing."""
+    assert "NonMaxSuppression inside, and found the same" in refusal(models.detector(gives), tmp_path)
+
+
+def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
+    """One that answers each of them is served."""
+    path = tmp_path / "example.npz"
+    np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
+
+    assert told(models.detector(), tmp_path, warm_up_example=path) is None
+    assert "behind its own copies" in refusal(models.detector("first"), tmp_path, warm_up_example=path)
+
+
+def test_columns_that_are_the_batch_are_refused(tmp_path: Path) -> None:
+    """A request of one row would get numbers of others."""
+    why = refusal(models.similarities(), tmp_path)
+
+    assert "y of a made-up row differs altogether in a batch of 1" in why
+    assert "compare all rows with all (leave such an output out)" in why
+
+
+def test_another_number_of_rows_is_tried_first(tmp_path: Path) -> None:
+    """However slow the model is."""
+    model, clock, run = loaded(models.masked_among_others(), tmp_path), [0.0], Model.run
+
+    def slowly(feeds: Any) -> Any:
+        clock.append(clock[-1] + 1.0)
+        return run(model, feeds)
+
+    model.run = slowly  # type: ignore[method-assign]  # one that takes time
+    with pytest.raises(BadConfiguration, match="in a batch of 1 from what it is in one of 2"):
+        independence(model, MAX_BATCH_SIZE, now=lambda: clock[-1])
 
 
 def test_a_model_that_answers_infinity_is_compared_in_silence(tmp_path: Path) -> None:
@@ -184,7 +254,7 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
 
     assert constant.unseen == ("y",)
     assert str(constant.doubt).startswith("y: not known whether rows that share a batch change one another's answers")
-    assert "of the rows tried (8) none got another answer" in str(constant.doubt)
+    assert "of the rows tried (4) none got another answer" in str(constant.doubt)
     assert found(models.lookup(rows=1), tmp_path) == constant
     assert (plain.unseen, plain.doubt) == ((), None)
 
@@ -192,9 +262,7 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("less_the_mean", [False, True])
 def test_a_model_of_positive_numbers_alone_is_judged_by_them(*, less_the_mean: bool, tmp_path: Path) -> None:
     """Of rows of both signs it makes NaN, each time."""
-    judged = found(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path)
-
-    assert (judged.why is not None, judged.doubt) == (less_the_mean, None)
+    assert (told(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path) is not None) is less_the_mean
 
 
 def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> None:
@@ -205,9 +273,12 @@ def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> 
     assert independence(model, MAX_BATCH_SIZE).unseen == ("y",)
 
 
-@pytest.mark.parametrize(("seconds", "runs", "rows"), [(0.0, 20, 6), (1.0, 5, 2)])
-def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, rows: int, tmp_path: Path) -> None:
-    """A loud row, and two quiet ones alone and beside it; a fast one as often as there are rows and orders to try."""
+@pytest.mark.parametrize(("seconds", "runs", "rows"), [(0.0, 20, 6), (1.0, 6, 2)])
+def test_a_slow_model_is_asked_six_times(seconds: float, runs: int, rows: int, tmp_path: Path) -> None:
+    """A loud row, and two quiet ones alone and beside it, one in another number; then it is said that others were not.
+
+    A fast one is asked as often as there are rows and orders to try.
+    """
     model, clock, run = loaded(models.mlp(), tmp_path), [0.0], Model.run
 
     def slowly(feeds: Any) -> Any:
@@ -218,7 +289,8 @@ def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, rows: int, 
     found_out = independence(model, MAX_BATCH_SIZE, now=lambda: clock[-1])
 
     assert len(clock) - 1 == runs
-    assert found_out == Independence(tried=rows)
+    assert found_out == Independence(tried=rows, is_whole=not seconds)
+    assert ("2 made-up rows were tried, and larger and smaller ones were not" in str(found_out.doubt)) is bool(seconds)
 
 
 def test_on_a_device_no_number_is_tried_that_may_be_outside_of_a_table(

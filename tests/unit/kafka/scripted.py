@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -93,6 +94,8 @@ class ScriptedClient:
         self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
         self.unreadable: list[tuple[int, int]] = []  # batches, from their first offset to their last
+        self.spoiled: tuple[int, int] | None = None  # what it cannot parse, from its first offset to its last
+        self.unparsed = 0
         self.looks: list[int] = []
         self.callbacks: dict[str, Callable[..., None]] = {}
         self.deleted: set[str] = set()  # topics
@@ -199,8 +202,9 @@ class ScriptedClient:
 class FurtherClient:
     """A further client of the same source, which asks the same group or cluster, or looks at the same log."""
 
-    def __init__(self, first: ScriptedClient) -> None:
+    def __init__(self, first: ScriptedClient, config: dict[str, Any]) -> None:
         self.committed = first.committed
+        self._config = config
         self._first = first
         self._at: TopicPartition | None = None
 
@@ -223,6 +227,10 @@ class FurtherClient:
         if self._at is None:
             return None
         at, partition = self._at.offset, Partition(self._at.topic, self._at.partition)
+        if self._first.spoiled is not None and self._first.spoiled[0] <= at <= self._first.spoiled[1]:
+            self._first.unparsed += 1
+            self._config["stats_cb"](statistics(partition, at, unparsed=self._first.unparsed))
+            return None
         found = next((first for first, last in self._first.unreadable if first <= at <= last), None)
         return Incoming(partition, at) if found is None else Incoming(partition, found, DAMAGED)
 
@@ -251,6 +259,15 @@ class Quiet:
 
     def is_in_doubt(self, partition: Partition) -> bool:
         return partition in self.doubted
+
+
+def statistics(partition: Partition, position: int, *, stable: int = 100, answers: int = 1, unparsed: int = 0) -> str:
+    """Of a client that stands there, in a log of 100 offsets."""
+    read = {"committed_offset": -1001, "app_offset": position, "next_offset": position, "fetchq_cnt": 0, "broker": 1}
+    found = {"fetch_state": "active", "ls_offset": stable, "hi_offset": 100, **read}
+    broker = {"nodeid": 1, "state": "UP", "source": "learned", "rx": answers, "rxpartial": unparsed}
+    topics = {partition.topic: {"partitions": {str(partition.number): found}}}
+    return json.dumps({"topics": topics, "brokers": {"b:9092/1": broker}})
 
 
 class World(NamedTuple):
@@ -295,6 +312,12 @@ class World(NamedTuple):
             came += self.polled()
         return came
 
+    def stands(self, position: int, seconds: int, partition: Partition = P, stable: int = 100) -> None:
+        """The client stands there for so long, while its broker answers."""
+        for second in range(seconds):
+            self.clock.now += 1.0
+            self.client.config["stats_cb"](statistics(partition, position, stable=stable, answers=second))
+
     def will_revoke(self, *partitions: Partition) -> None:
         """They are revoked in the next poll."""
 
@@ -338,7 +361,7 @@ def new_world(
 
     def make(config: dict[str, Any], logger: object = None) -> ScriptedClient | FurtherClient:
         if clients:
-            return FurtherClient(clients[0])
+            return FurtherClient(clients[0], config)
         clients.append(ScriptedClient(config, logger))
         return clients[-1]
 

@@ -10,7 +10,20 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, signature, sources
+from tests.builders import (
+    CONDUCT,
+    NONSENSE,
+    P0,
+    POISON,
+    POLICY,
+    SHORT,
+    World,
+    floats,
+    record,
+    rows_model,
+    signature,
+    sources,
+)
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
@@ -99,6 +112,29 @@ def test_a_bad_one_among_the_pieces_makes_one_error(bad: float, memory: int) -> 
 
     assert world.answered() == names(0, 1)
     assert world.answered("error") == names(0)
+
+
+def tokens(feeds: Mapping[str, Array]) -> Sequence[Array]:
+    """As many rows of a number as the number says, as a model gives that answers a text with its tokens."""
+    return (np.repeat(feeds["x"], feeds["x"][:, 0].astype(int), axis=0),)
+
+
+def test_rows_that_are_no_rows_are_nobodys_answers() -> None:
+    """Once a run gives other rows than went in, each row runs alone: halves with as many rows by chance are no sign.
+
+    Of all that followed only rows with one token are answered, with their own; batches that were out are no exception.
+    """
+    world = world_of(model=tokens, conduct=dataclasses.replace(CONDUCT, lanes=2))
+    world.broker.append(*[record(at, value) for at, value in enumerate([3, 1, 2, 0, 2, 0, 1, 1])])
+    world.turn_for(0.5)
+    world.broker.append(record(8, 2, 0), record(9, 2), record(10, 0), record(11, 1, 1), record(12, 1))
+    world.turn_for(0.5)
+
+    assert world.answered() == names(*range(13))
+    assert world.answered("ok") == names(1, 6, 7, 11, 12)
+    assert [len(batch.requests) for batch in world.lanes.ran[-7:]] == [1] * 7
+    assert world.events.lost_rows == ["output y: 4 rows went in, shape (6, 1) came out"]
+    assert world.broker.committed == {P0: 13}
 
 
 def test_a_lone_bad_request_waits_until_the_device_has_proved_itself() -> None:

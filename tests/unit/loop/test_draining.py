@@ -160,10 +160,11 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
     world = short_of_time(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at) for at in range(20)])
 
-    world.worker.run()
+    left = world.worker.run()
 
     answered = len(world.answered())
     assert 3 <= answered <= 6
+    assert left == 20 - answered
     assert world.broker.committed == {P0: answered}
     assert world.clock.now < 1000.0 + 5.5
     assert world.events.revocations[0][2] == 20 - answered

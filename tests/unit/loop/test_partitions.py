@@ -112,11 +112,11 @@ def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
     world.signals.stop_asked = True
 
     world.source.revoke(P0)
-    world.worker.run()
+    left = world.worker.run()
 
     [(_, seconds, unsettled)] = world.events.revocations
     assert seconds == pytest.approx(1.0, abs=0.1)
-    assert unsettled == 4
+    assert left == unsettled == 4
 
 
 def test_a_second_signal_ends_a_revoke() -> None:

@@ -15,6 +15,7 @@ from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of
 from worker.core.failures import BadConfiguration
 from worker.core.records import Record
 from worker.state import Extent, Restoration, why_not
+from worker.state.restoring import Tombstone
 
 AT = 1_000_000.0
 
@@ -262,18 +263,21 @@ def test_in_a_tail_what_comes_again_needs_the_state_before_it() -> None:
     """At least once: the copy's may be older than the one that was compacted away."""
 
     def tail(*, is_tail: bool = True) -> Restoration:
-        return Restoration(P0, 0, STATE, committed=10, is_tail=is_tail)
+        return Restoration(P0, 0, STATE, committed=10, is_exact=False, is_tail=is_tail)
 
     behind, first, gone, without, whole = tail(), tail(), tail(), tail(), tail(is_tail=False)
+    none_before = tail()
     behind.states([b"a"], [value(9)])
     behind.states([b"a"], [value(10)])
-    behind.forgotten([b"a"], [11])
+    behind.forgotten([b"a"], [Tombstone(11)])
     first.states([b"a", b"a"], [value(10, is_first=True), value(11)])
-    gone.forgotten([b"a"], [10])
+    gone.forgotten([b"a"], [Tombstone(10)])
     without.states([b"a"], [value(10)])
     whole.states([b"a"], [value(10)])
+    none_before.forgotten([b"a"], [Tombstone(10, is_first=True)])
 
-    assert [one.is_doubtful for one in (behind, first, gone, without, whole)] == [False, False, True, True, False]
+    assert [one.is_doubtful for one in (behind, first, none_before)] == [False, False, False]
+    assert [one.is_doubtful for one in (gone, without, whole)] == [True, True, False]
 
 
 def test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
+from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.steps import REPORT_WAIT
@@ -18,6 +19,7 @@ from worker.state.layout import is_first
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
+P2 = Partition("requests", 2)
 joined = pytest.mark.parametrize("joins", [False, True])
 
 
@@ -322,6 +324,43 @@ def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice()
     assert answers(second)[name(3)] == [1]
 
 
+@pytest.mark.parametrize("is_written_again", [False, True])
+def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is_written_again: bool) -> None:
+    """The tombstone is all that the changelog has left: requests before it come again, and their states are gone."""
+    first = world()
+    served(first, of(0, 1))
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    again = [of(3, 8)] if is_written_again else []
+    first.broker.append(of(1, 2), of(2, 4, state="delete"), *again)
+    first.turn_for(1.0)
+    states = [message for message in first.broker.answers if message.topic == CHANGELOG]
+    first.broker.answers = [message for message in first.broker.answers if message not in states[:2]]
+
+    second = World(has_state=True, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+
+    found = answers(second)
+    assert (found[name(1)], found[name(2)]) == ("error", "error")
+    assert all("cannot be repeated" in refused.message for refused in second.events.rejections)
+    later = len(again) + 3
+    assert served(second, of(later, 3), of(later + 1, 1, key=b"b"))[name(later)] == ([11] if again else [3])
+    assert answers(second)[name(later + 1)] == [1]
+
+
+def test_at_least_once_what_had_no_state_before_it_was_deleted_is_answered_as_before() -> None:
+    """Its record in the changelog says so; no state of it is missed when its requests come again."""
+    first = world()
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.broker.append(of(0, 4, state="delete"), of(1, 1, key=b"b"), of(2, 1, key=b"b", state="delete"))
+    first.turn_for(1.0)
+
+    second = World(has_state=True, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+
+    assert answers(second) == {name(0): [4], name(1): [1], name(2): [2]}
+    assert not second.events.rejections
+
+
 def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
     """By the requests' timestamps; a tombstone follows when newer ones come."""
     w = world(ttl=10.0)
@@ -475,6 +514,42 @@ def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
     assert in_memory(w).keys() >= {b"b"}
 
 
+@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_state_that_was_too_old_comes_back_with_the_transaction(*, in_store: bool, is_committed: bool) -> None:
+    """Newer requests of the transaction had it forgotten; those before them are read again and find it."""
+    store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
+    w = world(ttl=10.0, exactly_once=True, commit_interval=60.0, **store)
+    served(w, of(0, 1, at=100.0))
+    inside: list[list[bytes | None]] = []
+
+    def fate() -> TransactionFate:
+        inside.append([message.key for message in w.transactions.inside if message.value is None])
+        is_first = len(inside) == 1
+        return TransactionFate(is_committed=is_committed, failure="no answer") if is_first else TransactionFate()
+
+    w.transactions.fate = fate
+
+    found = served(w, of(1, 2, at=105.0, state="read"), *(of(2 + n, 1, key=b"b", at=300.0) for n in range(5)))
+
+    assert inside[0] == [b"k"]
+    assert w.events.counted["rewound"]
+    assert found[name(1)] == [3]
+    served(w, of(7, 1, key=b"b", at=300.0), of(8, 1, key=b"b", at=300.0))
+    assert in_memory(w) == kept(w) == {b"b": 7}
+
+
+@both
+def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once: bool) -> None:
+    """Its request came late. With the tombstone before it the changelog would have it, and the worker not."""
+    w = world(ttl=10.0, exactly_once=exactly_once)
+    served(w, of(0, 1, key=b"b", at=300.0))
+
+    served(w, *(of(n, 1, key=b"h", at=300.0) for n in range(1, 5)), of(5, 1, at=100.0))
+
+    assert in_memory(w) == kept(w)
+
+
 def test_a_key_without_a_state_may_be_refused() -> None:
     """Unless it begins anew; later steps of a sequence have the state of the earlier ones."""
     w = world(missing="refuse", ttl=10.0)
@@ -505,6 +580,22 @@ def test_a_sequence_of_a_suspect_partition_runs_step_by_step() -> None:
 
     assert answers(w) == {name(0): [1, 3], name(1): [6]}
     assert kept(w) == {b"k": 6}
+
+
+def test_a_sequence_of_a_suspect_partition_waits_for_no_report_between_its_steps() -> None:
+    """Nothing of it is on the way to Kafka before the last one; 8,000 steps took a minute and a half."""
+    w = World(has_state=True)
+    w.broker.attempts[P0] = SUSPECT_FROM, False
+    w.broker.append(of(0, *range(1, 101)))
+    w.start(P0)
+    while not w.lanes.ran:
+        w.turn()
+    began = w.clock.now
+
+    while len(w.lanes.ran) < 100:
+        w.turn()
+
+    assert w.clock.now - began <= 99 * (w.lanes.seconds() + SHORTEST_WAIT)
 
 
 @joined
@@ -602,6 +693,51 @@ def test_exactly_once_the_last_state_counts() -> None:
     assert served(w, of(2, 1))[name(2)] == [2]
 
 
+@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("to", [None, 1])
+def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offsets(
+    to: int | None, *, in_store: bool
+) -> None:
+    """Deleted or set back: the changelog knows better. The worker ends, with all partitions, and says how to go on."""
+    first = world(P0, P1, P2, exactly_once=True)
+    more = [record(at, 1, partition=at_home, key=b"%d" % at_home.number) for at in range(3) for at_home in (P1, P2)]
+    served(first, of(0, 1), of(1, 2), of(2, 1, state="read"), *more)
+    for partition in (P0, P1):
+        first.broker.committed.pop(partition)
+        first.broker.committed |= {} if to is None else {partition: to}
+    answered = len(first.broker.answers)
+
+    store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
+    second = World(has_state=True, exactly_once=True, broker=first.broker, **store).start(P0, P1, P2)
+    with pytest.raises(BadConfiguration) as refused:
+        second.turn_for(1.0)
+
+    assert f"requests/0: the request at offset 1, next {to or 0}" in str(refused.value)
+    assert "--topic requests:0 --to-offset 2 --topic requests:1 --to-offset 3 --execute" in str(refused.value)
+    assert len(first.broker.answers) == answered
+
+
+def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() -> None:
+    """What it refused of it is another replica's to say; what else it restores goes on."""
+    first = world(exactly_once=True)
+    served(first, of(0, 1))
+    first.broker.committed.pop(P0)
+    second = World(has_state=True, exactly_once=True, broker=first.broker)
+    second.restorer.is_slow = True
+    second.start(P0, P1)
+    second.turn(2)
+    assert second.states is not None
+    second.restorer.is_slow = False
+    second.states._restore(second.restorer._portions.pop(0))
+    while not second.states._applied:
+        second.states._restore(second.restorer._portions.pop(0))
+    second.source.revoke(P0)
+
+    served(second, record(0, 1, partition=P1, key=b"p1"))
+
+    assert in_memory(second) == {b"p1": 1}
+
+
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
     """The loop takes them over between two polls: each that waited its full time would hold up some thousands."""
     w = World(has_state=True)
@@ -633,6 +769,6 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     """Beside one whose are not."""
     w = world()
     assert w.states is not None
-    w.states._is_unsure.add(P1)
+    w.states._is_unsure[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}

@@ -12,6 +12,7 @@ from tests.builders import P0, signature, spec
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.state import Restoration, StateLayout, layout_of
+from worker.state.restoring import Tombstone
 
 LSTM = signature(
     spec("x", dims=(4,)),
@@ -144,10 +145,10 @@ def test_the_changelog_of_another_model_is_refused() -> None:
 
 def test_at_least_once_only_what_is_committed_counts() -> None:
     """Of a key whose earlier state is gone, what is left comes with the last portion."""
-    restoration = Restoration(P0, 0, one_number(), committed=10)
+    restoration = Restoration(P0, 0, one_number(), committed=10, is_exact=False)
 
     portion = restoration.states([b"a", b"b", b"a", b"new"], [value(3), value(12), value(11), value(13, is_first=True)])
-    gone = restoration.forgotten([b"c", b"d"], [9, 10])
+    gone = restoration.forgotten([b"c", b"d"], [Tombstone(9), Tombstone(10)])
     last = restoration.last()
 
     assert (portion.keys, gone.keys) == ([b"a"], [b"c"])

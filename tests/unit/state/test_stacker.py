@@ -38,6 +38,7 @@ def test_outputs_of_other_rows_or_shapes_fail_the_run(shapes: tuple[tuple[int, .
     found = by.split(stacked(by, request(0), request(1)), [np.zeros(shape, "<f4") for shape in shapes])
 
     assert isinstance(found, RunFailure)
+    assert found.loses_rows is ((3, 1) in shapes)
 
 
 def test_where_rows_are_padded_each_request_has_its_own_state() -> None:

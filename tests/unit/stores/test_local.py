@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import lmdb
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tests.builders import P0, P1
 from tests.fakes import FakeStore
 from worker.core.failures import BadConfiguration
+from worker.state import Extent
 from worker.stores import LocalStore
 from worker.stores.local import _LONGEST
 
@@ -120,6 +122,59 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "made")
     assert store.get(P0, KEYS) == [0] * len(KEYS)
     store.close()
+
+
+def test_what_lies_in_a_directory_is_for_this_user_alone(tmp_path: Path) -> None:
+    """States are what requests brought, and the directory may lie where others read."""
+    directory = tmp_path / "made" / "here"
+
+    store = LocalStore(directory, {"group": "g"})
+    store.grow("rows", np.empty(0, np.int64), 10)
+    store.put(P0, [b"k"], [1])
+    assert store.keep({P0: Extent(1, 0.0)}, lambda: True)
+    store.close()
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (directory, *directory.rglob("*"))}
+    files = dict.fromkeys(("lock", "checkpoint.json", "rows", "data.mdb"), 0o600)
+    assert modes == {"here": 0o700, "states": 0o700} | files
+
+
+@pytest.mark.parametrize("name", ["lock", "states", "checkpoint.json"])
+def test_no_link_is_followed(name: str, tmp_path: Path) -> None:
+    """Another user may have left it in a directory that all may write to: this user's files would be written over."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_bytes(b"precious")
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    (directory / name).symlink_to(kept if name == "states" else kept / "file")
+
+    with pytest.raises(BadConfiguration, match=rf"WORKER_STATE__DIRECTORY: .*(link|{name})"):
+        LocalStore(directory, {"group": "g"})
+
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {"file": b"precious"}
+
+
+def test_a_link_in_the_place_of_what_a_clean_stop_leaves_is_replaced(tmp_path: Path) -> None:
+    """It is put where it is meant, and the file that the link leads to stays as it is."""
+    (tmp_path / "file").write_bytes(b"precious")
+    store = LocalStore(tmp_path / "directory", {"group": "g"})
+    (tmp_path / "directory" / "checkpoint.json.new").symlink_to(tmp_path / "file")
+
+    assert store.keep({}, lambda: True)
+    store.close()
+
+    assert (tmp_path / "file").read_bytes() == b"precious"
+    assert not (tmp_path / "directory" / "checkpoint.json").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["lock", "checkpoint.json"])
+def test_no_pipe_is_waited_for(name: str, tmp_path: Path) -> None:
+    """One that nothing writes to would hold the start up for ever: it is refused, or there is nothing in it."""
+    os.mkfifo(tmp_path / name)
+
+    with suppress(BadConfiguration):
+        LocalStore(tmp_path, {"group": "g"}).close()
 
 
 def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from worker.core.records import (
     Standing,
     Suspect,
 )
+from worker.core.stalls import Stall
 from worker.core.tensors.buckets import Axis, Buckets, Spot
-from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
+from worker.telemetry.events import PUBLISH_EVERY, STALL_AGAIN_AFTER, WorkerEvents
 from worker.telemetry.logs import SUM_UP_EVERY
 from worker.telemetry.metrics.declared import METRICS
 from worker.telemetry.metrics.metric_values import MetricKind
@@ -188,7 +189,7 @@ def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -
 
     assert missing == [
         *("bucket_batches", "bucket_rows", "elements"),
-        *("oldest_unsettled_seconds", "oldest_request_age_seconds", "consumer_lag"),
+        *("oldest_unsettled_seconds", "oldest_request_age_seconds", "consumer_lag", "partition_stalled_seconds"),
         *("undelivered_messages", "request_topic_partitions"),
     ]
 
@@ -287,6 +288,18 @@ def test_transactions_are_counted_by_how_they_ended(watched: Watched) -> None:
     assert page["transaction_end_seconds_bucket 0.005"] == 1
     assert page["transaction_end_seconds_sum"] == pytest.approx(0.51)
     assert page["rewinds_total"] == 2
+
+
+def test_a_parameter_that_means_nothing_here_is_told_once(watched: Watched, log: list[Any]) -> None:
+    """Each name: a publisher that sends it sends it with every request."""
+    for offset, name in enumerate(["timeout", "priority", "timeout"]):
+        watched.events.passed_over(request(offset).record, name, "use another")
+
+    told = {"event": "parameter_passed_over", "log_level": "warning", "why": "use another"}
+    assert log == [
+        {**told, "parameter": "timeout", "source": "requests/0/0"},
+        {**told, "parameter": "priority", "source": "requests/0/1"},
+    ]
 
 
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: list[Any]) -> None:
@@ -420,6 +433,65 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
     assert told == ["brokers_out_of_reach", "brokers_reached_again"]
 
 
+def test_a_partition_that_stands_still_is_told_at_once_now_and_then_and_when_it_goes_on(
+    watched: Watched, log: list[Any]
+) -> None:
+    """With what it may be. Its age is on the page, and one that moved away is not ours to report."""
+    stalls = {
+        P0: Stall(13, watched.now - 30, 30, is_transaction=False),
+        P1: Stall(7, watched.now, 30, is_transaction=True),
+    }
+    watched.events.assigned([P0])
+
+    for _ in range(round(STALL_AGAIN_AFTER) + 1):
+        watched.events.stalled(stalls)
+        watched.turn(1.0)
+    shown = watched.page()
+    watched.events.stalled({})
+    watched.turn()
+
+    told = [(line["event"], line["log_level"], line["stood_s"]) for line in log if "stood_s" in line]
+    assert told == [
+        ("partition_stalled", "error", 30),
+        ("partition_stalled", "error", 330),
+        ("partition_goes_on", "info", 331),
+    ]
+    assert [line["offset"] for line in log if line["event"] == "partition_stalled"] == [13, 13]
+    assert {name: age for name, age in shown.items() if name.startswith("partition_stalled")} == {
+        "partition_stalled_seconds 0 requests": 331
+    }
+    assert watched.page()["partition_stalled_seconds 0 requests"] == 0.0
+
+
+def test_a_partition_that_moves_away_while_it_stands_does_not_go_on(watched: Watched, log: list[Any]) -> None:
+    """Its next owner says when."""
+    watched.events.assigned([P0])
+    watched.events.stalled({P0: Stall(13, watched.now, 30, is_transaction=False)})
+
+    watched.events.revoked([P0], 0.0, 0)
+    watched.events.stalled({})
+
+    assert not [line for line in log if line["event"] == "partition_goes_on"]
+
+
+def test_a_worker_of_which_every_partition_stands_still_is_not_ready(watched: Watched) -> None:
+    """While one of them gives something, it is."""
+    watched.events.model_warmed("digits", "1", "cpu")
+    watched.events.assigned([P0, P1])
+    stall, said = Stall(13, watched.now, 30, is_transaction=True), []
+
+    for stalls in ({P0: stall}, {P0: stall, P1: stall}, {P1: stall}):
+        watched.events.stalled(stalls)
+        watched.turn(1.0)
+        said.append(watched.events.latest.unready)
+
+    assert said == [
+        None,
+        "nothing comes of the partitions held although there is more in them: requests/0, requests/1",
+        None,
+    ]
+
+
 def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watched, log: list[Any]) -> None:
     """It says so at once, once for each topic, and is ready again when the topic is back."""
     watched.events.model_warmed("digits", "1", "cpu")
@@ -548,6 +620,9 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     said.append(events.latest.unready)
     events.assigned([P0])
     said.append(events.latest.unready)
+    events.stalled({P0: Stall(13, 0.0, 30, is_transaction=False)})
+    watched.turn()
+    said.append(events.latest.unready)
     events.topics_absent(["orders"])
     said.append(events.latest.unready)
     watched.signals.stop_asked = True
@@ -675,6 +750,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     watched.events.paused(is_paused=True)
     watched.events.paused(is_paused=False)
     watched.events.device_probed("CUDA failure 2")
+    watched.events.rows_lost("output y: 4 rows went in, shape (3,) came out")
     watched.events.noted("http_listening", url="http://127.0.0.1:1")
     watched.events.warned("plaintext")
     watched.events.stopped(0, "asked to")
@@ -689,6 +765,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
         ("fetching_paused", "info"),
         ("fetching_resumed", "info"),
         ("device_failed_its_probe", "error"),
+        ("rows_lost", "error"),
         ("http_listening", "info"),
         ("plaintext", "warning"),
         ("stopped", "info"),

@@ -68,6 +68,39 @@ def test_the_live_page_is_there_where_it_is_wanted(path: str, content_type: str,
     assert body.startswith(begins)
 
 
+@pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
+@pytest.mark.parametrize("host", ["evil.example", "EVIL.example:8080", "evil.example.", "127.0.0.1.nip.io", "a.b:1:2"])
+def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
+    """Its owner may have a page there, and let the name lead here afterwards. The answer says what to do."""
+    status, body, _ = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["worker.example.com"]).answer(path, "", host)
+
+    assert status == HTTPStatus.MISDIRECTED_REQUEST
+    assert b"WORKER_TELEMETRY__REPLICAS" in body
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "127.0.0.1:8080", "10.1.2.3", "[::1]:8080", "[fd00::1]", "localhost:8080", "worker-1", "worker:80"),
+        *("w.localhost", "worker.ns.svc", "worker.ns.svc.cluster.local:8080", "host.docker.internal", "pi.local"),
+        *("Worker.Example.com:443", "worker.example.com"),
+    ],
+)
+def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
+    """Addresses lead where they say, and public DNS has none of these names; the last is a replica's."""
+    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["Worker.example.com"])
+
+    assert pages.answer("/status", "", host)[0] == HTTPStatus.OK
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
+def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
+    """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
+    answer = Pages(lambda: Snapshot(unready=None), LIMITS, lambda: 1000.0).answer(path, "", "node-1.example.com:8080")
+
+    assert answer[0] == HTTPStatus.OK
+
+
 @pytest.mark.parametrize("path", ["/page.py", "/status.py", "/../health.py", "/index.html", "//", "/page.css/"])
 def test_no_other_file_is_served(path: str) -> None:
     """The page's files are named one by one."""

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.telemetry.test_events import P0, P1, FakeBatcher, FakeLanes, FakeLedger, FakeSignals, batch
 from worker.core.failures import Code
 from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing, Suspect
+from worker.core.stalls import Stall
 from worker.telemetry import Deployment, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
 from worker.telemetry.metrics.metric_values import Snapshot
@@ -31,6 +32,10 @@ class FakeStates:
 
 class FakeTurns:
     waiting = 7
+
+
+def stall(offset: int) -> Stall:
+    return Stall(offset, 900.0, 30, is_transaction=False)
 
 
 class Shown:
@@ -121,6 +126,8 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
         (lambda s: setattr(s.states, "restoring", 2), "restoring", "the states of 2 partitions are being read back"),
         (lambda s: s.events.lost([P0, P1], 0), "starting", "not in the consumer group yet"),
         (lambda s: s.events.topics_absent(["orders"]), "topic_gone", "the cluster has no topic orders"),
+        (lambda s: s.events.stalled(dict.fromkeys([P0, P1], stall(13))), "stalled", "nothing comes of the partitions"),
+        (lambda s: s.events.stalled({P0: stall(13)}), "serving", None),
     ],
 )
 def test_the_phase_is_a_word_with_its_reason(
@@ -143,6 +150,12 @@ def test_the_phase_is_a_word_with_its_reason(
         (lambda s: s.events.suspected([Suspect(P0, 2, None, until=9)]), "PartitionSuspected", "one at a time: 1."),
         (lambda s: s.events.batch_ran(1, 0.1, "no"), "InferenceFails", "since the start: 1."),
         (lambda s: s.events.place_lost(P0, lost=0, first=1500), "RequestsDeleted", "were read: 1,500."),
+        (lambda s: s.events.stalled({P0: stall(13)}), "PartitionStalled", "requests/0 gives nothing although its log"),
+        (
+            lambda s: s.events.stalled(dict.fromkeys([P0, P1], stall(7))),
+            "PartitionStalled",
+            " and 1 more gives",
+        ),
     ],
 )
 def test_what_asks_for_an_operator_is_said_with_its_heading_in_the_runbook(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.codecs.builders import AS_JSON, as_json, codecs, document, record, tensor
 from worker.core.failures import Code
 from worker.core.records import Rejection
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.reasons import LONGEST_REASON, RecentRejection
 
 CANARY = "kanarienvogel"
@@ -47,6 +48,9 @@ def test_of_what_the_model_says_no_number_is_shown() -> None:
 
     assert reason(message, Code.INTERNAL) == (
         "the model failed on this request: Gather '…': idx=… must be within the range […,…]"
+    )
+    assert reason(f"{VALUE_NOT_TAKEN}: Gather 'g': idx=9999", Code.INVALID_ARGUMENT) == (
+        "the model does not take a value of this request: Gather '…': idx=…"
     )
 
 

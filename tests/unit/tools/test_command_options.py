@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,7 +32,7 @@ def asked(*words: str) -> tuple[list[Wanted], int, str]:
         got.append(wanted)
         return 7
 
-    def end(run: object) -> None:
+    def end(run: object, _config: Path | None) -> None:
         assert callable(run)
         raise typer.Exit(run())
 

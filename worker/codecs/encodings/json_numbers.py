@@ -116,6 +116,7 @@ _WORDS = ((b"t", "a boolean"), (b"f", "a boolean"), (b"n", "null"))
 _FRACTIONS = ((b".", "a fraction"), (b"e", "a fraction"), (b"E", "a fraction"))
 _DIGITS = tuple((b"%d" % digit, "a number") for digit in range(10))
 _NO_NUMBERS = ("NaN", "Infinity")
+NO_UTF8 = "it is not UTF-8"
 # What the text of other elements than these has in it.
 _ODD = {
     "f": _WORDS,
@@ -213,6 +214,8 @@ def _values(text: bytes, spec: TensorSpec) -> list[Any]:
 
 def fault_of(error: orjson.JSONDecodeError) -> str:
     """What is wrong, without its place. Python's own `json`, for one, writes NaN and Infinity."""
+    if "surrogates" in error.msg:  # said of any bytes that are no UTF-8
+        return NO_UTF8
     odd = next((word for word in _NO_NUMBERS if error.doc.startswith(word, error.pos)), None)
     return f"JSON has no {odd}" if odd else error.msg
 

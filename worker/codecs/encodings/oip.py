@@ -15,6 +15,7 @@ from worker.codecs.encodings.elements import NAMES, to_bytes
 from worker.codecs.request_headers import Envelope
 from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
+from worker.core.listing import listed
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
@@ -43,6 +44,7 @@ class Question(NamedTuple):
     """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
 
     Of inputs and outputs it holds at most one more than the model has: among so many, one is unknown or comes twice.
+    `passed_over` are its parameters that mean nothing here (`parameters.py`).
     """
 
     model_name: str | None
@@ -50,6 +52,7 @@ class Question(NamedTuple):
     claims: Iterable[Claim]
     outputs: Sequence[WantedOutput]
     binary: bool | None
+    passed_over: Sequence[str] = ()
 
 
 class TensorCounts(NamedTuple):
@@ -140,8 +143,7 @@ def _wanted(signature: Signature, outputs: Sequence[WantedOutput]) -> Sequence[W
         return [WantedOutput(spec.name, None) for spec in signature.outputs]
     unknown = [output.name for output in outputs if output.name not in signature.output_index]
     if unknown:
-        gives = ", ".join(str(spec) for spec in signature.outputs)
-        raise Reject(f"the model has no output {unknown[0][:80]!r}; it gives {gives}")
+        raise Reject(f"the model has no output {unknown[0][:80]!r}; it gives {listed(signature.outputs)}")
     if len({output.name for output in outputs}) < len(outputs):
         raise Reject("an output is asked for twice")
     return outputs

@@ -1,7 +1,8 @@
 """Open Inference Protocol requests and answers as JSON, alone or as the head of the binary-data form.
 
 A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
-form, the parameter `binary_data_size`. Members and parameters that are not named here mean nothing and are passed over.
+form, the parameter `binary_data_size`. Members that are not named here mean nothing and are passed over, and so are
+parameters, but for some of other servers (`parameters.py`).
 Of a name that comes twice in an object the last counts: that is what every JSON parser does.
 """
 
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from worker.codecs.encodings import json_numbers
+from worker.codecs.encodings import json_numbers, parameters
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
-from worker.codecs.encodings.json_numbers import Frame, fault_of, frame_of
+from worker.codecs.encodings.json_numbers import NO_UTF8, Frame, fault_of, frame_of
 from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH
@@ -52,8 +53,9 @@ class JsonBody:
             document = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
-            where = "" if numbers else str(error).removeprefix(error.msg)
-            raise Reject(f"{held} is not JSON: {fault_of(error)}{where}") from None
+            fault = fault_of(error)
+            where = "" if numbers or fault == NO_UTF8 else str(error).removeprefix(error.msg)
+            raise Reject(f"{held} is not JSON: {fault}{where}") from None
         if not isinstance(document, dict):
             raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
         return cls(document, tail, numbers, bounds)
@@ -64,12 +66,14 @@ class JsonBody:
 
     def question(self) -> Question:
         document = self._document
+        said = _parameters(document, "the request")
         return Question(
             _optional(document, "model_name", str, "the request"),
             _optional(document, "model_version", str, "the request"),
             self._claims(),
             [self._output(entry) for entry in _objects(document, "outputs")[: self._bounds.most_outputs]],
-            _optional(_parameters(document, "the request"), "binary_data_output", bool, "the request"),
+            _optional(said, "binary_data_output", bool, "the request"),
+            parameters.passed_over(said) if said else (),
         )
 
     def _claims(self) -> list[Claim]:
@@ -81,13 +85,16 @@ class JsonBody:
         for entry in inputs[: self._bounds.most_inputs]:
             name = _required(entry, "name", str, "an input")
             where = f"input {name[:80]!r}"
-            size = _optional(_parameters(entry, where), "binary_data_size", int, where)
+            datatype = _required(entry, "datatype", str, where)
+            size = None
+            if said := _parameters(entry, where):
+                size = _optional(said, "binary_data_size", int, where)
+                parameters.check_input(said, datatype, where)
             if size is None:
                 elements = partial(_inline, entry, self._numbers)
             else:
                 elements = partial(from_bytes, self._slice(at, size, where))
                 at += size
-            datatype = _required(entry, "datatype", str, where)
             claims.append(Claim(name, datatype, _required(entry, "shape", list, where), elements))
         if at != len(self._tail) and len(claims) == len(inputs):
             raise Reject(f"{len(self._tail)} bytes came behind the JSON head, binary_data_size speaks of {at}")
@@ -102,7 +109,9 @@ class JsonBody:
     def _output(entry: Object) -> WantedOutput:
         name = _required(entry, "name", str, "an output")
         where = f"output {name[:80]!r}"
-        return WantedOutput(name, _optional(_parameters(entry, where), "binary_data", bool, where))
+        said = _parameters(entry, where)
+        parameters.check_output(said, where)
+        return WantedOutput(name, _optional(said, "binary_data", bool, where))
 
 
 def _inline(entry: Object, numbers: Mapping[str, bytes], spec: TensorSpec, elements: int) -> Tensor:

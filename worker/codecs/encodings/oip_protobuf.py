@@ -8,17 +8,18 @@ Imported by the first message, not by the start of a worker, which would take 12
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.encodings import protobuf_wire
+from worker.codecs.encodings import parameters, protobuf_wire
 from worker.codecs.encodings.elements import from_bytes, from_values, out_of_range, pack, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.oip import Claim, Elements, Output, Question, TensorCounts, WantedOutput, checked_id
@@ -35,26 +36,19 @@ def _pool(descriptor: bytes) -> DescriptorPool:
 
 
 def _what_is_read() -> bytes:
-    """The same file without the parameters, which mean nothing here, and with contents left as the bytes they are.
+    """The same file with parameters and contents left as the bytes they are.
 
-    A field that is not declared is stepped over in 2 ns, a parameter takes 20 and is kept.
+    A parameter takes 20 ns and 50 bytes to parse, and nearly all of them mean nothing here.
     """
     file = FileDescriptorProto.FromString(DESCRIPTOR)
     request = next(message for message in file.message_type if message.name == "ModelInferRequest")
     for message in (request, *request.nested_type):
-        _keep(message, [field for field in message.field if field.name != "parameters"])
         for field in message.field:
-            if field.name == "contents":
+            if field.name in {"parameters", "contents"}:
                 field.type, field.label = FieldDescriptorProto.TYPE_BYTES, FieldDescriptorProto.LABEL_REPEATED
                 field.ClearField("type_name")
     read: bytes = file.SerializeToString()
     return read
-
-
-def _keep(message: DescriptorProto, fields: list[FieldDescriptorProto]) -> None:
-    kept = [FieldDescriptorProto.FromString(field.SerializeToString()) for field in fields]
-    del message.field[:]
-    message.field.extend(kept)
 
 
 _POOL, _READ_POOL = _pool(DESCRIPTOR), _pool(_what_is_read())
@@ -68,6 +62,7 @@ _InferRequest = _message("ModelInferRequest")
 _InferResponse = _message("ModelInferResponse")
 _InferenceError = _message("InferenceError")
 _Contents = _message("InferTensorContents")
+_Parameter = _message("ModelInferRequest.ParametersEntry")
 _Asked = _message("ModelInferRequest", _READ_POOL)
 
 # What is parsed without a look at how much is in it: the worst such value takes 0.2 ms and 0.7 MiB.
@@ -119,8 +114,10 @@ class ProtobufBody:
 
     def question(self) -> Question:
         message = self._message
-        outputs = [WantedOutput(output.name, None) for output in message.outputs[: self._bounds.most_outputs]]
-        return Question(message.model_name, message.model_version, self._claims(), outputs, None)
+        outputs = [_output(output) for output in message.outputs[: self._bounds.most_outputs]]
+        said = message.parameters
+        over = parameters.passed_over(_parameters(said, "the request")) if said else ()
+        return Question(message.model_name, message.model_version, self._claims(), outputs, None, over)
 
     def _claims(self) -> list[Claim]:
         inputs = self._message.inputs
@@ -142,6 +139,9 @@ def _shape(shape: Sequence[int]) -> Sequence[int]:
 
 
 def _elements(tensor: Any, raw: bytes | None) -> Elements:
+    if said := tensor.parameters:
+        where = f"input {tensor.name[:80]!r}"
+        parameters.check_input(_parameters(said, where), tensor.datatype, where)
     contents = tensor.contents
     if len(contents) > _MOST_PARTS:
         raise Reject(
@@ -152,6 +152,36 @@ def _elements(tensor: Any, raw: bytes | None) -> Elements:
     if contents and any(contents):
         raise Reject(f"input {tensor.name[:80]!r}: given in raw_input_contents and in contents too")
     return partial(from_bytes, raw)
+
+
+def _output(output: Any) -> WantedOutput:
+    if said := output.parameters:
+        where = f"output {output.name[:80]!r}"
+        parameters.check_output(_parameters(said, where), where)
+    return WantedOutput(output.name, None)
+
+
+# Clients send at most a handful. Each that is looked at takes 0.2 µs, and one of a known name 1.5.
+_MOST_PARAMETERS = 32
+_KNOWN_PARAMETER = re.compile("|".join(parameters.KNOWN).encode())
+
+
+def _parameters(entries: Sequence[bytes], where: str) -> Mapping[str, object]:
+    """Those with a name that is looked at. Raises `Reject` for more than any client sends."""
+    if len(entries) > _MOST_PARAMETERS:
+        raise Reject(f"{where}: {len(entries)} parameters, at most {_MOST_PARAMETERS} are read")
+    known = [entry for entry in entries if _KNOWN_PARAMETER.search(entry)]
+    # Of a name that comes again the last counts, and there are no more names.
+    return dict(filter(None, map(_parameter, known[-len(parameters.KNOWN) :])))
+
+
+def _parameter(entry: bytes) -> tuple[str, object] | None:
+    try:
+        parameter = _Parameter.FromString(entry)
+    except DecodeError:  # as what is passed over may be
+        return None
+    kind = parameter.value.WhichOneof("parameter_choice")
+    return parameter.key, getattr(parameter.value, kind) if kind else None
 
 
 # The fields of a request and of an input, by number, that hold what is large.

@@ -25,7 +25,7 @@ from worker.commands.check.restoring import restore_estimate
 from worker.commands.check.screen import show
 from worker.core.failures import Stop
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, check_run_time, independence, load_as_set
+from worker.inference import Independence, Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import cost_of_a_kill
@@ -36,6 +36,7 @@ from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
+from worker.settings.conflicts import store_in_clear
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
@@ -85,7 +86,7 @@ def examined(
             _look_at_room(model, parts.kafka, report, state)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
-        if parts.settings.state.store is not None:
+        if parts.settings.state.store is not None and not list(store_in_clear(parts.settings)):
             _look_at_store(parts.settings, report)
         if estimates_restore and model is not None:
             _look_at_restore(parts.settings, model, report)
@@ -149,7 +150,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     raw = signature.raw_input
     full = full_batch(batching, model)
     _look_at_run_time(model, full.rows, settings.model.run_timeout_s, report)
-    found = independence(model, batching.max_batch_size)
+    found = _look_at_independence(model, batching.max_batch_size, report)
     report.model = ModelFacts(
         name=signature.name,
         version=signature.version,
@@ -170,8 +171,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
         state=remembered,
         left_to_cpu=model.left_to_cpu,
     )
-    if found.why is not None:
-        report.warnings.append(Finding(found.why))
+    report.warnings += [Finding(why) for why in (found.why, model.misdeclared) if why is not None]
     if model.not_finite:
         report.warnings.append(Finding(_of_no_use(model.not_finite, settings.model.non_finite_output)))
     return model
@@ -202,7 +202,8 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
         kafka.response_topic,
         kafka.group_id,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=min(limits.get(topic, sys.maxsize) for topic in (kafka.response_topic, *kafka.reply_topics)),
+        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+        reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
     layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
     report.warnings += map(Finding, lack_of_room(model, signature, wire))
@@ -219,6 +220,14 @@ def _look_at_run_time(model: Model, rows: int, longest: float, report: Report) -
         check_run_time(model, rows, longest)
     except Stop as stop:
         report.add(stop)
+
+
+def _look_at_independence(model: Model, max_batch_size: int, report: Report) -> Independence:
+    try:
+        return independence(model, max_batch_size)
+    except Stop as stop:
+        report.add(stop)
+        return Independence()
 
 
 def _run_seconds(model: Model, rows: int) -> float:

@@ -22,7 +22,7 @@ or not, so that a rare bucket never starves behind a common one. Nothing here re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -128,6 +128,7 @@ class Batcher:
         `auto` learns how long to wait for company, in the place of the policies' fixed linger.
         """
         self._policies = policies
+        self._alone: set[ModelKey] = set()
         self._auto = auto
         self._has_news = False  # for `auto`
         self._expected = expected
@@ -244,6 +245,11 @@ class Batcher:
         self._memory.ran_out(batch.kind, batch.rows)
         self._change_limit(batch)
 
+    def run_alone(self, model: ModelKey) -> None:
+        """From now on each row of this model is a batch of its own. Groups that are open go when they are due."""
+        self._alone.add(model)
+        self._forget_buckets()
+
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """It took so long, and the device had memory enough: of use only after it had not for another."""
         if self._memory and self._memory.ran(batch.kind, batch.rows, batch.closed_by):
@@ -272,10 +278,8 @@ class Batcher:
     def _learn(self, request: Request) -> Bucket:
         """The bucket for requests like this one, for the model that was turned to."""
         if len(self._of_model) >= MOST_REMEMBERED:
-            for of_model in self._by_request.values():
-                of_model.clear()
-            self._buckets.clear()  # groups that are open go when they are due
-        policy = self._policies[request.model]
+            self._forget_buckets()
+        policy = self._policy(request.model)
         kind = BatchKind(request.model, policy.buckets.padded(request.shapes))
         bucket = self._buckets.get(kind)
         if bucket is None:
@@ -283,8 +287,18 @@ class Batcher:
         self._of_model[request.shapes] = bucket
         return bucket
 
+    def _forget_buckets(self) -> None:
+        """Groups that are open go when they are due."""
+        for of_model in self._by_request.values():
+            of_model.clear()
+        self._buckets.clear()
+
     def _limit(self, kind: BatchKind) -> Limit:
-        return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
+        return self._memory.limit(kind, self._policy(kind.model).limit(kind.shapes))
+
+    def _policy(self, model: ModelKey) -> BatchPolicy:
+        policy = self._policies[model]
+        return replace(policy, max_rows=1) if model in self._alone else policy
 
     def _change_limit(self, batch: Batch) -> None:
         """Of groups like this batch that open from now on. The one that is open closes earlier, too."""

@@ -19,6 +19,9 @@ from worker.core.failures import Code
 from worker.core.records import Record, Rejection, Request, Timeout
 from worker.core.runs import Run
 
+# A timeout of two minutes or less, and a timestamp before 1973, are late at once if they are seconds.
+_MOST_SECONDS, _FIRST_MS = 120, 10**11
+
 
 def deadline_of(record: Record, timeout: Timeout, now: float, wall: float) -> float:
     """The instant of the loop's clock at which an answer to this record is useless."""
@@ -74,7 +77,20 @@ def too_late(request: Request, now: float, finished_at: float) -> Rejection:
         why = f"the deadline was {_milliseconds(-left)} ago"
     else:
         why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(finished_at - now)}"
-    return Rejection(request.record, Code.DEADLINE_EXCEEDED, f"not run: {why}", request.reply)
+    return Rejection(request.record, Code.DEADLINE_EXCEEDED, f"not run: {why}{_likely_mistake(request)}", request.reply)
+
+
+def _likely_mistake(request: Request) -> str:
+    """The unit that a number seems to have; empty where it may well be milliseconds."""
+    asked, stamp = request.timeout and request.timeout.seconds, request.record.timestamp_ms
+    if not asked:
+        return ""
+    if stamp is not None and stamp < _FIRST_MS:
+        return f"; it counts from the record's timestamp, {stamp}, which looks like seconds: Kafka's are milliseconds"
+    timeout_ms = round(asked * 1000)
+    if timeout_ms > _MOST_SECONDS:
+        return ""
+    return f"; the timeout is {timeout_ms} ms: if {timeout_ms} s are meant, that is {timeout_ms * 1000}"
 
 
 def answered_late(requests: Sequence[Request], now: float) -> int:

@@ -17,6 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject
+from worker.core.listing import listed
 from worker.core.records import Batch, Value
 
 # The non-batch dimensions of each input.
@@ -56,7 +57,7 @@ class Axis:
         """Of a request of these shapes. Raises `Reject` where its inputs disagree, or none of the buckets holds it."""
         lengths = {shapes[tensor][dimension] for tensor, dimension in self.inputs}
         if len(lengths) > 1:
-            said = " and ".join(map(str, sorted(lengths)))
+            said = listed(sorted(lengths))
             raise Reject(f"{self.name}: the inputs that share this axis must be equally long, got {said}")
         length = lengths.pop()
         if length > self.boundaries[-1]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.failures import Code, Reject
+from worker.core.listing import listed
 from worker.core.records import Tensor
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
@@ -72,7 +73,7 @@ class Filling:
         for name, number in known:
             if name in given:
                 return given[name].shape[number]
-        names = ", ".join(dict.fromkeys(name for name, _ in known))
+        names = listed(dict.fromkeys(name for name, _ in known))
         raise Reject(
             f"input {self.spec.name} was left out, and nothing says how long its axis {at + 1} is: give it, or {names}"
         )

@@ -7,12 +7,13 @@ exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject
+from worker.core.listing import listed
 from worker.core.records import ModelKey, RequestedOutput, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.left_out_inputs import Filling, filling_of
@@ -97,8 +98,8 @@ class Signature:
 
     @cached_property
     def takes(self) -> str:
-        """The inputs in words, for messages."""
-        return ", ".join(str(spec) for spec in self.inputs)
+        """The inputs in words, for messages: three at most."""
+        return listed(self.inputs)
 
     def check_model(self, name: str | None, version: str | None) -> None:
         """Raises `Reject` (NOT_FOUND) when a request names another model or version than the one served here."""
@@ -138,12 +139,20 @@ class Signature:
         if len(shape) > MAX_DIMENSIONS:
             raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
         if len(shape) != len(spec.dims) + 1:
-            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
+            is_row = shape and self._is_row(spec, shape)
+            cure = f"; a single row has the shape {_shown_shape([1, *shape])}" if is_row else ""
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}{cure}")
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
         self._check_rows(spec, dims[0])
         return math.prod(dims)
+
+    @staticmethod
+    def _is_row(spec: TensorSpec, shape: Sequence[object]) -> bool:
+        """Whether it is that of a row without its first dimension."""
+        dims = spec.dims
+        return len(shape) == len(dims) and all(d is None or d == got for d, got in zip(dims, shape, strict=True))
 
     def _check_rows(self, spec: TensorSpec, rows: int) -> None:
         if rows > self.max_rows:
@@ -179,10 +188,11 @@ class Signature:
             raise Reject("an input is given twice")
         missing = [spec.name for spec in self.required if spec.name not in claimed]
         if missing:
-            raise Reject(f"missing input {', '.join(missing)}; the model takes {self.takes}")
+            raise Reject(f"missing input {listed(missing)}; the model takes {self.takes}")
         rows = {tensor.shape[0] for tensor in tensors}
         if len(rows) > 1:
-            counts = ", ".join(f"{s.name}: {claimed[s.name].shape[0]}" for s in self.inputs if s.name in claimed)
+            given = [claimed[spec.name] for spec in self.inputs if spec.name in claimed]
+            counts = listed(f"{name}: {count}" for count, name in _first_of_each_count(given).items())
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
         count = rows.pop()
         ordered = self._completed(count, claimed)
@@ -216,6 +226,14 @@ class Signature:
             raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got {got_bytes} bytes")
         self._check_rows(spec, rows)
         return rows
+
+
+def _first_of_each_count(tensors: Sequence[NamedTensor]) -> Mapping[int, str]:
+    """Numbers of rows, each with the first input that has it."""
+    first: dict[int, str] = {}
+    for tensor in tensors:
+        first.setdefault(tensor.shape[0], tensor.name)
+    return first
 
 
 def _shown_shape(shape: Sequence[object]) -> str:

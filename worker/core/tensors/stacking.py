@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import Code, RunFailure
+from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import (
     Array,
     Batch,
@@ -30,6 +30,9 @@ from worker.core.records import (
 from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+
+# What an operator of the model complains of, follows.
+VALUE_NOT_TAKEN = "the model does not take a value of this request"
 
 
 class Split(NamedTuple):
@@ -70,7 +73,7 @@ class Stacker:
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
-                return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
+                return RunFailure(str(RowsLost(spec.name, batch.rows, output.shape)), loses_rows=True)
         if self.signature.axes:
             return self._split_padded(batch, outputs)
         non_finite = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
@@ -264,4 +267,5 @@ def _rejection(request: Request, code: Code, message: str) -> Rejection:
 
 def reject(request: Request, failure: RunFailure) -> Rejection:
     """The answer to a request on which the model fails even alone."""
-    return _rejection(request, failure.code, f"the model failed on this request: {failure.message}")
+    why = VALUE_NOT_TAKEN if failure.code is Code.INVALID_ARGUMENT else "the model failed on this request"
+    return _rejection(request, failure.code, f"{why}: {failure.message}")

@@ -13,8 +13,8 @@ from worker.inference.onnx_file.protobuf_fields import LENGTH, VARINT, Malformed
 from worker.inference.onnx_file.reading import Graph, content_of
 
 # Field numbers of onnx.proto: in the model, the graph, a node, an attribute, a function; of an input and its type.
-_GRAPH, _FUNCTIONS = 7, 25
-_NODES, _INPUTS = 1, 11
+GRAPH, _FUNCTIONS = 7, 25
+NODES, _INPUTS = 1, 11
 _OPERATOR, _ATTRIBUTES = 4, 5
 _SUBGRAPH, _SUBGRAPHS = 6, 11
 _FUNCTION_NODES = 7
@@ -59,37 +59,35 @@ def operators(graph: Graph, wanted: frozenset[str]) -> frozenset[str]:
 
 
 def _declared(content: bytes) -> Iterator[DeclaredInput]:
-    for graph in _inside(content, (0, len(content)), _GRAPH):
-        for declared in _inside(content, graph, _INPUTS):
-            name = "".join(_text(content, span) for span in _inside(content, declared, _NAME))
-            tensors = [at for kind in _inside(content, declared, _TYPE) for at in _inside(content, kind, _TENSOR)]
-            shapes = [shape for tensor in tensors for shape in _inside(content, tensor, _SHAPE)]
+    for graph in inside(content, (0, len(content)), GRAPH):
+        for declared in inside(content, graph, _INPUTS):
+            name = "".join(text_of(content, span) for span in inside(content, declared, _NAME))
+            tensors = [at for kind in inside(content, declared, _TYPE) for at in inside(content, kind, _TENSOR)]
+            shapes = [shape for tensor in tensors for shape in inside(content, tensor, _SHAPE)]
             datatype = next((_number(content, tensor, _ELEMENT) for tensor in tensors), None) or 0
-            dims = (
-                tuple(_number(content, dim, _LENGTH) for dim in _inside(content, shapes[0], _DIM)) if shapes else None
-            )
+            dims = tuple(_number(content, dim, _LENGTH) for dim in inside(content, shapes[0], _DIM)) if shapes else None
             yield DeclaredInput(name, datatype, dims)
 
 
 def _operators(content: bytes, names: Sequence[bytes]) -> Iterator[str]:
     whole = (0, len(content))
-    for number, nodes in ((_GRAPH, _NODES), (_FUNCTIONS, _FUNCTION_NODES)):
-        for holder in _inside(content, whole, number):
+    for number, nodes in ((GRAPH, NODES), (_FUNCTIONS, _FUNCTION_NODES)):
+        for holder in inside(content, whole, number):
             yield from _of_nodes(content, holder, nodes, names)
 
 
 def _of_nodes(content: bytes, holder: Span, number: int, names: Sequence[bytes]) -> Iterator[str]:
-    for node in _inside(content, holder, number):
+    for node in inside(content, holder, number):
         # Nearly no node has any of these bytes, and to look for them takes less than to read its fields.
         if any(content.find(name, *node) >= 0 for name in names):
-            yield from (_text(content, operator) for operator in _inside(content, node, _OPERATOR))
-            for attribute in _inside(content, node, _ATTRIBUTES):
+            yield from (text_of(content, operator) for operator in inside(content, node, _OPERATOR))
+            for attribute in inside(content, node, _ATTRIBUTES):
                 for kind in (_SUBGRAPH, _SUBGRAPHS):
-                    for graph in _inside(content, attribute, kind):
-                        yield from _of_nodes(content, graph, _NODES, names)
+                    for graph in inside(content, attribute, kind):
+                        yield from _of_nodes(content, graph, NODES, names)
 
 
-def _inside(content: bytes, message: Span, number: int) -> Iterator[Span]:
+def inside(content: bytes, message: Span, number: int) -> Iterator[Span]:
     """The fields of that number that have a length."""
     return ((begin, end) for at, kind, _, begin, end in fields(content, *message) if at == number and kind == LENGTH)
 
@@ -100,5 +98,5 @@ def _number(content: bytes, message: Span, number: int) -> int | None:
     return found[-1] if found and found[-1] <= LARGEST else None
 
 
-def _text(content: bytes, span: Span) -> str:
+def text_of(content: bytes, span: Span) -> str:
     return content[slice(*span)].decode(errors="replace")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.core.failures import RowsLost
 from worker.core.records import Array
 
 
@@ -36,7 +37,7 @@ class FixedBatch:
         return {name: self._padded(name, array) for name, array in feeds.items()}
 
     def cut(self, outputs: Sequence[Array], rows: int) -> Sequence[Array]:
-        """The first `rows` rows of each output. Raises `ValueError` for one that has others than those of a batch.
+        """The first `rows` rows of each output. Raises `RowsLost` for one that has others than those of a batch.
 
         Of a full batch nothing is cut, and the outputs are as unchecked as those of any model.
         """
@@ -44,7 +45,7 @@ class FixedBatch:
             return outputs
         for name, output in zip(self._output_names, outputs, strict=True):
             if output.shape[:1] != (self.rows,):
-                raise ValueError(f"output {name}: {self.rows} rows went in, shape {output.shape} came out")
+                raise RowsLost(name, self.rows, output.shape)
         return [output[:rows] for output in outputs]
 
     def _padded(self, name: str, array: Array) -> Array:

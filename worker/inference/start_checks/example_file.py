@@ -16,6 +16,7 @@ from worker.codecs.encodings.oip import TensorCounts, judge
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
+from worker.core.listing import listed
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor
@@ -47,7 +48,7 @@ def _refused(path: Path, why: str) -> BadConfiguration:
 def _given(content: bytes, signature: Signature) -> ExampleRows:
     """Raises `Reject`, `BadConfiguration`."""
     if content.startswith(_NUMPY):
-        names = ", ".join(f"{spec.name}=array" for spec in signature.required)
+        names = listed(f"{spec.name}=array" for spec in signature.required)
         raise BadConfiguration(f"it is one array without a name: save it with numpy.savez(path, {names})")
     if content.startswith(_ZIP):
         judged = signature.judge([_named(signature, name, array) for name, array in _arrays(content).items()])

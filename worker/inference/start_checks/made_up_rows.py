@@ -23,7 +23,7 @@ SIZES = (1.0, 30.0, 0.01)
 # Cycles that the elements of a row go through. In quiet rows whole numbers are in nearly every table, and texts are
 # words or spell numbers. Loud rows have what is large.
 _WHOLE = ((0, 1, 1), (1,), (1, 0, 1, 0, 0), (0,))
-_TEXTS = (("0", "1", "1"), ("yes", "no", "a"), ("1",), ("b", "1", "5"))
+_TEXTS = (("0", "1", "1"), ("yes", "no", "a"), ("a b", "b, a, no", ""), ("b", "1", "5"))
 _LOUD_WHOLE, _LOUD_TEXTS = (100, 7, 50), ("100", "7", "-50")
 
 
@@ -62,8 +62,9 @@ def loud_and_quiet(series: int) -> Iterator[tuple[Recipe, Sequence[Recipe]]]:
 class MadeUpRows:
     """Makes rows of `known` ones on which the model runs; inputs that are not `open_names` stay what they are there.
 
-    `are_given`: the operator has given those rows: numbers are made as large as there, and whole numbers and texts only
-    change their places. Else they are blank rows, and what the model takes besides is not known.
+    `are_given`: the operator has given those rows: numbers are made as large as there, whole numbers and texts only
+    change their places, and loud texts come twice. Else they are blank rows, and what else the model takes is not
+    known.
     """
 
     def __init__(self, known: Row, open_names: frozenset[str], *, are_given: bool) -> None:
@@ -96,7 +97,8 @@ class MadeUpRows:
             return known
         if not self._are_given:
             return _others(known, recipe)
-        return np.roll(known, recipe.number, axis=-1) if known.ndim > 1 else known
+        moved: Array = np.roll(known, recipe.number, axis=-1) if known.ndim > 1 else known
+        return moved + " " + moved if recipe.is_loud and known.dtype == object else moved
 
     def _numbers(self, known: Array, recipe: Recipe) -> Array:
         """Normally distributed, and as large as those given."""

@@ -1,10 +1,10 @@
 """Does each row of a batch get its own answer, whatever lies beside it? Tried before requests share a batch.
 
-A model that looks across the first axis answers wrongly and says nothing: one that is quantised dynamically (one scale
-for the whole batch), whose first axis is the time, or that was exported in training mode. So a loud row (large numbers)
-and a quiet one run together, and each once more among its own copies. The number of rows is the same each time, so
-that the same kernels run: the answers of independent rows are equal then, up to rounding. In the end a row and its
-opposite run in another number of copies, where only what differs by far is a sign.
+A model that looks across the first axis answers wrongly and says nothing: one whose first axis is the time, that finds
+objects in the first image of a batch alone, or that was exported in training mode. So a row runs in another number of
+copies, where only what differs by far is a sign. Then a loud row (large numbers) and a quiet one run together, and each
+once more among its own copies. The number of rows is the same there, so that the same kernels run: the answers of
+independent rows are equal, up to rounding. Such a model is refused, and one whose rows share a scale is warned of.
 
 An output that is the same for all rows, zeros behind a ReLU or one label, shows nothing: so rows of other signs and
 sizes are tried, and outputs that never differed are reported. Operators that share a scale are reported in any case.
@@ -18,58 +18,87 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import RunFailure
+from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.inference.model import Model
 from worker.inference.start_checks.made_up_rows import MadeUpRows, Recipe, Row, loud_and_quiet
+from worker.inference.start_checks.warm_up import check_rows
 
 # What two runs may differ by, as a part of the row's largest number: TF32 has ten bits, float16 as many.
 TOLERANCE = 1e-3
 # And in batches of different numbers of rows, which other kernels may run.
 ROUGH = 0.1
-# Seconds after which nothing more is tried, as the start waits; two quiet rows are tried however long they take.
-LONGEST = 0.1
+# Seconds of this thread's processor time after which nothing more is tried, as the start waits; two quiet rows are
+# tried however long they take: of a MiniLM 0.085 s (2026-11).
+LONGEST = 0.08
 FEWEST_LOOKS = 2
-# Each of three loud rows and six quiet ones; a further series only while answers are all the same. Of 1,323 random
-# networks whose rows depend on each other four series find 1,274, one finds 1,262, and a single pair of rows finds
-# 1,050 (measured 2026).
-MOST_SERIES = 4
+# Each of three loud rows and six quiet ones; the second only while answers are all the same.
+MOST_SERIES = 2
+
+# Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
+# row, and those of integers (MatMulInteger and its kind) are given their scales.
+BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+# Detectors with this inside often fill the first image of a batch alone, and show it only where an object is found.
+FINDER = "NonMaxSuppression"
+TELLING = BATCH_QUANTISERS | RANDOM | {FINDER}
 
 Outputs = Sequence[Array]
 
 _KINDS = (
-    "Models do that which are quantised dynamically (quantise statically instead), whose first axis is the time and "
-    "not the batch (batch_first=True), which sort their rows or divide by how many they are, or which were exported in "
-    "training mode"
+    "Models do that whose first axis is the time and not the batch (batch_first=True), which find objects in the first "
+    "image alone (export them without NMS inside), which compare all rows with all (leave such an output out), which "
+    "sort their rows or divide by how many they are, or which were exported in training mode"
 )
 _SHARED_SCALE = (
     "The model quantises dynamically ({}): by one scale for all rows of a batch, so that large numbers in one take the "
     "others' digits; quantise statically instead"
 )
 _CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone"
+_UNSTABLE = (
+    "the model answers the same rows differently each time ({}), and has no operator that draws random numbers: it was "
+    "exported in training mode. Export it in evaluation mode (model.eval(), or training_mode=0 of its "
+    "BatchNormalization and Dropout)"
+)
+_UNFOUND = (
+    "the model has NonMaxSuppression inside, and found the same, perhaps nothing, in all rows tried ({}), so it is not "
+    "known whether each image of a batch is answered: many such exports fill the first one alone, and the others are "
+    "answered with nothing. Name a file of images with unlike objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export the "
+    f"model without NMS inside (ultralytics: nms=False); {_CURE}"
+)
 
 
 class Independence(NamedTuple):
-    """What was found. `why` rows that share a batch change one another's answers, with the cure; None: no sign of it.
+    """What was found. `why` rows that share a batch may change one another's answers, with the cure; None: no sign.
 
     `unseen`: outputs that were the same for all quiet rows, which proves nothing about them. `tried`: how many rows
-    that were, the same ones each time; of a slow model there is time for the first of them alone.
+    that were, the same ones each time. `is_whole`: of a slow model there is time for the first of them alone.
     """
 
     why: str | None = None
     unseen: tuple[str, ...] = ()
     tried: int = 0
+    is_whole: bool = True
 
     @property
     def doubt(self) -> str | None:
-        """Which outputs proved nothing, in a sentence; None where all did, or `why` is known."""
-        if self.why is not None or not self.unseen:
+        """What proved nothing or was not tried, in a sentence; None where there is nothing, or `why` is known."""
+        if self.why is not None:
             return None
-        return (
-            f"{', '.join(self.unseen)}: not known whether rows that share a batch change one another's answers, as "
-            f"of the rows tried ({self.tried}) none got another answer; name a file of rows whose answers differ in "
-            "WORKER_MODEL__WARM_UP_EXAMPLE"
-        )
+        if self.unseen:
+            return (
+                f"{', '.join(self.unseen)}: not known whether rows that share a batch change one another's answers, as "
+                f"of the rows tried ({self.tried}) none got another answer; name a file of rows whose answers differ "
+                "in WORKER_MODEL__WARM_UP_EXAMPLE"
+            )
+        if not self.is_whole:
+            return (
+                f"{self.tried} made-up rows were tried, and larger and smaller ones were not, as the model takes long: "
+                f"nothing showed that rows that share a batch change one another's answers"
+            )
+        return None
 
 
 class _Ran(NamedTuple):
@@ -88,21 +117,20 @@ class _Seen(NamedTuple):
     ran: _Ran
 
 
-def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.monotonic) -> Independence:
-    """No sign is no proof: other rows than the made-up ones may differ. Runs at a number of rows that was warmed up."""
+def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
+    """No sign is no proof: other rows than the made-up ones may differ. Runs at a number of rows that was warmed up.
+
+    Raises `BadConfiguration` with the cure where rows get answers that are not theirs, or may.
+    """
     rows = min((count for count in model.warmed_up_at if count > 1), default=1)
     if min(rows, model.most_rows(max_batch_size)) == 1:
         return Independence()
     comparison = _Comparison(model, rows)
     why = comparison.why(now, now() + LONGEST)
-    if why is not None:
-        return Independence(why)
-    if model.batch_quantisers:
-        why = (
-            "rows that share a batch change one another's answers, though of made-up rows none did. "
-            f"{_shared_scale(model.batch_quantisers)}; {_CURE}"
-        )
-    return Independence(why, comparison.unseen(), comparison.tried)
+    unseen = comparison.unseen()
+    if why is None and unseen and FINDER in model.operators:
+        raise BadConfiguration(_UNFOUND.format(comparison.tried))
+    return Independence(why, unseen if why is None else (), comparison.tried, comparison.is_whole)
 
 
 class _Comparison:
@@ -117,14 +145,23 @@ class _Comparison:
         is_careful = model.is_accelerated and not given
         self._varieties = [v for v in self._made_up.varieties if not (v.others and is_careful)]
         self._quiet: list[_Ran] = []
+        self.is_whole = True  # nothing was left out for want of time
 
     def why(self, now: Callable[[], float], until: float) -> str | None:
-        """Why rows change one another's answers; None where none did before time was up."""
-        for looks, seen in enumerate(self._looks(), 1):
+        """Why rows change one another's answers by a shared scale; None where no sign of it came before time was up.
+
+        Raises `BadConfiguration` where it is not by a scale.
+        """
+        looks = self._looks()
+        for number, seen in enumerate(looks, 1):
             if seen is not None:
                 return self._explained(seen)
-            if looks >= FEWEST_LOOKS and now() > until:
+            if number >= FEWEST_LOOKS and now() > until:
+                self.is_whole = False
                 break
+        if quantisers := self._quantisers:
+            hidden = "rows that share a batch change one another's answers, though of made-up rows none did"
+            return f"{hidden}. {_SHARED_SCALE.format(quantisers)}; {_CURE}"
         return None
 
     @property
@@ -150,11 +187,10 @@ class _Comparison:
             for recipe in quiet_recipes:
                 quiet = self._among_copies(recipe)
                 yield quiet and self._look(loud or self._last, quiet)
+                if len(self._quiet) == 2:  # of a row and its opposite a ReLU lets one through
+                    yield quiet and self._in_other_numbers(quiet)
             # A model that sorts its rows may have found them sorted.
             yield loud and quiet and self._together(quiet, loud)
-        # Of a row and its opposite a ReLU lets one through.
-        for quiet in self._quiet[:2]:
-            yield self._in_other_numbers(quiet)
 
     def _in_other_numbers(self, quiet: _Ran) -> _Seen | None:
         """Whole numbers and texts are left out, as rounding may bring about another label."""
@@ -173,6 +209,8 @@ class _Comparison:
 
     def _look(self, beside: _Ran | None, quiet: _Ran) -> _Seen | None:
         self._quiet.append(quiet)
+        if len(self._quiet) == 1 and (seen := self._in_other_numbers(quiet)):
+            return seen
         first, last = ([output[at] for output in quiet.outputs] for at in (slice(1), slice(-1, None)))
         where = "behind its own copies from what it is before them"
         return self._seen(last, first, where, quiet) or (beside and self._together(beside, quiet))
@@ -202,18 +240,25 @@ class _Comparison:
         part, output = max((_difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
         return _Seen(output, part, where, ran) if part > tolerance else None
 
+    @property
+    def _quantisers(self) -> str:
+        return ", ".join(sorted(self._model.operators & BATCH_QUANTISERS))
+
     def _explained(self, seen: _Seen) -> str:
+        """What to warn of. Raises `BadConfiguration` for what is no matter of digits or of chance."""
         again = self._run(seen.ran.rows)
         if again is None or max(map(_difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
-            return (
-                f"the model answers the same rows differently each time ({seen.output}): export it in evaluation mode"
-            )
-        quantisers = self._model.batch_quantisers
+            if drawn := ", ".join(sorted(self._model.operators & RANDOM)):
+                return f"the model answers the same rows differently each time ({seen.output}): it has {drawn} inside"
+            raise BadConfiguration(_UNSTABLE.format(seen.output))
         by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
-        return (
+        why = (
             f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs "
-            f"{by} {seen.where}. {_shared_scale(quantisers) if quantisers else _KINDS}; {_CURE}"
+            f"{by} {seen.where}. "
         )
+        if quantisers := self._quantisers:
+            return f"{why}{_SHARED_SCALE.format(quantisers)}; {_CURE}"
+        raise BadConfiguration(f"{why}{_KINDS}; {_CURE}")
 
     def _among_copies(self, recipe: Recipe) -> _Ran | None:
         """The row that the recipe makes, with as many inputs varied as the model takes; None where it takes none."""
@@ -225,11 +270,10 @@ class _Comparison:
 
     def _run(self, rows: Sequence[Row]) -> _Ran | None:
         outputs = self._model.run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
-        return None if isinstance(outputs, RunFailure) else _Ran(rows, outputs)
-
-
-def _shared_scale(operators: Sequence[str]) -> str:
-    return _SHARED_SCALE.format(", ".join(operators))
+        if isinstance(outputs, RunFailure):
+            return None
+        check_rows(self._model.signature.outputs, outputs, len(rows))
+        return _Ran(rows, outputs)
 
 
 def _difference(got: Array, expected: Array) -> float:

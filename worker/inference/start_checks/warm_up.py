@@ -12,6 +12,8 @@ import numpy as np
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.inference.declared_signature import without
 from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, readable
 from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds, UniformRows, WarmUpRows
 
@@ -55,14 +57,7 @@ class WarmUp:
             outputs = self._run(of.batch(self._signature, rows, {}))
         except ORT_ERRORS as error:
             raise BadConfiguration(self._too_much(rows, error)) from error
-        for spec, output in zip(self._signature.outputs, outputs, strict=True):
-            if output.shape[:1] != (rows,):
-                without = _without(spec.name) if len(outputs) > 1 else ""
-                raise BadConfiguration(
-                    f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
-                    "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
-                    f"every output is the batch{without}"
-                )
+        check_rows(self._signature.outputs, outputs, rows)
         return outputs
 
     def _first_that_runs(self, rows: int) -> UniformRows:
@@ -137,13 +132,15 @@ class WarmUp:
         return f"not enough memory for {rows} row{'s' if rows > 1 else ''}: {cure} ({readable(error)})"
 
 
-def _without(output: str) -> str:
-    """How to do without an output beside others."""
-    return (
-        f", or without this one. A finished file: model = onnx.load(path); "
-        f"model.graph.output.remove(next(v for v in model.graph.output if v.name == {output!r})); "
-        "onnx.save(model, path)"
-    )
+def check_rows(specs: Sequence[TensorSpec], outputs: Sequence[Array], rows: int) -> None:
+    """Raises `BadConfiguration` for an output that has not a row for each that went in."""
+    for spec, output in zip(specs, outputs, strict=True):
+        if output.shape[:1] != (rows,):
+            raise BadConfiguration(
+                f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
+                "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
+                f"every output is the batch{without(spec.name) if len(specs) > 1 else ''}"
+            )
 
 
 def is_finite(output: Array) -> bool:

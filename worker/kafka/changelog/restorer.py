@@ -2,7 +2,8 @@
 
     partition assigned ─▶ committed offset, once it is stable ─▶ end of the changelog ─▶ read up to it ─▶ the loop
 
-Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read.
+Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read. Records that
+cannot be read end the worker: older states would take the place of those in them, without a word.
 
 The end is asked for after the group's offset is stable, and counts what is not committed yet: so whatever the
 transactions of a former owner left is decided before the last state is read. Owns the thread and its clients. The loop
@@ -25,13 +26,17 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
-from worker.kafka.client.config import admin_config
-from worker.kafka.client.errors import is_closed, words_of
+from worker.kafka.client.config import MOST_UNPACKED, admin_config
+from worker.kafka.client.errors import UNREADABLE, is_closed, words_of
 from worker.kafka.client.log import ClientLog
+from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
+from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
+from worker.kafka.consumer.stall_watch import StallWatch
 from worker.kafka.consumer.to_records import headers_of
+from worker.kafka.consumer.unreadable_batches import UNPARSED, Failures
 from worker.settings import KafkaSettings
-from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 
 ASK_TIMEOUT = 5.0  # seconds of one question to the cluster
 ASK_AGAIN_AFTER = 0.2
@@ -49,6 +54,7 @@ TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.max.bytes": 16 * 1024 * 1024,
     "max.partition.fetch.bytes": 4 * 1024 * 1024,
     "fetch.wait.max.ms": 20,
+    "receive.message.max.bytes": MOST_UNPACKED,
 }
 
 
@@ -101,6 +107,7 @@ class ChangelogRestorer:
         self._restores: dict[int, _Restore] = {}  # by partition number
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
+        self._watch, self._failures = StallWatch(self._new_looker), Failures()
         # Offsets of those partitions whose ends are known: in all, and still to be read. Written in the thread alone.
         self.total = self.left = 0
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
@@ -182,7 +189,10 @@ class ChangelogRestorer:
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
-        return {**TUNING, **admin_config(self._kafka), **promised}
+        return {**TUNING, **admin_config(self._kafka), **promised, **self._watch.config}
+
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
+        return Consumer({**looking(self._config()), **callbacks})
 
     def _hear(self, consumer: Consumer | None, *, is_idle: bool) -> None:
         """What the loop wants; waits for it while there is nothing to do."""
@@ -219,8 +229,8 @@ class ChangelogRestorer:
         except KafkaException as error:
             if is_closed(error.args[0]):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {words_of(error)}") from error
-            why = self._lack(seen) or words_of(error)
-            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {why}")
+            self._check_partitions(seen)
+            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {words_of(error)}")
             self._ask_at = time.monotonic() + ASK_AGAIN_AFTER
             return
         begun: list[TopicPartition] = []
@@ -231,7 +241,8 @@ class ChangelogRestorer:
                 wanted.partition,
                 wanted.attempt,
                 self._layout,
-                None if self._is_exact else max(at.offset, 0),
+                max(at.offset, 0),
+                is_exact=self._is_exact,
                 is_tail=extent is not None,
             )
             start = starts[number] if extent is None else extent.next_offset
@@ -275,16 +286,13 @@ class ChangelogRestorer:
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
 
-    def _lack(self, seen: ClusterMetadata | None) -> str | None:
-        """Why they wait for ever, where partitions were added to the request topic alone."""
+    def _check_partitions(self, seen: ClusterMetadata | None) -> None:
+        """Raises `BadConfiguration` where partitions were added to the request topic alone."""
         changelog = None if seen is None else seen.topics.get(self._topic)
         there = 0 if changelog is None else len(changelog.partitions)
-        if not 0 < there <= max(wanted.partition.number for wanted in self._waiting):
-            return None
-        return (
-            f"the changelog {self._topic} has {there} partitions, and the request topic more; stop the workers: "
-            "`inference-worker check` says how to go on"
-        )
+        last = max(wanted.partition for wanted in self._waiting)
+        if 0 < there <= last.number:
+            raise BadConfiguration(keys_have_moved(self._topic, last.topic, last.number + 1))
 
     # Reading
 
@@ -296,6 +304,8 @@ class ChangelogRestorer:
                 by_number.setdefault(message.partition() or 0, []).append(message)
             elif is_closed(error):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {error.str()}")
+            elif error.code() in UNREADABLE:
+                self._fail(consumer, message.partition() or 0, message.offset() or 0, error.str())
             else:
                 self._log.tell("restore", f"the changelog {self._topic}: {error.str()}")
         for number, found in by_number.items():
@@ -303,7 +313,28 @@ class ChangelogRestorer:
                 self._take(restore.restoration, found)
                 if restore.restoration.is_doubtful:
                     self._begin_anew(restore.wanted, consumer)
+        self._look_into_stalls()
         self._end_those_done(consumer)
+
+    def _fail(self, consumer: Consumer, number: int, first: int, reason: str) -> None:
+        """Read the batch that begins at `first` again, or raise `KafkaFatal`: a failure may be the network's."""
+        restore, partition = self._restores.get(number), Partition(self._topic, number)
+        if restore is None:  # it left
+            return
+        at, is_certain = self._failures.failed(partition, first, restore.start)
+        if is_certain:
+            last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
+            raise _lost(partition, at, last, reason)
+        consumer.seek(TopicPartition(*partition, at))
+
+    def _look_into_stalls(self) -> None:
+        """Tell what stands behind an open transaction. Raises `KafkaFatal` for records that cannot be parsed."""
+        stalls = self._watch.stalls()
+        for partition, stall in stalls:
+            if stall.is_transaction:
+                self._log.tell("restore", f"the states of {partition} wait: {stall.reason}")
+        for partition, first, last in self._watch.damages(stalls):
+            raise _lost(partition, first, last, UNPARSED)
 
     def _take(self, restoration: Restoration, messages: Sequence[Message]) -> None:
         """Portions of one kind each: states, or keys that are forgotten, in the order in which they came."""
@@ -311,7 +342,7 @@ class ChangelogRestorer:
             part = list(group)
             keys = [message.key() or b"" for message in part]
             if is_gone:
-                self._hand_over(restoration.forgotten(keys, list(map(_offset_of, part))))
+                self._hand_over(restoration.forgotten(keys, [tombstone_of(headers_of(message)) for message in part]))
                 continue
             try:
                 self._hand_over(restoration.states(keys, [message.value() or b"" for message in part]))
@@ -348,7 +379,10 @@ class ChangelogRestorer:
             return
 
 
-def _offset_of(message: Message) -> int:
-    """Of the request that had the key forgotten; -1 where nothing says it."""
-    text = dict(headers_of(message)).get("offset") or b""
-    return int(text) if text.isdigit() else -1
+def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFatal:
+    """States are in records that cannot be read."""
+    return KafkaFatal(
+        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; the states in there are "
+        "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
+        f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
+    )

@@ -54,6 +54,17 @@ def words_of(error: Exception) -> str:
     return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
 
 
+def kafka_error(failure: BaseException) -> KafkaError | None:
+    """The client's own word in an exception. A broken producer raises a `SystemError` around it."""
+    return next(filter(None, map(_word, (failure, failure.__cause__))), None)
+
+
+def _word(failure: BaseException | None) -> KafkaError | None:
+    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
+        return failure.args[0]
+    return None
+
+
 def is_closed(error: KafkaError) -> bool:
     """Whether the topic, or the broker, is closed to this client until an operator acts."""
     return error.fatal() or error.code() in _CLOSED

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from worker.core.records import Partition, Standing
+from worker.core.stalls import Reach, Stall
 
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"
@@ -23,6 +24,7 @@ class ClientWatcher(Protocol):
     """Hears it, in the loop's thread."""
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None: ...
     def place_lost(self, partition: Partition, lost: int, first: int) -> None: ...
     def topics_absent(self, topics: Sequence[str]) -> None: ...
     def topics_counted(self, partitions: Mapping[str, int]) -> None: ...
@@ -30,7 +32,7 @@ class ClientWatcher(Protocol):
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones to brokers, `brokers` those it could connect to, `standings` of what is read.
+    """`connections` are open ones to brokers, `brokers` those it could connect to; the rest is of what is read.
 
     A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. What a
     transaction commits the consumer never hears of.
@@ -40,17 +42,33 @@ class ConsumerStatistics(NamedTuple):
     connections: int
     standings: Mapping[Partition, Standing]
     brokers: int
+    reaches: Mapping[Partition, Reach]
 
 
 def read_consumer(text: str) -> ConsumerStatistics:
     said = json.loads(text)
-    standings = {
-        Partition(topic, int(number)): standing
+    read = {
+        Partition(topic, int(number)): found
         for topic, numbers in partitions_of(said).items()
         for number, found in numbers.items()
-        if (standing := _standing(found)) is not None
+        if found["fetch_state"] == "active" and found["ls_offset"] >= 0
     }
-    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), connections_of(said), standings, brokers_of(said))
+    standings = {partition: _standing(found) for partition, found in read.items()}
+    reaches = {partition: _reach(found, said) for partition, found in read.items() if found["next_offset"] >= 0}
+    coordinator = said.get("cgrp", {}).get("state", "")
+    return ConsumerStatistics(coordinator, connections_of(said), standings, brokers_of(said), reaches)
+
+
+def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
+    """How many batches the client could not parse so far; None where it does not stand at this position.
+
+    It counts an answer that was cut short, too: that says something only of a client that nothing comes to.
+    """
+    said = json.loads(text)
+    found = partitions_of(said).get(partition.topic, {}).get(str(partition.number), {})
+    if found.get("fetch_state") != "active" or found["next_offset"] != position:
+        return None
+    return sum(int(broker["rxpartial"]) for broker in said["brokers"].values())
 
 
 def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -70,13 +88,15 @@ def brokers_of(said: Mapping[str, Any]) -> int:
     return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
 
 
-def _standing(found: Mapping[str, Any]) -> Standing | None:
-    """None where the partition is not read by us, or its end is not known yet.
-
-    Until the group has committed anything, the position is the first record not handed to us.
-    """
+def _standing(found: Mapping[str, Any]) -> Standing:
+    """Until the group has committed anything, the position is the first record not handed to us."""
     end: int = found["ls_offset"]  # of committed transactions: what lies beyond may not be read yet
-    if found["fetch_state"] != "active" or end < 0:
-        return None
     positions: list[int] = [found["committed_offset"], found["app_offset"], found["next_offset"]]
     return Standing(next((at for at in positions if at >= 0), end), end)
+
+
+def _reach(found: Mapping[str, Any], said: Mapping[str, Any]) -> Reach:
+    """Of a broker's answers those count that came as a broker's, and not as a coordinator's."""
+    brokers = (broker for broker in said["brokers"].values() if broker.get("source") != _BY_ROLE)
+    answers = next((broker["rx"] for broker in brokers if broker["nodeid"] == found["broker"]), 0)
+    return Reach(found["next_offset"], found["ls_offset"], found["hi_offset"], found["fetchq_cnt"], answers)

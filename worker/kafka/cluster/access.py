@@ -29,7 +29,8 @@ PARTITIONS = 12
 NO_CONFIGS: Mapping[str, str] = {}
 # Of the changelog. What was written in the last hour is not compacted: at least once, a worker that follows one that
 # was killed needs the state before what it will apply again.
-CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+LAG_KEY = "min.compaction.lag.ms"
+CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", LAG_KEY: "3600000"}
 
 
 class Finding(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from worker.kafka.cluster.access import Finding, acl_command, wished, written
+from worker.kafka.cluster.access import Finding, acl_command, wished
 from worker.kafka.cluster.examination import TopicFacts, Topics, compacted
 from worker.kafka.cluster.survey import GroupFacts, Survey
 from worker.settings import KafkaSettings
@@ -28,6 +28,7 @@ def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[F
     told = {topic.setting: topic for topic in found.topics}
     requests = [topic for topic in found.topics if topic.setting == "REQUEST_TOPICS"]
     return [
+        *map(Finding, topics.warnings if topics else ()),
         *chain.from_iterable(_compacted(topic) for topic in found.topics),
         *_expired(found.group),
         *_shared(found),
@@ -186,7 +187,7 @@ def _untold(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> Itera
     """Rights that are no must: what we miss without them."""
     if found.controller is None or topics is None:
         return
-    silent = {topic.name for topic in found.topics if topic.config is None} & written(kafka).keys()
+    silent = {topic.name for topic in found.topics if topic.config is None} & topics.max_bytes.keys()
     for right in wished(kafka):
         if right.kind == "topic" and right.name in silent and kafka.max_message_bytes is None:
             yield Finding(

@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
+    LAG_KEY,
     PARTITIONS,
     Finding,
     Right,
@@ -56,12 +57,16 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
+from worker.kafka.cluster.losses import losses
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
 _LOSSES = "only the last record of each key is kept, and all without a key count as one of an empty key"
 # The cure of a topic that is not there.
 _MAKING = "let `inference-worker check --create-topics` make it"
+# What a reply topic has to take. Batches of all topics are as small as the smallest of them wants; this is the size of
+# Java's.
+LEAST_REPLY_BYTES = 16 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -71,11 +76,13 @@ NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
+LOSSES_TIMEOUT = 3.0  # seconds of each of three questions that no start depends on
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = (
     "cleanup.policy",
     "compression.type",
     "max.message.bytes",
+    LAG_KEY,
     "min.insync.replicas",
     "retention.bytes",
     "retention.ms",
@@ -87,17 +94,22 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group. Of the
-    topics that are written to, `compacted` are so, as far as the broker tells.
+    `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
+    are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells. `replies`
+    are topics that requests may name, and nothing else; those that are `shut`, and why, get no answer, so that their
+    owners stop no worker.
     """
 
     partitions: Mapping[str, int]
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     changelog: str | None = None
     members: tuple[Member, ...] = ()
     compacted: frozenset[str] = frozenset()
+    replies: frozenset[str] = frozenset()
+    shut: Mapping[str, str] = field(default_factory=dict)
 
     def announcing(self, client_id: str) -> Topics:
         """The same for a worker that joins its group under this client id."""
@@ -124,8 +136,16 @@ class Topics:
         return min(self.max_bytes.values())
 
     def takes_less_than(self, other: Topics) -> bool:
-        """Whether a topic takes smaller records than the other says."""
-        return any(limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items())
+        """Whether a topic takes smaller records than the other says, or no answer, or has fewer partitions for them."""
+        fewer = [self.partitions[topic] < other.partitions.get(topic, 0) for topic in self.replies]
+        smaller = [limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items()]
+        return any(fewer) or any(smaller) or bool(self.shut.keys() - other.shut.keys())
+
+    def shutting(self, reasons: Mapping[str, str]) -> Topics:
+        """The same without these reply topics."""
+        shut = {**reasons, **self.shut}
+        limits = {topic: limit for topic, limit in self.max_bytes.items() if topic not in shut}
+        return replace(self, max_bytes=limits, replies=self.replies - shut.keys(), shut=shut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +218,10 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
+        self._warnings: list[str] = []
         self._members: tuple[Member, ...] = ()
-        self._written = written(kafka).keys()
+        self._written = written(kafka)
+        self._shut: dict[str, str] = {}
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
@@ -224,11 +246,25 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         written = self._compacted(configs)
         self._notes += map(compacted, written)
+        if can_administer:
+            has_members = bool(self._members)
+            self._warnings += losses(self._kafka, self._admin, partitions, LOSSES_TIMEOUT, has_members=has_members)
         limits = self._limits(configs, can_administer=can_administer)
+        replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
+        self._shut_small(replies, limits)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        notes, changelog = tuple(self._notes), self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, notes, changelog, self._members, frozenset(written))
-        return StartVerdict((), topics, seen, can_administer)
+        topics = Topics(
+            partitions,
+            limits,
+            membership,
+            notes=tuple(self._notes),
+            warnings=tuple(self._warnings),
+            changelog=self._kafka.changelog_topic,
+            members=self._members,
+            compacted=frozenset(written),
+            replies=replies,
+        )
+        return StartVerdict((), topics.shutting(self._shut), seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
         """Each partition of requests has one of states."""
@@ -262,10 +298,16 @@ class _Examination:
                     alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
                 )
             )
+        elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
+            self._warnings.append(
+                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that come "
+                "again after a kill are answered INTERNAL where the state before them was compacted away, or from a "
+                f"fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
+            )
 
     def _compacted(self, configs: Configs) -> list[str]:
         """Of the topics of answers and dead letters."""
-        written = self._written - {self._kafka.changelog_topic}
+        written = self._written.keys() - {self._kafka.changelog_topic}
         return [topic for topic in written if "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")]
 
     def _create_changelog(self, partitions: int) -> str:
@@ -310,10 +352,29 @@ class _Examination:
             self._problems.append(Finding(why))
             return None
         if found.error is not None:
-            self._problems.append(self._why_unusable(setting, topic, found.error))
+            self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
         elif self._with_transactions and setting != "REQUEST_TOPICS":
             self._note_lone_replica(topic, found)
         return found
+
+    def _object(self, setting: str, topic: str, finding: Finding, why: str) -> None:
+        """Nothing works without the topic; without one that requests name, all other requests do.
+
+        Its owner may be another than the worker's, and may delete it under it.
+        """
+        if setting != "REPLY_TOPICS":
+            self._problems.append(finding)
+            return
+        self._shut[topic] = f"it {why}, as the worker saw it at its start"
+        self._notes.append(f"{finding.text}; until a worker starts with it, requests that name it get an error")
+
+    def _shut_small(self, replies: Collection[str], limits: Mapping[str, int]) -> None:
+        """A batch must fit into each of the topics, so one that takes little would slow all answers down."""
+        for topic in replies - self._shut.keys():
+            if (limit := limits[topic]) < LEAST_REPLY_BYTES:
+                takes = f"takes records of {limit} bytes, and {LEAST_REPLY_BYTES} are the least"
+                why = f"WORKER_KAFKA__REPLY_TOPICS: topic {topic} {takes}; raise its max.message.bytes"
+                self._object("REPLY_TOPICS", topic, Finding(why), takes)
 
     def _metadata(self, topic: str) -> TopicMetadata:
         return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
@@ -373,7 +434,8 @@ class _Examination:
             if isinstance(found, ConsumerGroupDescription):
                 self._members = _members_of(found)
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
-                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+                refused = missing(self._kafka, right, right.operation.lower())
+                self._object(right.setting, right.name, refused, "may not be written")
 
     def _limits(self, configs: Configs, *, can_administer: bool) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
@@ -383,7 +445,7 @@ class _Examination:
                 f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
                 "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES"
                 for topic in self._written
-                if topic not in told
+                if topic not in told and topic not in self._shut
             ]
         most = LARGEST_USUAL_RECORD
         if can_administer:

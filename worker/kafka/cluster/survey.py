@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
-from worker.kafka.client.command_clients import client_log, open_client
-from worker.kafka.client.config import Config
+from worker.core.records import Partition
+from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
-from worker.kafka.cluster.admin_answers import group_if_told, told_offset
+from worker.kafka.cluster.admin_answers import group_if_told
 from worker.kafka.cluster.examination import StartVerdict, TopicFacts
+from worker.kafka.cluster.losses import bounds, committed
 from worker.kafka.cluster.other_groups import other_groups
 from worker.settings import KafkaSettings
-
-_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,40 +80,18 @@ class _Surveyor:
         return GroupFacts(described.state.name.lower(), len(described.members), progress)
 
     def _progress(self, topic: TopicFacts) -> Progress | None:
-        begins, ends = (self._offsets(topic, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]  # the client declares no types for them
-        committed = self._committed(topic)
-        if committed is None or begins is None or ends is None:
+        partitions = [Partition(topic.name, number) for number in range(topic.partitions)]
+        found = bounds(self._admin, partitions, self._timeout)
+        known = committed(self._kafka, partitions, self._timeout)
+        if known is None or found is None:
             return None
+        begins, ends = found
         is_latest = self._kafka.auto_offset_reset == "latest"
-        starts = {at: committed.get(at, ends[at] if is_latest else begins[at]) for at in ends}
+        starts = {at: known.get(at, ends[at] if is_latest else begins[at]) for at in ends}
         return Progress(
             topic.name,
             topic.partitions,
-            len(committed),
+            len(known),
             waiting=sum(max(0, ends[at] - max(starts[at], begins[at])) for at in ends),
-            expired=sum(max(0, begins[at] - offset) for at, offset in committed.items()),
+            expired=sum(max(0, begins[at] - offset) for at, offset in known.items()),
         )
-
-    def _offsets(self, topic: TopicFacts, spec: OffsetSpec) -> dict[int, int] | None:
-        wanted = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
-        asked = self._admin.list_offsets(wanted, request_timeout=self._timeout)
-        told = {at.partition: told_offset(future, self._timeout) for at, future in asked.items()}
-        known = {number: offset for number, offset in told.items() if offset is not None}
-        return known if len(known) == topic.partitions else None
-
-    def _committed(self, topic: TopicFacts) -> dict[int, int] | None:
-        """Asked by a consumer that joins nothing.
-
-        The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV, librdkafka 2.16) when the
-        coordinator answers with an error, as one does that has moved.
-        """
-        promised = {"group.id": self._kafka.group_id, "enable.auto.commit": False}
-        consumer = open_client(Consumer, self._kafka, _AS_IT_IS, promised, client_log())
-        try:
-            positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-            found = consumer.committed(positions, self._timeout)
-        except KafkaException:
-            return None
-        finally:
-            consumer.close()
-        return {at.partition: at.offset for at in found if at.error is None and at.offset >= 0}

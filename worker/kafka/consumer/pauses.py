@@ -50,6 +50,10 @@ class Pauses:
         """Whether it would be fetched but for this one."""
         return not self.is_general and self._stopped.get(partition) == {by}
 
+    def is_fetched(self, partition: Partition) -> bool:
+        """Whether nothing stops it, except what cannot be read in it."""
+        return not self.is_general and self._stopped.get(partition, set()) <= {By.UNREADABLE}
+
     def settle(self) -> None:
         """Say it again of every partition held."""
         held = self._consumer.assignment()

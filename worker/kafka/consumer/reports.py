@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Standing
+from worker.core.stalls import Stall
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
@@ -59,6 +60,11 @@ class Reports:
         if self._watcher is not None and self._lost and self._clock() >= self._ask_at:
             self._tell_lost(consumer, self._watcher)
         return seen
+
+    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
+        """These stand still although their logs go on; to be called once a second."""
+        if self._watcher is not None:
+            self._watcher.stalled(stalls)
 
     def topics_absent(self, topics: Sequence[str]) -> None:
         """These request topics the cluster has no more; none: it has all of them again."""

@@ -7,6 +7,9 @@ error comes after 25 s (librdkafka 2.16, seen 2026-11). Each of these is a reaso
 replica that had nothing of the topic. It takes a client of its own, on a thread of its own: on the consumer's
 connection an answer comes behind the fetch before it. One costs 2 ms of CPU (2026-11).
 
+Where keys have states, they move away from these when a topic gets partitions, as soon as its publishers know of it: in
+seconds, or in minutes. So the source has it looked at more often then.
+
 Owns which topics are absent, as last heard. It judges nothing: what became of their records is the group's to say.
 """
 
@@ -21,6 +24,7 @@ from worker.kafka.client.errors import GONE
 from worker.kafka.offsets.standing_lookup import in_background
 
 LOOK_EVERY = 30.0  # seconds, without a reason
+LOOK_OFTEN = 5.0  # where it must not grow
 # While one is absent, and from the first sight of that to the second: a broker that has just started may not know of a
 # topic yet.
 LOOK_AGAIN_AFTER = 2.0
@@ -37,18 +41,20 @@ class RequestTopics:
         tell: Callable[[Collection[str], Collection[str]], object],
         counted: Callable[[Mapping[str, int]], object],
         clock: Callable[[], float],
+        every: float = LOOK_EVERY,
     ) -> None:
         """`new_client` makes one that never joins the group.
 
         `tell` hears which are absent, and which are back, whenever that changes. `counted` hears with each look how
-        many partitions they have, as far as the cluster says.
+        many partitions they have, as far as the cluster says. `every`: seconds between looks without a reason.
         """
+        self._every = every
         self._topics = topics
         self._new_client = new_client
         self._tell = tell
         self._counted = counted
         self._clock = clock
-        self._look_at = clock() + LOOK_EVERY  # the start has just looked
+        self._look_at = clock() + self._every  # the start has just looked
         self._is_asking = False
         self._found: Queue[Mapping[str, int] | None] = Queue()
         self._read: frozenset[str] = frozenset()
@@ -81,7 +87,7 @@ class RequestTopics:
         self._counted(found)
         missed = frozenset(topic for topic, partitions in found.items() if not partitions)
         absent, self._missed = missed & self._missed, missed
-        self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else LOOK_EVERY)
+        self._look_at = self._clock() + (LOOK_AGAIN_AFTER if missed else self._every)
         if absent != self._absent:
             back, self._absent = self._absent - absent, absent
             self._tell(absent, back)

@@ -15,13 +15,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from worker.core.failures import KafkaFatal, Stop
+from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
+from worker.core.stalls import LOOKS, Reach, Stalls
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
+from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.consumer.batch_end import BatchEnds, looking
@@ -30,7 +32,7 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.request_topics import RequestTopics
+from worker.kafka.consumer.request_topics import LOOK_EVERY, LOOK_OFTEN, RequestTopics
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -52,10 +54,12 @@ class KafkaSource:
         watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
         joined: Callable[[], object] = lambda: None,
+        most_partitions: int | None = None,
     ) -> None:
         """`watcher` hears once a second how far behind we are, and what is lost.
 
         `joined` is called once we are in the group, on a thread of its own.
+        `most_partitions`: a request topic that has more ends us, for then keys have moved away from their states.
         """
         self.membership = membership
         self._kafka = kafka
@@ -65,8 +69,14 @@ class KafkaSource:
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
+        self._most_partitions = most_partitions
         self._request_topics = RequestTopics(
-            kafka.request_topics, self._new_asking_client, self._on_absent, self._reports.topics_counted, clock
+            kafka.request_topics,
+            self._new_asking_client,
+            self._on_absent,
+            self._on_counted,
+            clock,
+            LOOK_EVERY if most_partitions is None else LOOK_OFTEN,
         )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
@@ -145,6 +155,13 @@ class KafkaSource:
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         return self._offsets.withdraw_notes(offsets)
 
+    @property
+    def has_served(self) -> bool:
+        return self._offsets.has_served
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        self._offsets.stand_back(instead)
+
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._offsets.is_marking(partitions)
 
@@ -190,6 +207,7 @@ class KafkaSource:
         self._consumer = consumer = self._new_consumer()
         self._offsets = KafkaOffsets(consumer, self._new_asking_client, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
+        self._stalls = Stalls()
         ends = BatchEnds(self._new_looker, self._log)
         self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
         self._gates = Gates(
@@ -218,9 +236,9 @@ class KafkaSource:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
-    def _new_looker(self) -> Consumer:
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         """One that reads a partition's batches one by one."""
-        return Consumer(looking(consumer_config(self._kafka, self.membership)))
+        return Consumer({**looking(consumer_config(self._kafka, self.membership)), **callbacks})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
@@ -323,11 +341,21 @@ class KafkaSource:
         seen = self._reports.heard(self._consumer, report, self._gates.begun)
         if seen is None:
             return
+        self._watch_stalls(seen.reaches)
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
         if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
         self._request_topics.attend({partition.topic for partition in seen.standings})
+
+    def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
+        """Tell which partitions stand, and look into those that no open transaction holds back."""
+        fetched = {at: reach for at, reach in reaches.items() if self._gates.holds(at) and self._pauses.is_fetched(at)}
+        stalls = self._stalls.seen(fetched, self._clock())
+        self._reports.stalled(stalls)
+        for partition, stall in stalls.items():
+            if not stall.is_transaction and stall.looks % LOOKS == 0:
+                self._unreadable.suspected(partition, stall.offset)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
@@ -364,6 +392,13 @@ class KafkaSource:
         if self.membership.protocol == "classic":
             held = {at.topic for at in self._consumer.assignment()}
             self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
+
+    def _on_counted(self, partitions: Mapping[str, int]) -> None:
+        self._reports.topics_counted(partitions)
+        for topic, count in partitions.items():
+            if self._most_partitions is not None and count > self._most_partitions:
+                assert self._kafka.changelog_topic is not None
+                self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, count)))
 
     def _doubt_after(self, error: KafkaError) -> None:
         if error.code() in GONE:

@@ -1,12 +1,16 @@
 """Records that the client cannot read: a batch damaged on a broker's disk, or one that unpacks to more than it takes.
 
-The client reports such a batch at its first offset for ever (rdk #5581), however far into it we have come, and would
-hold up its partition for good. A failure is believed the third time: until then it may be a bad network card. Then all
-records of the batch are unreadable for the same reason. Where it ends is looked for beside the loop (`batch_end.py`);
-meanwhile the partition is not fetched, for each fetch unpacks in vain. Then the records are handed on a few at a time,
-each in its place, and the client goes on behind the last.
+The client reports a batch that it cannot unpack at its first offset for ever (rdk #5581), however far into it we have
+come, and would hold up its partition for good. A failure is believed the third time: until then it may be a bad network
+card. Then all records of the batch are unreadable for the same reason. Of records that it cannot parse inside a valid
+batch it reports nothing: the partition stands (`core/stalls.py`), and whether that is why is looked at first.
 
-    fails ─×3─▶ stopped, where does the batch end? ──▶ handed on piece by piece ──last─▶ fetched again behind it
+Where the batch ends is looked for beside the loop (`batch_end.py`); meanwhile the partition is not fetched, for each
+fetch unpacks in vain. Then the records are handed on a few at a time, each in its place, and the client goes on behind
+the last.
+
+    stands ──┐
+    fails ─×3┴▶ stopped, where does the batch end? ──▶ handed on piece by piece ──last─▶ fetched again behind it
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ ATTEMPTS = 3
 
 # So many of one poll's records at most, so that the others wait no longer than an answer to these takes: 0.1 ms each.
 PIECE = 200
+
+UNPARSED = "its batch is damaged on the broker's disk, and nothing from the damage on can be parsed"
 
 
 class Failures:
@@ -79,6 +85,7 @@ class Unreadable:
         self._log = log
         self._failures = Failures()
         self._batches: dict[Partition, _Batch] = {}
+        self._suspects: dict[Partition, int] = {}
 
     def failed(self, partition: Partition, first: int, begun: int, reason: str) -> None:
         """Try it again, or give it up; `first` is the batch's own, and `begun` where the group stood."""
@@ -87,14 +94,19 @@ class Unreadable:
         at, is_certain = self._failures.failed(partition, first, self._wanted_from(partition, begun))
         self._log.tell("unreadable", f"{partition}/{at} cannot be read: {reason}")
         if self._go_to(partition, at) and is_certain:
-            self._pauses.stop(partition, By.UNREADABLE)
-            question = BatchQuestion(partition, first, at)
-            self._batches[partition] = _Batch(question, reason, at)
-            self._ends.ask(question)
+            self._search(BatchQuestion(partition, first, at), reason)
+
+    def suspected(self, partition: Partition, at: int) -> None:
+        """The partition stands there, and nothing says why: look whether the client can parse what is there.
+
+        To be called in a callback of the client: what is done about it, is done outside.
+        """
+        if partition not in self._batches:
+            self._suspects[partition] = at
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._batches)
+        return bool(self._batches or self._suspects)
 
     def share(self, most: int) -> int:
         """How many of a poll's records these may be."""
@@ -103,6 +115,9 @@ class Unreadable:
     def records(self, most: int) -> list[Record]:
         """What may be handed on now, in order for each partition; a few, for the others' sake."""
         self._hear()
+        while self._suspects:
+            partition, at = self._suspects.popitem()
+            self._search(BatchQuestion(partition, None, at), UNPARSED)
         given: list[Record] = []
         for partition in list(filter(self._may_give, self._batches)):
             given += self._give(self._batches[partition], min(PIECE, most) - len(given))
@@ -115,8 +130,14 @@ class Unreadable:
         """They are not ours any more, or are read again from elsewhere."""
         for partition in partitions:
             self._failures.forget(partition)
+            self._suspects.pop(partition, None)
             if self._batches.pop(partition, None) is not None:
                 self._pauses.release(partition, By.UNREADABLE)
+
+    def _search(self, question: BatchQuestion, reason: str) -> None:
+        self._pauses.stop(question.partition, By.UNREADABLE)
+        self._batches[question.partition] = _Batch(question, reason, question.at)
+        self._ends.ask(question)
 
     def _wanted_from(self, partition: Partition, begun: int) -> int:
         """A group may stand in the middle of a batch, and a log begin there; what is beyond the end is of a log that is
@@ -138,7 +159,7 @@ class Unreadable:
         batch = self._batches.get(question.partition)
         if batch is None or batch.question is not question:  # it has left meanwhile
             return
-        if self._go_to(question.partition, last + 1):
+        if last >= question.at and self._go_to(question.partition, last + 1):
             batch.last = last
             self._failures.given_up(question.partition, last)
             self._log.tell(

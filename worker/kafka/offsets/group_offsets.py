@@ -3,8 +3,9 @@
 | writer | offset | note (`notes.py`) | when |
 |---|---|---|---|
 | the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
-| the gates, `begin_attempt` | where the group stands | `attempts=n` | before an assignment's first record |
-| the gates, `note_start` | the end, under `latest` | `attempts=0` | before anything is read |
+| the gates, `begin_attempt` | where the group stands | `attempts=n` (`new`) | before an assignment's first record |
+| the gates, `note_start` | the end, under `latest` | `attempts=0 new` | before anything is read |
+| the first rejections, `stand_back` | where a new one began | `attempts=0 new` | the worker stops without a request |
 | the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
 | the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
 | the quarantine, `clear_note` | the same, or behind it | `attempts=n`, or none | its partition leaves |
@@ -26,7 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.notes import NONE, RETRY_AFTER, Attempts, Note, Notes, read_attempts
+from worker.kafka.offsets.notes import NEW, RETRY_AFTER, Attempts, Note, Notes, read_attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
 
 
@@ -46,6 +47,8 @@ class KafkaOffsets:
         self._isolated: dict[Partition, int] = {}  # the offset that was noted last to run alone
         self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
         self._found: dict[Partition, Note] = {}  # what stood there before the attempt; likewise
+        self._new: dict[Partition, int] = {}  # where it began, of which the group had committed nothing
+        self.has_served = False  # the group committed answers before, as far as partitions that were begun tell
 
     # Commits of the delivery
 
@@ -91,7 +94,9 @@ class KafkaOffsets:
             # Our own note, or the one before it, of a run that is withdrawn: no other process began it since, and we
             # are alive. What died before us stays so.
             found = self._found.get(partition)
-            return found.attempts if found is not None and found.offset == offset else Attempts(times - 1)
+            if found is not None and found.offset == offset:
+                return found.attempts
+            return Attempts(times - 1, is_new=standing.attempts.is_new)
         return standing.attempts
 
     def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
@@ -100,8 +105,12 @@ class KafkaOffsets:
         An isolated run stays noted until it is settled: this process may die before it is.
         """
         self._attempts[partition] = earlier.times + 1
+        if earlier.is_new:
+            self._new[partition] = offset
+        else:
+            self.has_served = True
         self._found[partition] = Note(offset, earlier)
-        note = self._last_sent[partition] = Note(offset, Attempts(earlier.times + 1, earlier.is_isolated))
+        note = self._last_sent[partition] = Note(offset, earlier._replace(times=earlier.times + 1))
         return note
 
     def note(self, partition: Partition, note: Note) -> bool:
@@ -109,7 +118,13 @@ class KafkaOffsets:
 
     def note_start(self, partition: Partition, offset: int) -> bool:
         """Store where a partition without an offset begins. To be called until the group has taken it: True."""
-        return self._notes.note(partition, Note(offset, NONE))
+        return self._notes.note(partition, Note(offset, NEW))
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        """Leave those that are new where they began, or there instead, for a next worker; None: as they are."""
+        for partition, began in self._new.items():
+            if (offset := instead.get(partition, began)) is not None:
+                self._send(partition, Note(offset, NEW))
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         """Note that this record is about to run alone. To be called until the group has taken it: True."""
@@ -166,3 +181,4 @@ class KafkaOffsets:
         for partition in partitions:
             self._attempts.pop(partition, None)
             self._isolated.pop(partition, None)
+            self._new.pop(partition, None)

@@ -2,6 +2,7 @@
 
     attempts=n         handed out n times since the last progress
     attempts=n trial   and the record at this offset was about to run alone
+    attempts=n new     and the group has never committed an answer here
 
 A commit of the delivery's carries no note, so progress clears it; what other tools write there counts as none.
 
@@ -32,26 +33,30 @@ PATIENCE = 10.0
 RETRY_AFTER = 0.1
 
 
-_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?")
+_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
 
 
 class Attempts(NamedTuple):
-    """As a commit's metadata says it. `is_isolated`: the record at the offset was about to run alone."""
+    """As a commit's metadata says it. `is_isolated`: the record at the offset was about to run alone.
+
+    `is_new`: the delivery has never committed anything of the partition.
+    """
 
     times: int
     is_isolated: bool = False
+    is_new: bool = False
 
     def __str__(self) -> str:
-        return f"attempts={self.times}{' trial' if self.is_isolated else ''}"
+        return f"attempts={self.times}{' trial' if self.is_isolated else ''}{' new' if self.is_new else ''}"
 
 
-NONE = Attempts(0)
+NONE, NEW = Attempts(0), Attempts(0, is_new=True)
 
 
 def read_attempts(metadata: str | None) -> Attempts | None:
     """What the metadata of a commit says; None when it is not ours."""
     found = _TEXT.fullmatch(metadata or "")
-    return None if found is None else Attempts(int(found[1]), found[2] is not None)
+    return None if found is None else Attempts(int(found[1]), found[2] is not None, found[3] is not None)
 
 
 class Note(NamedTuple):

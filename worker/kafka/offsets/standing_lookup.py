@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.notes import NONE, Attempts, read_attempts
+from worker.kafka.offsets.notes import NEW, NONE, Attempts, read_attempts
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
@@ -121,9 +121,7 @@ class StandingLookup:
             return None
         self.is_under_way = False
         told = {
-            Partition(at.topic, at.partition): GroupStanding(
-                at.offset if at.offset >= 0 else None, read_attempts(at.metadata) or NONE
-            )
+            Partition(at.topic, at.partition): _standing(at)
             for at in (found if isinstance(found, list) else ())
             if at.error is None
         }
@@ -152,6 +150,12 @@ class StandingLookup:
         self._client = None
         self._found.put(found)
         client.close()
+
+
+def _standing(at: TopicPartition) -> GroupStanding:
+    if at.offset < 0:
+        return GroupStanding(None, NEW)
+    return GroupStanding(at.offset, read_attempts(at.metadata) or NONE)
 
 
 def _each_alone(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:

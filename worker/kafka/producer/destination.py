@@ -12,13 +12,23 @@ from worker.kafka.client.errors import GONE
 
 ANY_PARTITION = -1  # the partitioner's choice
 
+# By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
+_OF_TOPIC = GONE | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.POLICY_VIOLATION,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The topics that are written to: how many partitions each has, and which are compacted."""
+    """The topics that are written to: how many partitions each has, which are compacted, and which requests name."""
 
     partitions: Mapping[str, int]
     compacted: frozenset[str] = frozenset()
+    replies: frozenset[str] = frozenset()
 
     def without_key(self, topic: str, key: bytes | None, source: int, chosen: int | None) -> tuple[bytes | None, int]:
         """The key and the partition of a message that has no key, or an empty one: that of its request, `source`.
@@ -28,6 +38,10 @@ class Destinations:
         """
         partition = source % self.partitions[topic] if chosen is None else chosen
         return b"" if topic in self.compacted else key, partition
+
+    def is_shut(self, topic: str | None, error: KafkaError | None) -> bool:
+        """Whether this refusal closes a topic that requests name: it is the topic's own, and of no other."""
+        return topic in self.replies and error is not None and error.code() in _OF_TOPIC
 
 
 def is_too_large(error: KafkaError) -> bool:

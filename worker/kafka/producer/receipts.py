@@ -16,15 +16,16 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as Report
 
-from worker.core.failures import KafkaFatal, LimitLowered
+from worker.core.failures import KafkaFatal, TopicTakesLess
 from worker.core.records import Place
-from worker.kafka.producer.destination import is_too_large, why_refused
+from worker.kafka.producer.destination import Destinations, is_too_large, why_refused
 
 
 class Receipts:
     """Places all of whose messages are durable, once each; and why a message never will be, if so."""
 
-    def __init__(self) -> None:
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
         self.refusal: KafkaFatal | None = None
         self._complete: list[Place] = []
 
@@ -32,14 +33,16 @@ class Receipts:
         """The client has let go of the place's receipt."""
         self._complete.append(place)
 
-    def refuse(self, place: Place, why: str, kind: type[KafkaFatal] = KafkaFatal) -> None:
-        """Like all that a report calls, it raises nothing."""
-        self.fail(
-            kind(
-                f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its "
-                "access, and start again"
-            )
+    def refuse(self, place: Place, why: str, topic: str | None, error: KafkaError | None) -> None:
+        """Like all that a report calls, it raises nothing. `error` None: the client did not say it in its own words."""
+        text = (
+            f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
+            "and start again"
         )
+        if self._destinations.is_shut(topic, error):
+            self.fail(TopicTakesLess(text, topic))
+        else:
+            self.fail(TopicTakesLess(text) if error is not None and is_too_large(error) else KafkaFatal(text))
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""
@@ -63,11 +66,11 @@ class Receipt:
     def __call__(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
         if error is not None:
-            self.refuse(why_refused(report.topic(), error), LimitLowered if is_too_large(error) else KafkaFatal)
+            self.refuse(why_refused(report.topic(), error), report.topic(), error)
 
-    def refuse(self, why: str, kind: type[KafkaFatal] = KafkaFatal) -> None:
+    def refuse(self, why: str, topic: str | None, error: KafkaError | None) -> None:
         """One of the place's messages will never be durable."""
-        self._receipts.refuse(self._place, why, kind)
+        self._receipts.refuse(self._place, why, topic, error)
 
     def __del__(self) -> None:
         self._receipts.complete(self._place)

@@ -19,7 +19,7 @@ from worker.core.failures import KafkaFatal
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
 from worker.kafka.client.config import admin_config, producer_config
-from worker.kafka.client.errors import configuring
+from worker.kafka.client.errors import configuring, kafka_error
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
@@ -53,9 +53,9 @@ class KafkaSink:
         self._watcher = watcher
         self._stranded = Stranded("producer", self._new_asking_client, clock)
         self._unacknowledged = Unacknowledged()
-        self._destinations = Destinations(topics.partitions, topics.compacted)
+        self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._log = ClientLog(logger)
-        self._receipts = Receipts()
+        self._receipts = Receipts(self._destinations)
         self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
@@ -137,7 +137,8 @@ class KafkaSink:
                 return [Message(topic, key, value, headers or [], source, chosen), *map(Message._make, waiting)]
             except Exception as error:
                 self._hear_refusal()
-                receipt.refuse(f"the producer does not take a record for {topic}: {error.__cause__ or error}")
+                why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
+                receipt.refuse(why, topic, kafka_error(error))
                 assert self._receipts.refusal is not None
                 raise self._receipts.refusal from error
         return ()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 
-from worker.core.failures import KafkaFatal, LimitLowered
+from worker.core.failures import KafkaFatal, TopicTakesLess
 from worker.core.records import Ending
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.transactional_id import TransactionalId
@@ -143,7 +143,7 @@ class TransactionCommitter:
             if trouble is None:
                 return None
             failure = self._why_unsent(trouble) or self.producer.failure or trouble.text
-        ended = trouble
+        ended, producer = trouble, self.producer
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", self.producer.abort)
             self._check_refusal(ended, failure)
@@ -152,6 +152,8 @@ class TransactionCommitter:
         elif self.producer.failure is not None:
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
             self._renew(Trouble(Reaction.RENEW, self.producer.failure, None))
+        if producer.shut is not None:  # what is open has been taken back by now: no reader waits for it
+            raise TopicTakesLess(failure or "taken back", producer.shut)
         return failure or "taken back"
 
     def _check_refusal(self, trouble: Trouble | None, failure: str | None) -> None:
@@ -159,8 +161,10 @@ class TransactionCommitter:
         if (refused := why_refused(trouble)) is not None:
             raise KafkaFatal(refused)
         self.producer.serve(0.0)  # the report of what a broker refused may wait
+        if self.producer.has_replies and trouble is not None and trouble.is_denied:
+            raise TopicTakesLess(trouble.text)  # of which topic the client does not say: the cluster does
         if self.producer.is_too_large or (trouble is not None and trouble.is_too_large):
-            raise LimitLowered(failure or self.producer.failure)  # the latter when it was to be taken back anyway
+            raise TopicTakesLess(failure or self.producer.failure or "refused")  # the second: it was to be taken back
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
         producer = self.producer

@@ -5,6 +5,7 @@
 | retriable | nothing was decided yet | the same call again |
 | requires abort | nothing of the transaction will be durable | it is taken back; the producer goes on |
 | fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
+| the broker has forgotten the producer (`_FORGOTTEN`) | nothing of it will be durable any more | the same |
 
 Fenced (`_FENCED`, fatal in every call that follows) may mean that the coordinator took our transaction back after its
 timeout, that another process has taken our id, or both (seen 2026, Kafka 4.3 with librdkafka 2.16: in produce,
@@ -17,15 +18,20 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from worker.kafka.client.errors import refusal
+from worker.kafka.client.errors import kafka_error, refusal
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.producer.destination import is_too_large
 from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
+# wants an abort, and goes on with the forgotten producer: each transaction without an answer in it failed for ever
+# (seen 2026, librdkafka 2.16).
+_FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
 
 # By these the group's coordinator shuts us out for good. Other codes may just as well be about an answer's topic.
 _REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -53,13 +59,18 @@ class Trouble(NamedTuple):
         return self.error is not None and is_too_large(self.error)
 
     @property
+    def is_denied(self) -> bool:
+        """Whether a topic is closed to us."""
+        return self.error is not None and self.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    @property
     def is_fenced(self) -> bool:
         return self.error is not None and self.error.code() in _FENCED
 
 
 def trouble_of(failure: Exception) -> Trouble:
-    """What an exception out of the client means. A broken producer raises a `SystemError` around the reason."""
-    error = next(filter(None, map(_word, (failure, failure.__cause__))), None)
+    """What an exception out of the client means."""
+    error = kafka_error(failure)
     if error is None:
         return Trouble(Reaction.RENEW, repr(failure), None)
     return Trouble(_reaction(error), error.str(), error)
@@ -104,14 +115,8 @@ def why_closed(kafka: Connection, name: TransactionalId, timeout_ms: int, troubl
     return f"Kafka opens no transactions for {name.text}: {trouble.text}; start again"
 
 
-def _word(failure: BaseException | None) -> KafkaError | None:
-    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
-        return failure.args[0]
-    return None
-
-
 def _reaction(error: KafkaError) -> Reaction:
-    if error.fatal():
+    if error.fatal() or error.code() in _FORGOTTEN:
         return Reaction.RENEW
     if error.retriable():
         return Reaction.AGAIN

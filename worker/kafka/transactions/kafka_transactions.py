@@ -59,7 +59,7 @@ class KafkaTransactions:
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
-        self._destinations = Destinations(topics.partitions, topics.compacted)
+        self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told

@@ -20,7 +20,7 @@ from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer.destination import ANY_PARTITION, Destinations, is_too_large, why_refused
-from worker.kafka.transactions.errors import Trouble, trouble_of
+from worker.kafka.transactions.errors import Reaction, Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
 # flight; what fills it is a broker that is away.
@@ -35,8 +35,17 @@ class _Found:
     """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
 
     failure: str | None = None
+    shut: str | None = None
     is_too_large = False
     is_late = False
+
+    def __init__(self, destinations: Destinations) -> None:
+        self._destinations = destinations
+
+    def hear(self, topic: str | None, error: KafkaError | None) -> None:
+        """Keep the first topic that requests name and that is closed."""
+        if self._destinations.is_shut(topic, error):
+            self.shut = self.shut or topic
 
     def fail(self, why: str) -> None:
         self.failure = self.failure or why
@@ -45,6 +54,7 @@ class _Found:
         """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
         if error is not None and error.code() not in _TAKEN_BACK:
             self.fail(why_refused(report.topic(), error))
+            self.hear(report.topic(), error)
             self.is_too_large |= is_too_large(error)
             self.is_late |= error.code() == _LATE
 
@@ -61,7 +71,7 @@ class TransactionalProducer:
     ) -> None:
         """Raises `BadConfiguration`."""
         self._destinations = destinations
-        self._found = _Found()
+        self._found = _Found(destinations)
         self.opened_at = 0.0  # monotonic seconds
         with configuring("producer"):
             self._client = Producer({**config, **callbacks, "on_delivery": self._found.on_report}, logger=log)
@@ -75,6 +85,16 @@ class TransactionalProducer:
     def is_too_large(self) -> bool:
         """Whether a broker refused a record of it for its size."""
         return self._found.is_too_large
+
+    @property
+    def has_replies(self) -> bool:
+        """Whether requests may name topics for their answers."""
+        return bool(self._destinations.replies)
+
+    @property
+    def shut(self) -> str | None:
+        """The topic that requests name and that refused an answer, once one did."""
+        return self._found.shut
 
     @property
     def is_late(self) -> bool:
@@ -102,7 +122,7 @@ class TransactionalProducer:
             except BufferError:
                 self._send_late(Message(topic, key, value, headers or [], source), place, partition)
             except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
-                self._refused(topic, place, trouble_of(error).text)
+                self._refused(topic, place, trouble_of(error))
 
     def serve(self, timeout: float) -> None:
         self._try(self._client.poll, timeout)
@@ -133,6 +153,7 @@ class TransactionalProducer:
             except KafkaException:
                 return None
             if found is not None and found.error is not None and found.error.code() in GONE:
+                self._found.hear(topic, found.error)
                 return why_refused(topic, found.error)
         return None
 
@@ -152,16 +173,16 @@ class TransactionalProducer:
                 self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
                 if time.monotonic() >= deadline:
-                    self._refused(topic, place, "its queue is full")
+                    self._refused(topic, place, Trouble(Reaction.RENEW, "its queue is full", None))
             except Exception as error:  # noqa: BLE001  # as in `send`
-                self._refused(topic, place, trouble_of(error).text)
+                self._refused(topic, place, trouble_of(error))
             else:
                 return
 
-    def _refused(self, topic: str, place: Place, why: str) -> None:
-        self._found.fail(
-            f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic {topic}: {why}"
-        )
+    def _refused(self, topic: str, place: Place, trouble: Trouble) -> None:
+        self._found.hear(topic, trouble.error)
+        source = f"{place.line.partition}/{place.offset}"
+        self._found.fail(f"the producer does not take the answer to {source} for topic {topic}: {trouble.text}")
 
     def _try(self, call: Callable[..., Any], *arguments: float) -> None:
         trouble = _ended(call, *arguments)

@@ -150,6 +150,12 @@ LAG = gauge(
     topic=(),
     partition=(),
 )
+STALLED = age(
+    "partition_stalled_seconds",
+    "Does a partition give nothing although its log goes on? Since when.",
+    topic=(),
+    partition=(),
+)
 CONNECTIONS = gauge(
     "broker_connections", "Can the cluster be reached? Open connections to brokers.", client=("consumer", "producer")
 )
@@ -171,7 +177,10 @@ REVOKED_UNSETTLED = counter(
 )
 PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
 PAUSED = gauge("paused", "Is fetching paused now?")
-READY = gauge("ready", "Is the model warm, this replica in the group, and are all request topics and states there?")
+READY = gauge(
+    "ready",
+    "Is the model warm, this replica in the group, are all request topics and states there, and does anything come?",
+)
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, of which file, and on what?", name=(), version=(), file=(), device=())
 

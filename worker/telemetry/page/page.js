@@ -6,7 +6,7 @@ const KEPT = 300, FEWEST = 60, GAP = 7; // seconds: of a chart, and between poin
 const SHORT = 6, LONG = 12; // seconds: of means, and of what comes seldom
 const PHASES = {
   serving: "Serving", starting: "Starting", restoring: "Reading states back", draining: "Draining",
-  stuck: "Stuck", cut_off: "Cut off from Kafka", topic_gone: "Without a request topic", gone: "No answer",
+  stuck: "Stuck", cut_off: "Cut off from Kafka", topic_gone: "Without a request topic", stalled: "Nothing comes", gone: "No answer",
 };
 let status = null, history = [], points = [], answeredAt = null, isPaused = false;
 

@@ -115,6 +115,8 @@ def _phase(snapshot: Snapshot, seen: _Seen, dead: str | None) -> tuple[str, str 
         return "draining", "told to stop: what was taken is finished, and nothing new is"
     if seen.number(metrics.TOPICS_ABSENT):
         return "topic_gone", snapshot.unready
+    if _stalled(seen):
+        return "stalled", snapshot.unready
     return "restoring" if seen.number(metrics.RESTORING) else "starting", snapshot.unready
 
 
@@ -126,12 +128,24 @@ def _notices(snapshot: Snapshot, seen: _Seen, now: float) -> Iterator[Values]:
         yield _notice("Fetching is paused: too much is in flight.", "Paused")
     if (since := dict(seen.each(metrics.COMMIT_LAG)).get(())) is not None and now - since > SLOW_COMMIT:
         yield _notice(f"No commit has got through for {now - since:.0f} s.", "CommitsFail")
+    if stalled := _stalled(seen):
+        (topic, number), since = min(stalled, key=lambda one: one[1])
+        more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
+        yield _notice(
+            f"{topic}/{number}{more} gives nothing although its log goes on, for {now - since:.0f} s.",
+            "PartitionStalled",
+        )
     if suspects := seen.number(metrics.SUSPECTS):
         yield _notice(f"Partitions whose records run one at a time: {suspects:.0f}.", "PartitionSuspected")
     if failed := seen.number(metrics.RUNS, "failed"):
         yield _notice(f"Inferences that failed since the start: {failed:,.0f}.", "InferenceFails")
     if deleted := seen.number(metrics.DELETED):
         yield _notice(f"Requests that retention deleted before they were read: {deleted:,.0f}.", "RequestsDeleted")
+
+
+def _stalled(seen: _Seen) -> list[tuple[tuple[str, ...], float]]:
+    """The partitions that stand still, and since when."""
+    return [(partition, since) for partition, since in seen.each(metrics.STALLED) if isfinite(since)]
 
 
 def _notice(text: str, alert: str) -> Values:

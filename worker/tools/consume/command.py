@@ -36,7 +36,8 @@ _LOOK_THROUGH = 1_000_000
 def consume(order: ConsumeOrder) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
-    Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for.
+    Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for, when
+    something could not be read, or not all came that was there at the start.
     """
     if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
@@ -52,6 +53,7 @@ def consume(order: ConsumeOrder) -> int:
         _show_what_comes(order, reader, tail, search, _Page(order, environ), signals)
         if not signals.stop_asked:
             search.check()
+        reader.expect_whole()
     return 0
 
 
@@ -81,7 +83,10 @@ def _show_what_comes(
         now = time.monotonic()
         if found or has_come:
             patience.heard(now)
-        if patience.is_over(now, is_backlog=not reader.has_reached_ends) or (reader.has_reached_ends and not follows):
+        if patience.is_over(now, is_backlog=not reader.has_reached_ends):
+            reader.expect_ends()
+            return
+        if reader.has_reached_ends and not follows:
             return
 
 

@@ -58,16 +58,17 @@ class Reason:
 
 
 def show_reasons(order: ListLettersOrder) -> int:
-    """0, whatever was found. Raises `Stop` when the topic cannot be read."""
+    """0, whatever was found. Raises `Stop` when the topic cannot be read, `Incomplete` when that is so of a part."""
     kafka, topic = topic_of(order)
     wanted = wanted_of(order)
     with Reader(kafka, topic) as reader:
         found = reasons(letters(reader, wanted, topic))
-    if order.as_json:
-        for reason in found:
-            print_json(_as_json(reason))
-    else:
-        show(console(), topic, found)
+        if order.as_json:
+            for reason in found:
+                print_json(_as_json(reason))
+        else:
+            show(console(), topic, found)
+        reader.expect_whole()
     return 0
 
 
@@ -91,10 +92,14 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
     )
 
 
-@lru_cache(4096)
 def blurred(message: str) -> str:
     """The message with # for each number: what differs from request to request."""
-    return _NUMBER.sub("#", message[:_MESSAGE_READ])[:_MESSAGE_SHOWN]
+    return _blurred(message[:_MESSAGE_READ])  # what is remembered is short: others may write a letter, too
+
+
+@lru_cache(4096)
+def _blurred(beginning: str) -> str:
+    return _NUMBER.sub("#", beginning)[:_MESSAGE_SHOWN]
 
 
 def _as_json(reason: Reason) -> dict[str, object]:

@@ -50,10 +50,12 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent:
+    place: str | None = argument(None, "topic/partition/offset of the one letter to send.", "[PLACE]")
     limit: int | None = option(None, "Send at most so many.", "N", min=1)
     rate: float | None = option(None, "Send at most so many a second.", "R", min=0.1)
     to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
-    dry_run: bool = flag("--dry-run", "Count what would be sent, and touch nothing.")
+    dry_run: bool = flag("--dry-run", "Count what would be sent and name who reads there; touch nothing.")
+    yes: bool = flag("--yes", "Send without asking first, as a script has to.")
     group: str | None = option(
         None,
         "Consumer group that remembers what was sent, for about a hundred different filters at once; else the "
@@ -66,7 +68,8 @@ class _Sent:
 class ReplayOrder(WhereLetters, _Sent, WhichLetters):
     """Send rejected requests back to the topics they came from, as they were, but without their timeouts.
 
-    Each dead letter goes once for each --group, whatever options select it and whatever is killed meanwhile; those
-    that the options leave out, or whose topic is missing, wait for a later replay. A request that is rejected again
-    gets a new letter, which the next replay sends too: mend the cause first.
+    It shows what it would send and which consumer groups read there, and asks. Each dead letter goes once for each
+    --group, whatever options select it and whatever is killed meanwhile; those that the options leave out, or whose
+    topic is missing, wait for a later replay. A request that is rejected again gets a new letter, which the next replay
+    sends too: mend the cause first.
     """

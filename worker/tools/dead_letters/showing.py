@@ -8,15 +8,14 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from worker.codecs.dead_letters import Letter, Position, read
+from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
 from worker.terminal.terminal import console, count, hang, print_json, printable, say
 from worker.tools.consume.shown import decoded
 from worker.tools.dead_letters.options import ShowOrder
 from worker.tools.dead_letters.texts import brief, moment, shown
-from worker.tools.dead_letters.wanted_letters import Wanted, letters, topic_of, wanted_of
+from worker.tools.dead_letters.wanted_letters import Wanted, letter_at, letters, place_of, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 
 # A screen or so of a value; --json has all of it.
@@ -28,10 +27,10 @@ _INDENT = " " * 10
 def show_letters(order: ShowOrder) -> int:
     """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
 
-    Raises `BadConfiguration` when there is none.
+    Raises `BadConfiguration` when there is none, `Incomplete` where one or more could not be read.
     """
     kafka, topic = topic_of(order)
-    at = None if order.place is None else _position(order.place)
+    at = None if order.place is None else place_of(order.place)
     is_letters_own = at is not None and at.topic == topic
     if is_letters_own:
         check_idle(
@@ -43,7 +42,7 @@ def show_letters(order: ShowOrder) -> int:
         )
     with Reader(kafka, topic) as reader:
         if at is not None and is_letters_own:
-            found = [_fetch(reader, at)]
+            found = [letter_at(reader, at)]
         else:
             found = _search(reader, wanted_of(order), at, order.most or 1, topic)
     screen = console()
@@ -52,29 +51,8 @@ def show_letters(order: ShowOrder) -> int:
             print_json(as_document(letter))
         else:
             _print(screen, letter, "\n" if number else "")
+    reader.expect_whole()
     return 0
-
-
-def _position(place: str) -> Position:
-    at = Position.parse(place)
-    if at is None:
-        raise BadConfiguration(f"{place}: a place is topic/partition/offset, of a dead letter or of its request")
-    return at
-
-
-def _fetch(reader: Reader, at: Position) -> Letter:
-    partition = Partition(at.topic, at.partition)
-    if partition not in reader.ends:
-        raise BadConfiguration(f"{at}: {at.topic} has {len(reader.ends)} partitions, counted from 0")
-    first, end = reader.beginnings[partition], reader.ends[partition]
-    if not first <= at.offset < end:
-        held = f"offsets {first} to {end - 1}" if first < end else "nothing"
-        raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
-    for record in reader.up_to_ends({partition: at.offset}):
-        if record.offset == at.offset:
-            return read(record)
-        raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
-    raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")
 
 
 def _search(reader: Reader, wanted: Wanted, at: Position | None, most: int, topic: str) -> list[Letter]:

@@ -18,7 +18,6 @@ _DUMP_WIDTH = 16
 # and words. The lines that a string may not hold are between words.
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PIECES = re.compile(rf'{_STRING}|\[(?:[^][{{}}"]++|{_STRING})*+\]|{{\s*}}|[][{{}},:]|[^][{{}},:"\s]+')
-_LINE_ENDS = re.compile(r"\s*\n\s*")
 
 
 class Shown(NamedTuple):
@@ -100,8 +99,12 @@ def _indented(text: str) -> list[str]:
         if piece in "}]":
             depth -= 1
             lines.append("  " * depth)
-        lines[-1] += ": " if piece == ":" else _LINE_ENDS.sub(" ", piece)
+        lines[-1] += ": " if piece == ":" else _on_one_line(piece)
         if piece in "{[,":
             depth += piece != ","
             lines.append("  " * depth)
     return lines
+
+
+def _on_one_line(piece: str) -> str:
+    return " ".join(line for part in piece.split("\n") if (line := part.strip()))

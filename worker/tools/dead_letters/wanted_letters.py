@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from worker.codecs.dead_letters import Letter, read
+from worker.codecs.dead_letters import Letter, Position, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings, load_client, unset
@@ -71,3 +71,27 @@ def letters(reader: Reader, wanted: Wanted, topic: str) -> Iterator[Letter]:
             letter = read(record)
             if wanted.selection.takes(letter):
                 yield letter
+
+
+def place_of(place: str) -> Position:
+    """Raises `BadConfiguration` for what is no place."""
+    at = Position.parse(place)
+    if at is None:
+        raise BadConfiguration(f"{place}: a place is topic/partition/offset, of a dead letter or of its request")
+    return at
+
+
+def letter_at(reader: Reader, at: Position) -> Letter:
+    """The letter that lies there. Raises `BadConfiguration` where none does."""
+    partition = Partition(at.topic, at.partition)
+    if partition not in reader.ends:
+        raise BadConfiguration(f"{at}: {at.topic} has {len(reader.ends)} partitions, counted from 0")
+    first, end = reader.beginnings[partition], reader.ends[partition]
+    if not first <= at.offset < end:
+        held = f"offsets {first} to {end - 1}" if first < end else "nothing"
+        raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
+    for record in reader.up_to_ends({partition: at.offset}):
+        if record.offset == at.offset:
+            return read(record)
+        raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
+    raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")

@@ -54,7 +54,8 @@ def init(order: InitOrder) -> int:
         cluster = look_at_cluster(settings.kafka)
     text = settings_file(settings, environ, _found(settings, seen, cluster))
     try:
-        order.config.write_text(text, encoding="utf-8")
+        with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     _tell(order.config, settings, seen, cluster, why)

@@ -31,7 +31,8 @@ _OFTEN_SET = {
 
 _HEAD = """\
 Settings of a worker, written by `inference-worker init`. A line that is commented out has its default. A variable of \
-the environment, or of `.env`, wins over a line here: WORKER_KAFKA__GROUP_ID over group_id in [kafka]. \
+the environment wins over a line here: WORKER_KAFKA__GROUP_ID over group_id in [kafka]. Beside a --config no `.env` is \
+read. \
 `inference-worker check --config FILE --all` shows all settings that are in force, docs/settings.md what they mean."""
 
 

@@ -1,13 +1,19 @@
-"""Who is in a consumer group."""
+"""Who is in a consumer group, and which groups read a topic."""
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError, KafkaException
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log
+from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import words_of
-from worker.kafka.cluster.admin_answers import described_group
+from worker.kafka.cluster.admin_answers import described_group, told
 from worker.settings import Connection
 
 
@@ -23,3 +29,47 @@ def members_of(kafka: Connection, group: str) -> int:
         ) from error
     except TimeoutError:
         raise BadConfiguration(f"whether group {group} has members is not known: no answer in time") from None
+
+
+class TopicReader(NamedTuple):
+    """A group with committed offsets in the topic, or with members that read it now."""
+
+    group: str
+    members: int
+
+    def __str__(self) -> str:
+        return f"{self.group} ({'no member now' if not self.members else f'members: {self.members}'})"
+
+
+def readers_of(kafka: Connection, topics: Collection[str]) -> Mapping[str, list[TopicReader]]:
+    """Of each topic, as far as the brokers tell: they name the groups that this client may describe.
+
+    An admin client of its own asks, and goes with the answer: see `described_group`.
+    """
+    admin = AdminClient(admin_config(kafka), logger=client_log())
+    listed = told(admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT), ANSWER_TIMEOUT) if topics else None
+    groups = sorted(group.group_id for group in listed.valid) if listed is not None else []
+    if not groups:
+        return {topic: [] for topic in topics}
+    described = admin.describe_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT)
+    asked = {
+        group: admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=ANSWER_TIMEOUT)
+        for group in groups
+    }
+    found: dict[str, list[TopicReader]] = {topic: [] for topic in topics}
+    for group in groups:
+        members = _members(told(described[group], ANSWER_TIMEOUT))
+        committed = told(asked[group][group], ANSWER_TIMEOUT)
+        held = {at.topic for at in (committed.topic_partitions or ()) if at.offset >= 0} if committed else set()
+        for topic in topics:
+            if topic in held or topic in members:
+                found[topic].append(TopicReader(group, members.get(topic, 0)))
+    return found
+
+
+def _members(group: ConsumerGroupDescription | None) -> Mapping[str, int]:
+    """How many of the group's members read each topic."""
+    members: Counter[str] = Counter()
+    for member in group.members if group is not None else ():
+        members.update({at.topic for at in member.assignment.topic_partitions})
+    return members

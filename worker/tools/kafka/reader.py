@@ -9,18 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE, is_closed
 from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
+from worker.kafka.consumer.stall_watch import StallWatch
 from worker.kafka.consumer.to_records import headers_of
-from worker.kafka.consumer.unreadable_batches import Failures
+from worker.kafka.consumer.unreadable_batches import UNPARSED, Failures
 from worker.settings import Connection
 from worker.tools.closing import Closing
 
@@ -60,11 +61,13 @@ class Reader(Closing):
         self._topic = topic
         found = reach(topic, kafka, "READ").cluster.topics[topic].partitions
         self._partitions = {number: Partition(topic, number) for number in sorted(found)}
-        self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, client_log())
+        self._watch = StallWatch(self._new_looker)
+        self._consumer = open_client(Consumer, kafka, _TUNING, {**_PROMISED, **self._watch.config}, client_log())
         self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
         self._failures = Failures()
         self._given_up: Iterator[Record] = iter(())
+        self._unread: dict[tuple[Partition, int], str] = {}
         self.beginnings = self._offsets(OFFSET_BEGINNING)
         self.ends = self._offsets(OFFSET_END)
 
@@ -106,8 +109,8 @@ class Reader(Closing):
     def read(self, timeout: float) -> Sequence[Record]:
         """What has arrived; if nothing has, what comes first within `timeout` seconds, and perhaps nothing sooner.
 
-        A record that cannot be unpacked comes with the reason in `unreadable`. Raises `KafkaFatal` when the topic is
-        gone or closed to us; a broker that is away is waited for.
+        A record that cannot be unpacked or parsed comes with the reason in `unreadable`. Raises `KafkaFatal` when the
+        topic is gone or closed to us; a broker that is away is waited for.
         """
         if given_up := list(islice(self._given_up, READ_AT_MOST)):
             return given_up
@@ -119,7 +122,22 @@ class Reader(Closing):
         except KafkaException as error:
             raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
         records = [record for message in messages if (record := self._record(message)) is not None]
+        for partition, at, last in self._watch.damages(self._watch.stalls()):
+            if at >= self._positions[partition.number]:
+                self._step_over(partition, at, last, UNPARSED)
         return records or list(islice(self._given_up, READ_AT_MOST))
+
+    def expect_ends(self) -> None:
+        """Raises `Incomplete` where there is more below `ends` than came."""
+        if self._short_of_end:
+            ends = self._short_of_end.items()
+            short = ", ".join(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
+            raise Incomplete(f"not all of {self._topic} came, the broker is slow or away: {short}")
+
+    def expect_whole(self) -> None:
+        """Raises `Incomplete` where records that were come to could not be read."""
+        if self._unread:
+            raise Incomplete(f"what cannot be read was passed over: {'; '.join(self._unread.values())}")
 
     def close(self) -> None:
         self._consumer.close()
@@ -185,19 +203,23 @@ class Reader(Closing):
         if is_certain:
             last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
             self._failures.given_up(partition, last)
-            self._given_up = chain(self._given_up, self._give_up(partition, at, last, reason))
-            at = last + 1
-        self._consumer.seek(TopicPartition(self._topic, number, at))
+            self._step_over(partition, at, last, reason)
+        else:
+            self._consumer.seek(TopicPartition(*partition, at))
+
+    def _step_over(self, partition: Partition, first: int, last: int, reason: str) -> None:
+        self._unread[partition, first] = f"{partition} from {first} to {last}: {reason}"
+        self._given_up = chain(self._given_up, self._give_up(partition, first, last, reason))
+        self._consumer.seek(TopicPartition(*partition, last + 1))
 
     def _give_up(self, partition: Partition, first: int, last: int, reason: str) -> Iterator[Record]:
         for offset in range(first, last + 1):
             self._move(partition.number, offset + 1)
             yield Record(partition, offset, None, None, (), None, unreadable=reason)
 
-    def _new_looker(self) -> Consumer:
-        return open_client(
-            Consumer, self._kafka, {}, looking({**_TUNING, **self._kafka.config, **_PROMISED}), client_log()
-        )
+    def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
+        config = looking({**_TUNING, **self._kafka.config, **_PROMISED})
+        return open_client(Consumer, self._kafka, {}, {**config, **callbacks}, client_log())
 
     def __repr__(self) -> str:
         return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from worker.core.failures import ModelBroken
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Batch, Outcome, Partition, Place, Rejection, Suspect
 
@@ -111,3 +112,9 @@ class ScoreCounts:
     def paused(self, *, is_paused: bool) -> None: ...
     def answered_late(self, records: int) -> None: ...
     def device_probed(self, failure: str | None) -> None: ...
+    def rows_lost(self, failure: str) -> None:
+        """Results that are written already may be those of other rows. Raises `ModelBroken`."""
+        raise ModelBroken(
+            f"the model does not give a row for each that goes in ({failure}), so results written before may be "
+            "wrong: score the file anew with --batch-size 1"
+        )

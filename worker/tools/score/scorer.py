@@ -179,7 +179,7 @@ class Sliced:
                 return outputs
             # Looked at here: a row too few in one slice and one too many in the next would be missed in the whole.
             if any(output.shape[:1] != (stop - start,) for output in outputs):
-                return RunFailure(f"{stop - start} rows went in, and another number came out")
+                return RunFailure(f"{stop - start} rows went in, and another number came out", loses_rows=True)
             slices.append(outputs)
         if len({tuple(output.shape[1:] for output in outputs) for outputs in slices}) > 1:
             return RunFailure("the shape of an output's rows depends on their neighbours")

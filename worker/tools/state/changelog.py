@@ -82,7 +82,8 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
 def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int | None = None) -> list[LastStates]:
     """Of each partition, in their order; a key that was forgotten has none.
 
-    Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have.
+    Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have, `Incomplete`
+    when a part of it cannot be read.
     """
     if of.settings.state.store is not None:
         return list(_in_store(of, only_key))
@@ -94,6 +95,7 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
         kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
         with progress(f"reading {of.changelog}", total) as advance:
             _keep(kept, reader.up_to_ends(wanted, advance), only_key)
+        reader.expect_whole()  # or older states would stand for those that cannot be read
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from worker.tools.state.states_file import States, load_states
 NO_OFFSET = -1
 # States written as one array.
 _PORTION = 8192
+# Keys that a message names.
+_NAMED = 5
 _WAIT = 0.05
 
 
@@ -34,6 +38,8 @@ def bring_in(order: ImportOrder) -> int:
             "and write over it; stop its workers first"
         )
     keeps_partitions = states.partition_count == partitions
+    if not keeps_partitions and (twice := [key for key, times in Counter(states.keys).items() if times > 1]):
+        raise BadConfiguration(_comes_twice(order.file, twice))
     publisher = Publisher(of.settings.kafka, of.changelog, order.partitioner)
     with progress(f"writing to {of.changelog}", len(states.keys)) as advance:
         for at, value in enumerate(_values(of, states)):
@@ -69,6 +75,15 @@ def _partitions(of: Stateful) -> int:
             "a new changelog, make it with `check --create-topics`, and import into that"
         )
     return ours
+
+
+def _comes_twice(file: Path, keys: Sequence[bytes]) -> str:
+    named = ", ".join(key.decode(errors="backslashreplace") for key in keys[:_NAMED])
+    return (
+        f"{file}: {count(len(keys), 'key')} with states in two partitions, of which one would be lost: {named}"
+        f"{', …' if len(keys) > _NAMED else ''}; partitions were added while workers ran, and the state that was used "
+        "last began without the other; leave one row of each key in the file"
+    )
 
 
 def _values(of: Stateful, states: States) -> Iterator[bytes]:

@@ -43,7 +43,8 @@ def save(path: Path, layout: StateLayout, states: States) -> None:
     arrays = {f"{PREFIX}{at.spec.name}": array for at, array in zip(layout.tensors, states.tensors, strict=True)}
     unfinished = path.with_name(f"{path.name}.part")
     try:
-        with unfinished.open("wb") as file:
+        unfinished.unlink(missing_ok=True)  # of a run that was killed, or a link to another file
+        with unfinished.open("xb") as file:
             np.savez(
                 file,
                 allow_pickle=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +16,12 @@ from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, Partit
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
+from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
-from worker.kafka.changelog.restorer import _Wanted
+from worker.kafka.changelog import restorer as restoring
+from worker.kafka.changelog.restorer import _Restore, _Wanted
+from worker.state import Extent
 from worker.state.restoring import Restoration
 
 
@@ -82,12 +86,11 @@ class Grown(Leaderless):
         return metadata
 
 
-@pytest.mark.parametrize(("number", "told"), [(0, "wait: no leaders found"), (1, "has 1 partitions, and the request")])
-def test_partitions_that_the_changelog_lacks_are_told_as_that(
-    caplog: pytest.LogCaptureFixture, number: int, told: str
-) -> None:
-    """They were added to the request topic under its workers: the client says no more than that it finds no leader."""
-    assert told in told_while_waiting(Grown(), number, caplog)
+def test_partitions_that_the_changelog_lacks_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """They were added to the request topic under its workers: keys have moved, and are answered from fresh states."""
+    with pytest.raises(BadConfiguration, match="requests has 2 partitions now, and states has fewer"):
+        told_while_waiting(Grown(), 1, caplog)
+    assert "wait: no leaders found" in told_while_waiting(Grown(), 0, caplog)
 
 
 def test_an_answer_that_leaves_the_changelog_out_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,11 +105,51 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
     )
     gone = cast("Message", Incoming(P0, 7, content=None, looks=[]))
 
-    restorer._take(Restoration(P0, 1, STATE, committed=None), [gone])
+    restorer._take(Restoration(P0, 1, STATE, committed=0, is_exact=True), [gone])
 
     found = restorer.found()
     assert found is not None
     assert (found.keys, found.rows, found.forgotten_by) == ([b"k"], None, [-1])
+    restorer.close(1.0)
+
+
+class Damaged:
+    """A consumer that cannot unpack the batch of its changelog that begins at 3."""
+
+    def __init__(self) -> None:
+        self.seeks: list[int] = []
+
+    def consume(self, *_: object) -> list[Message]:
+        damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+        return [cast("Message", Incoming(Partition("states", 0), 3, damaged))]
+
+    def seek(self, at: TopicPartition) -> None:
+        self.seeks.append(at.offset)
+
+    def position(self, asked: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        return [TopicPartition(at.topic, at.partition, 3) for at in asked]
+
+
+def test_a_batch_that_cannot_be_unpacked_ends_the_restore_the_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for ever. Older states must not take the place of those in there."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    monkeypatch.setattr(restoring, "find_end", lambda *_: (9, ""))
+    consumer = Damaged()
+    read = partial(restorer._read, cast("Consumer", consumer))
+    read()  # of a partition that has left
+    restoration = Restoration(P0, 1, STATE, committed=0, is_exact=True)
+    restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
+
+    read()
+    read()
+    with pytest.raises(
+        KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; the states"
+    ):
+        read()
+
+    assert consumer.seeks == [3, 3]
     restorer.close(1.0)
 
 
@@ -116,7 +159,8 @@ def told_while_waiting(consumer: Leaderless, number: int, caplog: pytest.LogCapt
     restorer._waiting = [_Wanted(Partition("requests", number), 1, None)]
     restorer.__dict__["_asking"] = Asking([])
 
-    restorer._start(cast("Consumer", consumer))
-
-    restorer.close(1.0)
+    try:
+        restorer._start(cast("Consumer", consumer))
+    finally:
+        restorer.close(1.0)
     return caplog.text

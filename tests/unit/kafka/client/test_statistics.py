@@ -7,7 +7,8 @@ import json
 import pytest
 
 from worker.core.records import Partition, Standing
-from worker.kafka.client.statistics import read_consumer
+from worker.core.stalls import Reach
+from worker.kafka.client.statistics import read_consumer, unparsed_at
 
 UNKNOWN = -1001
 
@@ -18,6 +19,9 @@ def partition(**said: int | str) -> dict[str, int | str]:
         "committed_offset": 90,
         "app_offset": 95,
         "next_offset": 99,
+        "hi_offset": 120,
+        "fetchq_cnt": 0,
+        "broker": 1,
         "fetch_state": "active",
     }
     return {**read, **said}
@@ -29,9 +33,9 @@ def consumer(*partitions: dict[str, int | str]) -> str:
     return json.dumps(
         {
             "brokers": {
-                "a:9092/1": {"state": "UP", "source": "learned"},
-                "b:9092/2": {"state": "INIT", "source": "learned"},
-                "GroupCoordinator": {"state": "UP", "source": "logical"},
+                "a:9092/1": {"nodeid": 1, "state": "UP", "source": "learned", "rx": 7, "rxpartial": 2},
+                "b:9092/2": {"nodeid": 2, "state": "INIT", "source": "learned", "rx": 0, "rxpartial": 1},
+                "GroupCoordinator": {"nodeid": 1, "state": "UP", "source": "logical", "rx": 9, "rxpartial": 0},
             },
             "topics": {"requests": {"topic": "requests", "partitions": {**numbered, "-1": nameless}}},
             "cgrp": {"state": "up", "join_state": "steady"},
@@ -77,4 +81,27 @@ def test_brokers_that_are_known_are_counted() -> None:
 
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker, a topic or a group."""
-    assert read_consumer("{}") == ("", 0, {}, 0)
+    assert read_consumer("{}") == ("", 0, {}, 0, {})
+
+
+@pytest.mark.parametrize(("broker", "answers"), [(1, 7), (2, 0), (-1, 0)])
+def test_a_partition_is_read_up_to_what_comes_next(broker: int, answers: int) -> None:
+    """With what its own broker has answered; as a coordinator it has another connection."""
+    seen = read_consumer(consumer(partition(broker=broker, fetchq_cnt=3)))
+
+    assert seen.reaches == {Partition("requests", 0): Reach(99, 100, 120, queued=3, answers=answers)}
+
+
+def test_a_partition_of_which_nothing_was_asked_is_not_read_up_to_anywhere() -> None:
+    """The client looks up first where it begins."""
+    assert read_consumer(consumer(partition(next_offset=UNKNOWN))).reaches == {}
+
+
+@pytest.mark.parametrize(("number", "position", "unparsed"), [(0, 99, 3), (0, 98, None), (1, 99, None), (2, 99, None)])
+def test_batches_that_could_not_be_parsed_count_at_one_position(
+    number: int, position: int, unparsed: int | None
+) -> None:
+    """At another one, or where nothing is fetched, the count is of something else."""
+    text = consumer(partition(), partition(fetch_state="stopped"))
+
+    assert unparsed_at(text, Partition("requests", number), position) == unparsed

@@ -13,8 +13,9 @@ from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
 from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
+from worker.kafka.client.membership import Membership
 from worker.kafka.cluster import examination
-from worker.kafka.cluster.examination import judge
+from worker.kafka.cluster.examination import LEAST_REPLY_BYTES, Topics, judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
@@ -65,3 +66,64 @@ def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
     assert len(problems(Broker(clock, began + 1000.0))) == 2
 
     assert clock.now - began == pytest.approx(examination.NEW_TOPIC_TIMEOUT, abs=0.3)
+
+
+class Without(Broker):
+    """Has all topics but this one."""
+
+    def __init__(self, clock: Clock, topic: str) -> None:
+        super().__init__(clock, clock.now)
+        self._absent = topic
+
+    def list_topics(self, topic: str = "", *, timeout: float) -> ClusterMetadata:
+        metadata = super().list_topics(topic, timeout=timeout)
+        if topic == self._absent:
+            metadata.topics[topic].error = ABSENT
+        return metadata
+
+
+def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Clock) -> None:
+    """It may be another's. The operator is told, and requests that name it are."""
+    mock: Any = ClusterMetadata()
+    mock.cluster_id = "mockCluster1f"
+    contact = Contact(cast("Any", Without(clock, "mine")), client_log(), mock)
+
+    verdict = judge(settings(reply_topics="mine,yours"), contact, 1.0)
+
+    assert verdict.problems == ()
+    assert verdict.topics is not None
+    assert verdict.topics.shut == {"mine": "it is not there, as the worker saw it at its start"}
+    assert verdict.topics.replies == {"yours"}
+    assert verdict.topics.max_bytes.keys() == {"a", "yours"}
+    assert any("no topic mine" in note and "get an error" in note for note in verdict.topics.notes)
+
+
+def test_a_reply_topic_that_takes_next_to_nothing_gets_nothing(clock: Clock) -> None:
+    """Else batches of answers to all topics would be as small."""
+    mock: Any = ClusterMetadata()
+    mock.cluster_id = "mockCluster1f"
+    contact = Contact(cast("Any", Broker(clock, clock.now)), client_log(), mock)
+
+    verdict = judge(settings(reply_topics="mine", max_message_bytes=LEAST_REPLY_BYTES - 1), contact, 1.0)
+
+    assert verdict.topics is not None
+    assert verdict.topics.shut.keys() == {"mine"}
+    assert verdict.topics.largest_batch == LEAST_REPLY_BYTES - 1
+
+
+def test_topics_take_less_when_one_is_shut_smaller_or_has_fewer_partitions() -> None:
+    """One that begins anew then writes other answers. A response topic with fewer partitions is its start's matter."""
+
+    def topics(partitions: int, limit: int) -> Topics:
+        found = {"a": partitions, "mine": partitions}
+        limits = {"a": limit, "mine": limit}
+        return Topics(found, limits, Membership("consumer", "test", None), replies=frozenset({"mine"}))
+
+    before = topics(2, 1000)
+
+    assert not before.takes_less_than(before)
+    assert not topics(3, 2000).takes_less_than(before)
+    assert topics(1, 1000).takes_less_than(before)
+    assert topics(2, 999).takes_less_than(before)
+    assert before.shutting({"mine": "gone"}).takes_less_than(before)
+    assert not before.shutting({"mine": "gone"}).takes_less_than(before.shutting({"mine": "gone"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +14,8 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.membership import Membership
-from worker.kafka.consumer.batch_end import BatchQuestion, Search, find_end, looking
+from worker.kafka.consumer import batch_end
+from worker.kafka.consumer.batch_end import BatchQuestion, Search, _Unparsed, find_end, looking
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)
@@ -99,7 +102,7 @@ def seen(error: KafkaError | None, offset: int) -> SimpleNamespace:
 
 
 def found(log: Log, at: int, first: int | None = None) -> tuple[int, str]:
-    answer = find_end(lambda: cast("Consumer", log), BatchQuestion(P, at if first is None else first, at))
+    answer = find_end(lambda _: cast("Consumer", log), BatchQuestion(P, at if first is None else first, at))
     assert log.is_closed
     return answer
 
@@ -165,10 +168,94 @@ def test_an_error_that_says_nothing_of_the_batch_ends_the_search() -> None:
 def test_a_client_that_cannot_be_made_leaves_the_one_record() -> None:
     """And does not end the thread without a word."""
 
-    def refuse() -> Consumer:
+    def refuse(_: object) -> Consumer:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
     assert find_end(refuse, BatchQuestion(P, 10, 12))[0] == 12
+    assert find_end(refuse, BatchQuestion(P, None, 12))[0] == 11
+
+
+class Spoiled(Log):
+    """Of what cannot be parsed the client says nothing; its statistics count how often it was fetched."""
+
+    def __init__(self, end: int, *batches: tuple[int, int, KafkaError | None], spoiled: Collection[int]) -> None:
+        super().__init__(end, *batches)
+        self.spoiled = spoiled
+        self.unparsed = 0
+        self.callbacks: Mapping[str, Any] = {}
+        self.now = 0.0
+
+    def __call__(self, callbacks: Mapping[str, Any]) -> Consumer:
+        self.callbacks = callbacks
+        return cast("Consumer", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def poll(self, timeout: float) -> Any:
+        self.now += timeout
+        if self.at not in self.spoiled:
+            return super().poll(timeout)
+        self.unparsed += 1
+        told = {"fetch_state": "active", "next_offset": self.at}
+        topics = {P.topic: {"partitions": {str(P.number): told}}}
+        self.callbacks["stats_cb"](json.dumps({"topics": topics, "brokers": {"b": {"rxpartial": self.unparsed}}}))
+        return None
+
+
+@pytest.mark.parametrize(
+    ("log", "last"),
+    [
+        (Spoiled(30, (0, 29, None), spoiled=range(13, 20)), 19),
+        (Spoiled(20, spoiled=range(13, 20)), 19),  # the log ends with it
+        (Spoiled(30, (0, 29, None), spoiled=[*range(13, 18), *range(20, 26)]), 17),  # a good one between two of them
+        (Spoiled(30, (20, 29, DAMAGED), spoiled=range(13, 20)), 19),  # one that is told of behind it
+        (Spoiled(30, (20, 29, None), spoiled=()), 12),  # it can be read: the client was only slow
+        (Spoiled(13, spoiled=range(13, 20)), 12),  # of another log
+    ],
+)
+def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch, log: Spoiled, last: int
+) -> None:
+    """One after the other: no good batch is stepped over, however short it is."""
+    monkeypatch.setattr(batch_end, "time", log)
+
+    assert find_end(log, BatchQuestion(P, None, 13)) == (last, "")
+    assert log.looks <= last - 13 + 2
+    assert log.is_closed
+
+
+def test_a_broker_that_shows_nothing_has_nothing_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is away or slow: only a batch that was fetched, and could not be parsed, says that it is spoiled."""
+    log = Spoiled(30, (0, 29, None), spoiled=())
+    log.is_silent_from = 13
+    monkeypatch.setattr(batch_end, "time", log)
+
+    last, trouble = find_end(log, BatchQuestion(P, None, 13))
+
+    assert last == 12
+    assert trouble == "the broker does not show offset 13"
+
+
+def test_an_error_that_says_nothing_of_the_records_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a right that was taken away meanwhile."""
+    log = Spoiled(30, (15, 29, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), spoiled=[13, 14])
+    monkeypatch.setattr(batch_end, "time", log)
+
+    last, trouble = find_end(log, BatchQuestion(P, None, 13))
+
+    assert last == 14
+    assert trouble
+
+
+def test_statistics_of_another_place_say_nothing() -> None:
+    """The client tells for a moment how it was before it was sent here."""
+    looks = _Unparsed(P, 13)
+    told = {"topics": {P.topic: {"partitions": {"0": {"fetch_state": "active", "next_offset": 12}}}}}
+
+    looks.hear(json.dumps({**told, "brokers": {"b": {"rxpartial": 99}}}))
+
+    assert (looks.last, looks._times) == (12, 0)
 
 
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])

@@ -54,7 +54,7 @@ def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: W
 
     assert records == [(P, 6), (P, 7), (Q, 3)]
     assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
-    assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1")]]
+    assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1 new")]]
 
 
 def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
@@ -91,7 +91,7 @@ def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
 
     world.brings((P, 0))
 
-    assert world.notes == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1 new")]]
     assert not world.assignments.suspects
 
 
@@ -105,7 +105,7 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
 
     assert world.polled_twice() == [(P, 3), (P, 4), (P, 5)]
 
-    assert world.notes == [[(0, 3, "attempts=1")]]
+    assert world.notes == [[(0, 3, "attempts=1 new")]]
 
 
 @pytest.mark.parametrize(("brought", "who"), [([(P, 3)], "1 partition waits"), ([(P, 3), (Q, 0)], "2 partitions wait")])
@@ -354,7 +354,7 @@ def test_a_refused_note_is_sent_again(world: World) -> None:
     world.clock.now += 1.0
     world.polled()
 
-    assert world.notes == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1 new")]]
 
 
 def test_a_note_without_a_result_is_sent_again(world: World) -> None:
@@ -367,7 +367,7 @@ def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     assert not world.source.is_marking([P])
     world.polled()
 
-    assert world.notes == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1 new")]]
 
 
 def test_what_left_while_it_was_held_is_not_handed_out(world: World) -> None:
@@ -577,7 +577,7 @@ def test_a_first_record_that_cannot_be_read_is_noted_as_any_other(world: World) 
 
     assert world.polled_twice() == [(P, 5)]
 
-    assert world.notes == [[(0, 5, "attempts=1")]]
+    assert world.notes == [[(0, 5, "attempts=1 new")]]
 
 
 def test_an_error_of_a_partition_that_is_rewound_changes_nothing(world: World) -> None:
@@ -640,7 +640,7 @@ def test_a_partition_that_is_not_ours_cannot_be_withheld(world: World) -> None:
 def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(latest: World) -> None:
     """In the poll that brings the assignment it is asked for and committed; until it is taken, nothing comes."""
     latest.joins(P)
-    assert latest.notes == [[(0, 100, "attempts=0")]]
+    assert latest.notes == [[(0, 100, "attempts=0 new")]]
     assert latest.brings((P, 101)) == []
 
     latest.notes_heard()
@@ -656,7 +656,7 @@ def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None
     latest.joins(P, Q)
 
     assert [sorted(asked) for asked in latest.client.ends_asked] == [[0, 1]]
-    assert sorted(latest.notes) == [[(0, 100, "attempts=0")], [(1, 100, "attempts=0")]]
+    assert sorted(latest.notes) == [[(0, 100, "attempts=0 new")], [(1, 100, "attempts=0 new")]]
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
@@ -665,7 +665,7 @@ def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: Worl
 
     latest.joins(P, Q)
 
-    assert latest.notes == [[(1, 100, "attempts=0")]]
+    assert latest.notes == [[(1, 100, "attempts=0 new")]]
 
 
 def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
@@ -678,7 +678,7 @@ def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
     latest.clock.now += 1.0
     latest.polled()
 
-    assert latest.notes == [[(0, 100, "attempts=0")]]
+    assert latest.notes == [[(0, 100, "attempts=0 new")]]
     assert not latest.source.commit_results()
 
 
@@ -692,7 +692,7 @@ def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> No
 
     latest.polled()
 
-    assert latest.notes == [[(0, 90, "attempts=0")]]
+    assert latest.notes == [[(0, 90, "attempts=0 new")]]
 
 
 def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:

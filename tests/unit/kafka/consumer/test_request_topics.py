@@ -11,7 +11,7 @@ from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetad
 
 from tests.fakes import Clock
 from worker.kafka.consumer import request_topics
-from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, RequestTopics
+from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, LOOK_OFTEN, RequestTopics
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -33,12 +33,16 @@ class Watch:
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
-        self.topics = RequestTopics(
+        self.topics = self.watching()
+
+    def watching(self, every: float = LOOK_EVERY) -> RequestTopics:
+        return RequestTopics(
             ("orders", "backfill"),
             self._client,
             lambda *told: self.told.append([*map(sorted, told)]),
             self.counted.append,
             self.clock,
+            every,
         )
 
     def seconds(self, count: float, *read: str) -> None:
@@ -79,6 +83,15 @@ def test_without_a_reason_it_is_asked_every_half_a_minute(watch: Watch) -> None:
     watch.seconds(3 * LOOK_EVERY + 3, "orders", "backfill")
 
     assert (watch.looks, watch.open, watch.told) == (3, 0, [])
+
+
+def test_a_topic_that_must_not_grow_is_looked_at_more_often(watch: Watch) -> None:
+    """Where keys have states: with more partitions they move away from these."""
+    watch.topics = watch.watching(LOOK_OFTEN)
+
+    watch.seconds(LOOK_OFTEN + 2, "orders", "backfill")
+
+    assert watch.counted == [watch.partitions]
 
 
 def test_a_topic_of_which_nothing_is_read_any_more_is_looked_for_at_once(watch: Watch) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import DAMAGED, Incoming, P, Q, World, new_world
+from worker.core.stalls import LOOKS
 from worker.kafka.consumer.unreadable_batches import PIECE, Failures
 
 
@@ -269,3 +272,98 @@ def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(wor
 
     rest(world)
     assert world.source.positions() == {P: 507, Q: 7}
+
+
+@pytest.fixture
+def spoiled(monkeypatch: pytest.MonkeyPatch) -> World:
+    """One whose client gives 6 of the first partition, and cannot parse 7 to 29 of it."""
+    world = new_world(monkeypatch, Onlooker())
+    world.assign(P, Q)
+    world.brings((P, 6), (Q, 6))
+    world.client.first, world.client.end = 0, 100
+    world.client.spoiled = 7, 29
+    return world
+
+
+def test_records_that_the_client_says_nothing_about_are_handed_on(
+    spoiled: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the reason, in order, each once; the client goes on behind the last."""
+    spoiled.stands(7, LOOKS)
+    early = rest(spoiled)
+    spoiled.stands(7, 2)
+
+    came = [record for _ in range(5) for record in spoiled.source.poll(10, 0.1)]
+
+    assert early == []
+    assert [record.offset for record in came] == list(range(7, 30))
+    assert all("damaged on the broker's disk" in (record.unreadable or "") for record in came)
+    assert spoiled.client.looks == list(range(7, 31))
+    assert spoiled.client.seeks == [(0, 30)]
+    assert spoiled.client.stopped == set()
+    assert "the 23 records from 7 to 29, one batch, cannot be read and are answered with errors" in caplog.text
+
+
+def test_records_that_are_merely_slow_are_waited_for(spoiled: World) -> None:
+    """One that another client is shown is none of those. It is looked at again, now and then."""
+    spoiled.client.spoiled = None
+
+    for _ in range(2):
+        spoiled.stands(7, LOOKS + 1)
+        assert rest(spoiled) == []
+
+    assert spoiled.client.looks == [7, 7]
+    assert spoiled.client.seeks == []
+    assert spoiled.client.stopped == set()
+    assert spoiled.brings((P, 7)) == [(P, 7)]
+
+
+def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> None:
+    """It is told; whether there is anything to read is decided later."""
+    spoiled.stands(7, 10 * LOOKS, stable=7)
+
+    assert rest(spoiled) == []
+    assert spoiled.client.looks == []
+    assert cast("Onlooker", spoiled.source._reports._watcher).stalls[P].is_transaction
+
+
+@pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P), lambda w: w.revoke(P)])
+def test_a_partition_that_we_do_not_fetch_does_not_stall(spoiled: World, stop: Callable[[World], None]) -> None:
+    """It stands because we want it to, or is not ours."""
+    stop(spoiled)
+
+    spoiled.stands(7, 2 * LOOKS)
+
+    assert rest(spoiled) == []
+    assert cast("Onlooker", spoiled.source._reports._watcher).stalls == {}
+
+
+def test_a_partition_that_leaves_before_it_is_looked_at_is_left_to_its_next_owner(spoiled: World) -> None:
+    """Who may be given what we are not."""
+    spoiled.stands(7, LOOKS + 1)
+    spoiled.revoke(P)
+
+    assert rest(spoiled) == []
+    assert spoiled.client.looks == []
+
+
+def test_a_partition_whose_end_is_looked_for_stays_stalled_and_is_not_looked_at_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The search of a long batch takes longer than a second."""
+    searches: list[Callable[[], None]] = []
+    onlooker = Onlooker()
+    world = new_world(monkeypatch, onlooker, background=searches.append)
+    world.assign(P)
+    world.brings((P, 6))
+    world.client.spoiled = 7, 29
+
+    world.stands(7, 2 * LOOKS)
+    world.polled()
+    world.stands(7, 2 * LOOKS)
+    world.polled()
+
+    for search in searches:
+        search()
+    assert onlooker.stalls[P].offset == 7
+    assert world.client.looks == list(range(7, 31))

@@ -14,7 +14,7 @@ from worker.core.records import CommitResult, Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets import group_offsets
 from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import NONE, RETRY_AFTER, Attempts
+from worker.kafka.offsets.notes import NEW, NONE, RETRY_AFTER, Attempts, read_attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding
 
 P = Partition("r", 0)
@@ -90,7 +90,7 @@ def test_the_delivery_hears_of_no_note(offsets: KafkaOffsets, store: Store) -> N
     offsets.note_start(P, 100)
 
     assert heard(offsets, store, REFUSED) == [REFUSED]
-    assert store.last == (100, "attempts=0")
+    assert store.last == (100, "attempts=0 new")
     assert offsets.commit_results() == []
 
 
@@ -99,6 +99,55 @@ def test_an_attempt_counts_those_before_it(offsets: KafkaOffsets, store: Store) 
     begun(offsets, store, Attempts(2))
 
     assert store.last == (5, "attempts=3")
+
+
+def test_a_group_without_a_commit_of_the_delivery_is_new_until_there_is_one(
+    offsets: KafkaOffsets, store: Store
+) -> None:
+    """Also after deaths. What another tool has stored, or a worker that knew no such word, is a sign of service."""
+    begun(offsets, store, NEW)
+    assert store.last == (5, "attempts=1 new")
+    assert read_attempts("attempts=1 new") == Attempts(1, is_new=True)
+    begun(offsets, store, Attempts(1, is_new=True))
+    assert store.last == (5, "attempts=2 new")
+    assert not offsets.has_served
+
+    begun(offsets, store, NONE)
+
+    assert offsets.has_served
+
+
+def test_our_own_note_of_a_new_partition_leaves_it_new(offsets: KafkaOffsets, store: Store) -> None:
+    """It came back, and nothing of it was committed."""
+    begun(offsets, store, NEW)
+    offsets.forget([P])
+    assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(1, is_new=True))) == NEW
+
+    offsets._found.clear()
+
+    assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(1, is_new=True))) == NEW
+
+
+def test_a_worker_that_stands_back_leaves_its_group_where_it_began(offsets: KafkaOffsets, store: Store) -> None:
+    """With no attempt noted: its end was no record's doing. Exactly once it stands behind what is answered.
+
+    Partitions that served or left are not touched.
+    """
+    begun(offsets, store, NEW)
+    offsets.commit({P: 60})
+    offsets.begin_attempt(Partition("r", 1), 7, NONE)
+    offsets.begin_attempt(Partition("r", 2), 9, NEW)
+    offsets.forget([Partition("r", 2)])
+    for number in (3, 4):
+        offsets.begin_attempt(Partition("r", number), 0, NEW)
+    store.commits.clear()
+
+    offsets.stand_back({Partition("r", 3): 40, Partition("r", 4): None})
+
+    assert [(at.partition, at.offset, at.metadata) for at in store.commits] == [
+        (0, 5, "attempts=0 new"),
+        (3, 40, "attempts=0 new"),
+    ]
 
 
 def test_an_isolated_run_is_noted_with_the_attempt_and_withdrawn(offsets: KafkaOffsets, store: Store) -> None:

@@ -32,6 +32,27 @@ def test_a_compacted_topic_gets_an_empty_key() -> None:
     assert DESTINATIONS.without_key("dead-letters", None, 5, None) == (b"", 1)
 
 
+@pytest.mark.parametrize(
+    ("topic", "code", "is_shut"),
+    [
+        ("mine", KafkaError._UNKNOWN_TOPIC, True),
+        ("mine", KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
+        ("mine", KafkaError.INVALID_TIMESTAMP, True),
+        ("mine", KafkaError._FATAL, False),
+        ("mine", KafkaError._MSG_TIMED_OUT, False),
+        ("answers", KafkaError._UNKNOWN_TOPIC, False),
+    ],
+)
+def test_a_refusal_that_is_the_topic_s_own_closes_one_that_requests_name(
+    topic: str, code: int, *, is_shut: bool
+) -> None:
+    """A broker that is away, or a producer that is broken, says nothing of the topic."""
+    destinations = Destinations({"answers": 4, "mine": 2}, replies=frozenset({"mine"}))
+
+    assert destinations.is_shut(topic, KafkaError(code)) is is_shut
+    assert not destinations.is_shut(topic, None)
+
+
 @pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC])
 def test_a_topic_that_is_gone_is_no_refusal_of_the_brokers(code: int) -> None:
     """The client gives up by itself, in words that name neither the topic nor what was done to it."""

@@ -35,12 +35,14 @@ def trouble(code: int, *, fatal: bool = False, retriable: bool = False, abort: b
         (trouble(KafkaError._FENCED, fatal=True), Reaction.RENEW),
         (trouble(KafkaError.INVALID_TXN_STATE, fatal=True), Reaction.RENEW),
         (trouble(KafkaError.INVALID_PRODUCER_EPOCH, fatal=True, retriable=True, abort=True), Reaction.RENEW),
+        (trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True), Reaction.RENEW),
+        (trouble(KafkaError.UNKNOWN_PRODUCER_ID, abort=True), Reaction.RENEW),
         (trouble(KafkaError._STATE), Reaction.RENEW),
         (trouble_of(ValueError("no metadata")), Reaction.RENEW),
     ],
 )
 def test_each_class_of_error_has_one_reaction(found: Trouble, reaction: Reaction) -> None:
-    """What is fatal wins over what may be repeated, and what is neither is never used again."""
+    """What is fatal wins over what may be repeated. A producer that the broker has forgotten is never used again."""
     assert found.reaction is reaction
 
 

@@ -15,7 +15,7 @@ from tests.contract.test_sink import places
 from tests.fakes import Onlooker
 from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
 from tests.unit.kafka.transactions.test_errors import trouble
-from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
+from worker.core.failures import BadConfiguration, KafkaFatal, TopicTakesLess
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka import KafkaTransactions, Membership, Topics
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
@@ -38,7 +38,8 @@ class ScriptedProducer:
     def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
-        self.is_too_large = self.is_late = False
+        self.is_too_large = self.is_late = self.has_replies = False
+        self.shut: str | None = None  # the reply topic that refused an answer
         self.opened_at = 0.0
         self.absent: str | None = None  # what it says of a topic that is gone
         self.calls: list[str] = []
@@ -181,6 +182,22 @@ def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage)
     assert producer.calls == ["initialise", "send_offsets", "abort", "send_offsets", "commit"]
 
 
+@pytest.mark.parametrize("call", ["send_offsets", "commit", "abort"])
+def test_a_producer_that_the_broker_has_forgotten_is_used_for_one_transaction_alone(stage: Stage, call: str) -> None:
+    """Whichever call is told so. The client would go on with it, and so fail again and again."""
+    forgotten = trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True)
+    first, second = ScriptedProducer(**{call: repeat(forgotten)}), ScriptedProducer()
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    ending = commit(opened, b"refused" if call == "abort" else b"v")
+
+    assert ending.failure is not None
+    assert commit(opened).failure is None
+    assert first.calls[-2:] == [call, "drop"]
+    assert second.calls == ["initialise", "send_offsets", "commit"]
+
+
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage: Stage, is_reported: bool) -> None:  # noqa: FBT001  # a parameter
     """By the message's report or by the commit's own error: what is written for the old limit would fail again."""
@@ -190,10 +207,39 @@ def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)
 
-    with pytest.raises(LimitLowered):
+    with pytest.raises(TopicTakesLess):
         commit(opened, b"refused" if is_reported else b"v")
 
     assert "abort" in producer.calls
+
+
+def test_a_reply_topic_that_is_gone_is_told_when_nothing_is_open_any_more(stage: Stage) -> None:
+    """Another producer has taken the transaction back, so that no reader waits for it while the worker begins anew."""
+    first, second = ScriptedProducer(abort=[UNKNOWN]), ScriptedProducer()
+    first.shut = "mine"
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(TopicTakesLess, match="the broker refused a record") as raised:
+        commit(opened, b"refused")
+
+    assert raised.value.reply_topic == "mine"
+    assert second.calls == ["initialise", "drop"]
+
+
+@pytest.mark.parametrize("has_replies", [True, False])
+def test_a_topic_that_is_closed_to_us_may_be_one_that_requests_name(stage: Stage, has_replies: bool) -> None:  # noqa: FBT001  # a parameter
+    """The client does not say which it is. Where it can be one of these, the cluster is asked."""
+    producer = ScriptedProducer(commit=[trouble(KafkaError.TOPIC_AUTHORIZATION_FAILED, abort=True)])
+    producer.has_replies = has_replies
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+
+    if has_replies:
+        with pytest.raises(TopicTakesLess):
+            commit(opened)
+    else:
+        assert commit(opened).failure == "the reason"
 
 
 def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reason(
@@ -211,7 +257,7 @@ def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reas
     monkeypatch.setattr(producer, "serve", serve)
     opened.abort()
 
-    with pytest.raises(LimitLowered, match="too large for its topic"):
+    with pytest.raises(TopicTakesLess, match="too large for its topic"):
         opened.ended(PATIENCE)
 
 

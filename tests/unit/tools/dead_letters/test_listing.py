@@ -10,6 +10,7 @@ from tests.unit.tools.dead_letters.builders import dead_record, letter
 from worker.codecs.dead_letters import Letter, read
 from worker.core.failures import Code
 from worker.terminal.terminal import console
+from worker.tools.dead_letters import listing
 from worker.tools.dead_letters.listing import MOST_REASONS, OTHERS, blurred, reasons, show
 from worker.tools.dead_letters.showing import newest
 
@@ -43,6 +44,15 @@ def test_a_message_without_end_is_read_in_a_moment(piece: str) -> None:
 
     assert time.process_time() - began < 1
     assert len(found) <= 300
+
+
+def test_what_is_remembered_of_a_message_is_its_beginning() -> None:
+    """Another program's letter may say a megabyte, and 4,096 of those were kept."""
+    listing._blurred.cache_clear()
+
+    found = {blurred("b" * listing._MESSAGE_READ + rest) for rest in ("", "c", "d" * 1_000_000)}
+
+    assert len(found) == listing._blurred.cache_info().currsize == 1
 
 
 def test_letters_with_one_reason_are_one_entry() -> None:

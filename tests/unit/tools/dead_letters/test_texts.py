@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -54,6 +55,16 @@ def test_json_gets_a_line_for_each_member() -> None:
         '  "ok": true',
         "}",
     ]
+
+
+def test_blanks_take_no_more_than_their_length() -> None:
+    """A megabyte of them in one request held the command up for three quarters of an hour."""
+    began = time.process_time()
+
+    assert lines(b"[1," + b" " * 200_000 + b"\n" + b" " * 200_000 + b"2]") == ["[1, 2]"]
+    shown(b"[1," + b" " * 1_000_000 + b"2]", 100, 10_000)
+
+    assert time.process_time() - began < 5.0
 
 
 def test_json_is_shown_as_it_was_written() -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from worker.core.failures import RunFailure
+from worker.core.failures import ModelBroken, RunFailure
 from worker.core.records import Array
+from worker.tools.score.results import ScoreCounts
 from worker.tools.score.scorer import Sliced
 
 Outputs = Sequence[Array] | RunFailure
@@ -72,6 +73,13 @@ def test_rows_that_only_add_up_are_no_answers(answer: Callable[[Array], Outputs]
 
     assert isinstance(failure, RunFailure)
     assert words in failure.message
+    assert failure.loses_rows is ("went in" in words)
+
+
+def test_results_of_a_model_that_loses_rows_are_not_trusted() -> None:
+    """What is written already may be other rows' results, so scoring ends with an error and not with a file."""
+    with pytest.raises(ModelBroken, match=r"written before may be wrong: score the file anew with --batch-size 1"):
+        ScoreCounts(8).rows_lost("output y: 8 rows went in, shape (7,) came out")
 
 
 def test_the_probe_is_the_runner_s() -> None:

@@ -35,6 +35,17 @@ def states_of(keys: list[bytes]) -> States:
     return States(keys, np.arange(count, dtype="i4") % 4, 4, np.arange(count, dtype="i8") - 1, tensors)
 
 
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
+    """Nor does one that a killed run left stand in the way."""
+    (tmp_path / "file").write_bytes(b"precious")
+    (tmp_path / "states.npz.part").symlink_to(tmp_path / "file")
+
+    save(tmp_path / "states.npz", LAYOUT, states_of(KEYS))
+
+    assert (tmp_path / "file").read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "states.npz"]
+
+
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     """Keys of any bytes, an empty one too, and tensors whose names have a slash."""
     states = states_of(KEYS)

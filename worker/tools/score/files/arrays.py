@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 from worker.codecs.encodings.elements import to_bytes
 from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.listing import listed
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.tools.closing import Closing
@@ -112,10 +113,10 @@ def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence
         missing = {spec.name for spec in signature.required} - headers.keys()
         if missing or headers.keys() - {spec.name for spec in signature.inputs}:
             raise BadConfiguration(
-                f"{path} holds {', '.join(headers)}; the model takes {signature.takes}: save those arrays by name"
+                f"{path} holds {listed(headers)}; the model takes {signature.takes}: save those arrays by name"
             )
     elif len(signature.required) > 1:
-        names = ", ".join(f"{spec.name}=..." for spec in signature.inputs)
+        names = listed(f"{spec.name}=..." for spec in signature.inputs)
         raise BadConfiguration(f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})")
     else:
         file.seek(0, os.SEEK_END)
@@ -123,7 +124,7 @@ def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence
     columns = [_column(file, path, spec, headers[spec.name]) for spec in signature.inputs if spec.name in headers]
     counts = {name: header.shape[0] for name, header in headers.items()}
     if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{name}: {rows}" for name, rows in counts.items())
+        shown = listed(f"{name}: {rows}" for name, rows in counts.items())
         raise BadConfiguration(f"{path}: all arrays must have the same number of rows, got {shown}")
     return columns, next(iter(counts.values()))
 

@@ -1,0 +1,83 @@
+"""All replicas end in good order, the group loses its offset of one partition, and they begin again.
+
+| | what is promised |
+|---|---|
+| at least once | the requests are answered again |
+| exactly once | the same, and the first that begins has said so |
+| exactly once with state | none begins; with the offset set as it says, nothing that is in a state is read again |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.faults.brokers import Brokers
+from tests.faults.fleet import Fleet
+from tests.faults.plan import Fault
+from tests.kafka.cluster import TIMEOUT, patiently
+from tests.kafka.forgotten_offsets import forget_offsets
+
+WARNED = "has no offset for 1 of"
+
+
+class LostOffsets:
+    """Owns nothing. `tell` hears of the partition, from where it is read again, and what was committed."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        broker: Brokers,
+        *,
+        group: str,
+        topic: str,
+        partitions: int,
+        is_refused: bool,
+        tell: Callable[[int, int, int], None],
+    ) -> None:
+        self._fleet = fleet
+        self._broker = broker
+        self._group = group
+        self._topic = topic
+        self._partitions = partitions
+        self._is_refused = is_refused
+        self._tell = tell
+
+    def do(self, fault: Fault) -> str:
+        """Do it; what was done to which partition."""
+        number = fault.choose(self._partitions)
+        self._fleet.end()
+        committed = self._committed(number)
+        if committed > 0:
+            forget_offsets(self._broker.bootstrap_servers, self._group, self._topic, [number])
+            begin = self._go_on_as_told(number) if self._is_refused else 0
+            self._tell(number, begin, committed)
+        self._fleet.fill()
+        logs = [replica.whole_log for replica in self._fleet.slots.values()]
+        if committed > 0 and not self._is_refused and not any(WARNED in log for log in logs):
+            self._fleet.note_broken(f"the offset of partition {number} is gone, and no replica says so")
+        return f"of partition {number}, which was {committed}"
+
+    def _committed(self, number: int) -> int:
+        consumer = Consumer({"bootstrap.servers": self._broker.bootstrap_servers, "group.id": self._group})
+        try:
+            [found] = patiently(lambda: consumer.committed([TopicPartition(self._topic, number)], TIMEOUT))
+        finally:
+            consumer.close()
+        return found.offset
+
+    def _go_on_as_told(self, number: int) -> int:
+        """Set the offset that the refusal names."""
+        log = self._fleet.refused(0)
+        found = re.search(rf"--topic {re.escape(self._topic)}:{number} --to-offset (\d+)", log)
+        if found is None:
+            self._fleet.note_broken(f"the states of partition {number} would be applied twice, and nothing is said")
+            return 0
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
+        at = TopicPartition(self._topic, number, int(found[1]))
+        group = ConsumerGroupTopicPartitions(self._group, [at])
+        patiently(lambda: [future.result(TIMEOUT) for future in admin.alter_consumer_group_offsets([group]).values()])
+        return at.offset

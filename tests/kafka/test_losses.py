@@ -1,0 +1,119 @@
+"""What a group has lost while no worker ran is said at the start and by `check`; states are not applied twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kafka.cluster import Cluster
+from tests.kafka.forgotten_offsets import forget_offsets
+from tests.kafka.replica import Replica
+from tests.kafka.scene import Scene, both_guarantees, raw
+from tests.kafka.test_publish_consume import run
+from tests.kafka.test_state import StatefulScene, number
+
+KEYS = [b"key-%d" % at for at in range(12)]
+
+
+def stop(replica: Replica) -> None:
+    replica.terminate()
+    assert replica.exit_code() == 0
+
+
+def warnings(scene: Scene) -> list[str]:
+    """Of `check`."""
+    [report] = run(scene, "check", "--json").documents
+    return [warning["text"] for warning in report["warnings"]]
+
+
+def lose(scene: Scene, *partitions: int) -> None:
+    forget_offsets(scene.kafka.bootstrap_servers, scene.group, scene.topic, partitions)
+
+
+@both_guarantees
+def test_offsets_that_are_partly_gone_are_said_with_counts(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """By the first worker that begins and by `check`; nothing is said of a group that has all, or never had any."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=3) as scene:
+        assert not [text for text in warnings(scene) if "has no offset" in text]
+        replica = scene.replica()
+        scene.publish([raw(at, partition=at % 2) for at in range(20)])
+        scene.answers()
+        stop(replica)
+        assert not [text for text in warnings(scene) if "has no offset" in text]
+
+        lose(scene, 0)
+
+        [told] = [text for text in warnings(scene) if "has no offset" in text]
+        assert f"for 1 of 3 partitions with requests ({scene.topic}/0), and offsets for" in told
+        assert re.search(r"their 1\d records are read from the beginning, and what was answered before", told)
+        assert "has no offset for 1 of 3 partitions" in scene.replica().log
+        assert "has no offset" not in scene.replica().log
+
+
+def test_exactly_once_states_are_not_applied_twice(kafka: Cluster, tmp_path: Path) -> None:
+    """The changelog's own offsets tell. The message's way out is the right one: no request is lost or repeated."""
+    with StatefulScene(kafka, tmp_path, partitions=2) as scene:
+        replica = scene.replica()
+        scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS * 2)])
+        before = len(scene.answers())
+        stop(replica)
+        lose(scene, 1)
+        refused = scene.start()
+
+        assert refused.exit_code() == 2
+        assert "exactly once they would be applied twice" in refused.log
+        [offset] = re.findall(rf"--topic {scene.topic}:1 --to-offset (\d+)", refused.log)
+        [told] = run(scene, "check", "--restore-estimate", "--json").documents
+        assert "would be applied twice" in told["problems"][0]["text"]
+
+        kafka.set_offset(scene.group, scene.topic, 1, int(offset))
+        scene.replica()
+        scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS)])
+        found = scene.answers()
+
+        assert len(found) == before + len(KEYS)
+        assert all(np.frombuffer(answer.value or b"", "<f8")[0] == 1.0 for answer in found)
+        states: list[dict[str, Any]] = run(scene, "state", "list", "--json").documents
+        assert {one["tensors"]["count_in"]["data"][0] for one in states} == {3}
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Path, *, is_cut: bool) -> None:
+    """Whose changelog is another one, made anew or cut: their keys begin anew."""
+    with StatefulScene(kafka, tmp_path, partitions=2) as scene:
+        replica = scene.replica()
+        scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS)])
+        scene.answers()
+        stop(replica)
+        assert not [text for text in warnings(scene) if "changelog" in text]
+
+        if is_cut:
+            kafka.configure(scene.changelog, {"cleanup.policy": "delete"})
+            kafka.delete_records(scene.changelog, 1, 3)
+            kafka.configure(scene.changelog, {"cleanup.policy": "compact"})
+        else:
+            scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic(
+                "empty", partitions=2, config={"cleanup.policy": "compact"}
+            )
+
+        [told] = [text for text in warnings(scene) if "changelog" in text]
+        log = scene.replica().log
+        if is_cut:
+            assert f"was cut in 1 of 2 partitions ({scene.changelog}/1): it begins behind 3 records" in told
+        else:
+            assert re.search(
+                r"has no record in 2 of 2 partitions \(.*\) where the group has passed \d\d requests", told
+            )
+        assert told.split(":")[0] in log
+
+
+def test_a_changelog_that_is_compacted_soon_is_said_at_least_once(kafka: Cluster, tmp_path: Path) -> None:
+    """What comes again after a kill may miss its state. Exactly once it does not matter."""
+    with StatefulScene(kafka, tmp_path, guarantee="at_least_once") as scene:
+        assert any("min.compaction.lag.ms=0" in text for text in warnings(scene))
+        scene.settings["DELIVERY__GUARANTEE"] = "exactly_once"
+        assert not any("min.compaction.lag.ms" in text for text in warnings(scene))

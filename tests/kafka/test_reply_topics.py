@@ -1,0 +1,113 @@
+"""A reply topic has another owner than the worker: what that one does to it costs no other request its answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.checker import judge
+from tests.kafka.cluster import MORTAL, Cluster, Sent
+from tests.kafka.replica import Replica
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw, row
+
+MANY = 200
+
+
+def naming(topic: str, numbers: Sequence[int], *more: tuple[str, bytes]) -> list[Sent]:
+    """Requests that want their answers there."""
+    wanted = [("reply-topic", topic.encode()), *more]
+    return [one._replace(headers=[*one.headers, *wanted]) for one in usual(numbers)]
+
+
+def usual(numbers: Sequence[int]) -> list[Sent]:
+    """Requests that want nothing special."""
+    return [raw(n, key=b"k%d" % (n % 8)) for n in numbers]
+
+
+def expect_errors(scene: Scene, topic: str, count: int) -> None:
+    """So many requests have got an error in the response topic, which names the topic, and all others a result.
+
+    The errors may come behind what overtook them when their answers were still on the way to the other topic.
+    """
+    answers = scene.answers()
+    judge(answers, scene.acknowledged, scene.auditor.unsafe_commits, order="none").expect_clean(repeats=sys.maxsize)
+    scene.expect_all_committed()
+    scene.expect_right_values()
+    errors = [answer for answer in answers if answer.is_error]
+    assert len({answer.source for answer in errors}) == count
+    assert {answer.headers["error-code"] for answer in errors} <= {"INVALID_ARGUMENT"}
+    assert all(topic in str(answer.value) for answer in errors)
+
+
+def expect_one_process(replica: Replica) -> None:
+    """It has not ended before it was told to."""
+    assert replica.is_running, replica.log
+    replica.terminate()
+    assert replica.exit_code() == 0, replica.log
+
+
+@both_guarantees
+def test_a_reply_topic_that_is_gone_is_the_error_of_the_requests_that_name_it(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """Deleted with answers to it under way: all others get theirs, from the same process and from the next one."""
+    replies = kafka.create_topic("replies")
+    settings = {"KAFKA__REPLY_TOPICS": replies}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=2, session=MORTAL) as scene:
+        replica = scene.replica()
+        kafka.produce(scene.topic, naming(replies, range(10)))
+        kafka.read(replies, 10)
+
+        kafka.delete_topic(replies)
+        scene.publish([*naming(replies, range(MANY)), *usual(range(MANY))])
+
+        expect_errors(scene, replies, MANY)
+        expect_one_process(replica)
+        second = scene.replica()
+        scene.publish([*naming(replies, range(10)), *usual(range(10))])
+        expect_errors(scene, replies, MANY + 10)
+        expect_one_process(second)
+
+
+@quick_at_least_once
+def test_a_reply_topic_made_anew_with_fewer_partitions_is_used_as_it_is(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """Answers to its keys go on; those to a partition that is no more are errors."""
+    replies = kafka.create_topic("replies", partitions=3)
+    settings = {"KAFKA__REPLY_TOPICS": replies}
+    third = ("reply-partition", b"2")
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=2, session=MORTAL) as scene:
+        replica = scene.replica()
+        kafka.produce(scene.topic, naming(replies, range(10), third))
+        kafka.read(replies, 10)
+
+        kafka.delete_topic(replies)
+        kafka.wait_until_gone(replies)
+        kafka.make_topic(replies, partitions=1)
+        scene.publish([*naming(replies, range(10), third), *usual(range(10))])
+
+        expect_errors(scene, replies, 10)
+        kafka.produce(scene.topic, naming(replies, range(10)))
+        assert len(kafka.read(replies, 10)) == 10
+        expect_one_process(replica)
+
+
+@pytest.mark.parametrize(("limit", "errors"), [(600, 1), (20_000, 0)])
+def test_the_limit_of_a_reply_topic_is_its_own(kafka: Cluster, tmp_path: Path, limit: int, errors: int) -> None:
+    """Answers to the response topic may be as large as that takes. One that takes next to nothing gets none."""
+    replies = kafka.create_topic("replies", config={"max.message.bytes": str(limit)})
+    large = Sent(b"big", b"".join(row(n) for n in range(2000)), [RAW_HEADER])
+    with Scene(kafka, tmp_path, {"KAFKA__REPLY_TOPICS": replies}, partitions=1) as scene:
+        replica = scene.replica()
+
+        scene.publish([large, *usual(range(10)), *(naming(replies, range(1)) if errors else [])])
+
+        expect_errors(scene, replies, errors)
+        if not errors:
+            kafka.produce(scene.topic, naming(replies, range(1)))
+            kafka.read(replies, 1)
+        expect_one_process(replica)

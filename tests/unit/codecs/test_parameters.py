@@ -1,0 +1,200 @@
+"""What clients of other servers say in parameters is refused where it changes the answer, and told once where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tritonclient.grpc import service_pb2
+
+from tests.judging import field
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_PROTOBUF,
+    AS_ROWS,
+    as_binary,
+    as_json,
+    codecs,
+    document,
+    floats,
+    packed,
+    record,
+    rejection,
+    request,
+    taking,
+    tensor,
+)
+from worker.codecs import Codecs
+from worker.core.records import Record
+from worker.core.tensors.signature import Signature
+
+Message = service_pb2.ModelInferRequest
+TEXT = taking("BYTES", 1)
+ROW = floats(1, 2, 3)
+
+
+def as_protobuf(
+    raw: Any = ROW, of_request: Any = None, of_input: Any = None, of_output: Any = None, **more: Any
+) -> Record:
+    """A protobuf request for the plain model with these parameters, unless `more` says another input."""
+    message = Message(raw_input_contents=[raw])
+    message.inputs.add(**{"name": "x", "datatype": "FP32", "shape": [1, 3], **more})
+    message.outputs.add(name="y")
+    holders = (message, message.inputs[0], message.outputs[0])
+    for holder, said in zip(holders, (of_request, of_input, of_output), strict=True):
+        for name, value in (said or {}).items():
+            kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
+            setattr(holder.parameters[name], kind, value)
+    return record(message.SerializeToString(), AS_PROTOBUF)
+
+
+def in_every_encoding(where: str, said: dict[str, Any]) -> dict[str, Record]:
+    """The plain request with these parameters of the request, its input or its output."""
+    in_json = {
+        "request": document(parameters=said),
+        "input": document(inputs=[tensor(parameters=said)]),
+        "output": document(outputs=[{"name": "y", "parameters": said}]),
+    }[where]
+    behind = {"binary_data_size": 12}
+    head = {**in_json, "inputs": [tensor(parameters={**behind, **said} if where == "input" else behind)]}
+    return {
+        "json": as_json(in_json),
+        "binary": as_binary(head, floats(1, 2, 3)),
+        "protobuf": as_protobuf(**{f"of_{where}": said}),
+    }
+
+
+ENCODINGS = ["json", "binary", "protobuf"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("where", "parameters", "said"),
+    [
+        *[
+            (where, {"content_type": of}, f"parameter content_type: '{of}' is not decoded here: send what it")
+            for where in ("request", "input", "output")
+            for of in ("base64", "hg_json", "datetime")
+        ],
+        ("input", {"content_type": "str"}, "'str' is not decoded here"),  # of numbers
+        ("input", {"content_type": "pd"}, "'pd' is not decoded here"),
+        ("input", {"shared_memory_region": "r"}, "shares no memory with you; send the elements"),
+        ("output", {"shared_memory_region": "r"}, "shares no memory with you; outputs come in the answer"),
+        ("output", {"classification": 3}, "take the highest of the scores that come"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused(
+    encoding: str, where: str, parameters: dict[str, Any], said: str
+) -> None:
+    """Passed over, it would be answered with `status: ok` and something else than was asked for."""
+    assert said in rejection(codecs(), in_every_encoding(where, parameters)[encoding]).message
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("where", "parameters"),
+    [
+        ("request", {"content_type": "np"}),
+        ("request", {"content_type": "pd"}),
+        ("input", {"content_type": "np"}),
+        ("input", {"unknown": "content_type"}),
+        ("output", {"content_type": "np"}),
+        ("output", {"classification": 0}),
+        ("output", {"shared_memory_region": ""}),
+    ],
+)
+def test_what_says_no_more_than_the_protocol_changes_nothing(
+    encoding: str, where: str, parameters: dict[str, Any]
+) -> None:
+    """MLServer's clients write `np` and `pd` with each request, and the elements are what they are."""
+    assert request(codecs(), in_every_encoding(where, parameters)[encoding]).rows == 1
+
+
+@pytest.mark.parametrize("content_type", ["str", "np"])
+def test_strings_are_strings_already(content_type: str) -> None:
+    """MLServer's clients write `str` with each BYTES input; `base64` beside it is refused."""
+    text = {"name": "x", "shape": [1, 1], "datatype": "BYTES", "data": ["aGk="]}
+    said = {"content_type": content_type}
+    in_protobuf = as_protobuf(packed("aGk="), of_input=said, datatype="BYTES", shape=[1, 1], name="x")
+
+    assert request(codecs(TEXT), as_json({"inputs": [{**text, "parameters": said}]})).rows == 1
+    assert request(codecs(TEXT), in_protobuf).rows == 1
+    base64 = as_json({"inputs": [{**text, "parameters": {"content_type": "base64"}}]})
+    assert "'base64' is not decoded here" in rejection(codecs(TEXT), base64).message
+
+
+def test_a_content_type_is_a_string() -> None:
+    """What is none is refused in words, however it is nested."""
+    asked = as_json(document(inputs=[tensor(parameters={"content_type": ["np"]})]))
+
+    assert "expected content_type to be a string, got an array" in rejection(codecs(), asked).message
+
+
+def telling(signature: Signature | None = None) -> tuple[Codecs, list[tuple[str, str]]]:
+    told: list[tuple[str, str]] = []
+    codec = codecs(signature, tell_passed_over=lambda _, name, instead: told.append((name, instead)))
+    return codec, told
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"timeout": 5000}, [("timeout", "send the header timeout-ms or deadline")]),
+        ({"sequence_id": 7, "sequence_start": True, "sequence_end": False}, ["sequence_id", "sequence_start"]),
+        ({"timeout": 0, "sequence_id": 0, "sequence_start": False, "sequence_end": False}, []),
+        ({"binary_data_output": False}, []),
+    ],
+)
+def test_what_changes_no_answer_is_passed_over_and_told(
+    encoding: str, parameters: dict[str, Any], told: list[Any]
+) -> None:
+    """Triton's clients write 0 and false where they mean nothing."""
+    codec, heard = telling()
+
+    request(codec, in_every_encoding("request", parameters)[encoding])
+
+    assert [each if isinstance(of, tuple) else each[0] for each, of in zip(heard, told, strict=True)] == told
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_sequence_is_refused_where_the_model_has_state(encoding: str) -> None:
+    """Its state would be that of the record's key: answers of one sequence would hold what another left there."""
+    asked = in_every_encoding("request", {"sequence_start": True, "sequence_id": "s"})[encoding]
+
+    message = rejection(codecs(has_state=True), asked).message
+
+    assert "parameter sequence_id: the model remembers something of each key" in message
+    assert request(codecs(has_state=True), in_every_encoding("request", {"priority": 1})[encoding]).rows == 1
+
+
+def test_parameters_in_protobuf_are_bounded() -> None:
+    """A message may hold any number: what is more than a client sends is refused before it is looked at."""
+    few, many = (as_protobuf(of_input={f"p{at}": at for at in range(count)}) for count in (32, 33))
+
+    assert request(codecs(), few).rows == 1
+    assert "33 parameters, at most 32 are read" in rejection(codecs(), many).message
+
+
+@pytest.mark.parametrize("entry", [b"", b"\xffcontent_type", field(1, b"content_type")])
+def test_a_parameter_that_says_nothing_is_passed_over(entry: bytes) -> None:
+    """In protobuf as well as in JSON, where it may be null."""
+    message = as_protobuf().value or b""
+
+    assert request(codecs(), record(message + field(4, entry), AS_PROTOBUF)).rows == 1
+    assert request(codecs(), as_json(document(parameters={"content_type": None}))).rows == 1
+
+
+@pytest.mark.parametrize("headers", [(AS_JSON,), (AS_ROWS,)])
+@pytest.mark.parametrize("encoding", [b"gzip", b" ZSTD", b"br"])
+def test_a_value_that_is_said_to_be_compressed_is_refused(headers: Any, encoding: bytes) -> None:
+    """As rows, one in four of them would have a length that fits a model of one FP32."""
+    compressed = record(bytes(12), *headers, ("content-encoding", encoding))
+
+    assert "is not unpacked here: send the value as it is" in rejection(codecs(), compressed).message
+
+
+@pytest.mark.parametrize("encoding", [b"identity", b"utf-8", b"\xff"])
+def test_other_encodings_of_a_value_change_nothing(encoding: bytes) -> None:
+    """Some frameworks write a charset there."""
+    assert request(codecs(), record(floats(1, 2, 3), AS_ROWS, ("content-encoding", encoding))).rows == 1

@@ -1,0 +1,83 @@
+"""When a partition counts as one that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builders import P0
+from worker.core.records import Partition
+from worker.core.stalls import Reach, Stall, Stalls
+
+LOOKS = 3
+STANDS = Reach(position=13, stable=21, end=21, queued=0, answers=0)
+
+
+def after(*reaches: Reach | None) -> Stall | None:
+    """What is known after these, one a second; None: it was not read."""
+    stalls, found = Stalls(LOOKS), None
+    for second, reach in enumerate(reaches):
+        found = stalls.seen({} if reach is None else {P0: reach}, float(second)).get(P0)
+    return found
+
+
+def answered(reach: Reach, times: int) -> Sequence[Reach]:
+    """The same, with one more answer each time."""
+    return [reach._replace(answers=reach.answers + n) for n in range(times)]
+
+
+def test_a_partition_that_stands_while_its_broker_answers_is_stalled() -> None:
+    """After as many looks as were asked for, and since the first of them."""
+    assert after(*answered(STANDS, LOOKS)) is None
+    assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, LOOKS, is_transaction=False)
+
+
+def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() -> None:
+    """Where it may be read, and is not, there is something else."""
+    held_back = after(*answered(STANDS._replace(stable=13), LOOKS + 1))
+    other = after(*answered(STANDS._replace(stable=14), LOOKS + 1))
+
+    assert held_back is not None
+    assert other is not None
+    assert held_back.is_transaction
+    assert "a transaction of another producer is open since offset 13" in held_back.reason
+    assert not other.is_transaction
+    assert "no record from offset 13 on" in other.reason
+
+
+@pytest.mark.parametrize(
+    ("why", "reaches"),
+    [
+        ("it is at its end", answered(STANDS._replace(end=13), 60)),
+        ("something waits in the client", answered(STANDS._replace(queued=1), 60)),
+        ("its broker does not answer", [STANDS] * 60),
+        ("it has no broker", [STANDS._replace(answers=0)] * 60),
+        ("it gets on", [STANDS._replace(position=13 + n, end=100, answers=n) for n in range(60)]),
+        ("it is not read now", [*answered(STANDS, 3), None, *answered(STANDS, 3)]),
+    ],
+)
+def test_one_that_is_idle_slow_or_moving_is_not(why: str, reaches: Sequence[Reach | None]) -> None:
+    """Nor one that was taken away, or paused, in between."""
+    assert after(*reaches) is None, why
+
+
+def test_seconds_without_an_answer_count_for_nothing() -> None:
+    """A broker that is away for a minute makes no stall, and takes none back."""
+    begun = answered(STANDS, LOOKS)
+    silent = [begun[-1]] * 60
+
+    assert after(*begun, *silent) is None
+    assert after(*begun, *silent, begun[-1]._replace(answers=9)) == Stall(13, 0.0, LOOKS, is_transaction=False)
+
+
+def test_a_stall_ends_with_the_first_record() -> None:
+    """And another one begins anew."""
+    stalls, other = Stalls(LOOKS), Partition("requests", 1)
+    for second, reach in enumerate(answered(STANDS, LOOKS + 1)):
+        stalls.seen({P0: reach, other: reach._replace(end=13)}, float(second))
+
+    moved = STANDS._replace(position=20, answers=9)
+
+    assert stalls.seen({P0: moved}, 9.0) == {}
+    assert [stalls.seen({P0: reach}, 10.0) for reach in answered(moved, LOOKS)] == [{}] * LOOKS

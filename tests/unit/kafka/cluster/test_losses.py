@@ -1,0 +1,80 @@
+"""What is said of offsets and states that a group has lost, beside a cluster that tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.builders import P0, P1
+from tests.unit.kafka.client.test_config import settings
+from worker.core.records import Partition
+from worker.kafka.cluster import losses as module
+from worker.kafka.cluster.losses import Bounds, losses
+
+STATES = Partition("states", 0), Partition("states", 1)
+
+
+def told(
+    monkeypatch: pytest.MonkeyPatch,
+    known: Mapping[Partition, int] | None,
+    begins: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    *,
+    reset: str = "earliest",
+    has_members: bool = False,
+) -> list[str]:
+    kafka = settings(request_topics="requests", auto_offset_reset=reset, changelog_topic="states")
+    found = Bounds(
+        {P0: 0, P1: 0, **dict.fromkeys(STATES, 0), **begins}, {P0: 9, P1: 9, **dict.fromkeys(STATES, 9), **ends}
+    )
+    monkeypatch.setattr(module, "committed", lambda *_: known)
+    monkeypatch.setattr(module, "bounds", lambda *_: found)
+    partitions = {"requests": 2, "states": 2}
+    return losses(kafka, None, partitions, 1.0, has_members=has_members)  # type: ignore[arg-type]  # nothing is asked of it
+
+
+@pytest.mark.parametrize(
+    ("reset", "words"), [("earliest", "answered again"), ("latest", "passed over unanswered"), ("error", "ends")]
+)
+def test_an_offset_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, reset: str, words: str) -> None:
+    """With the records that its policy decides about."""
+    [line] = told(monkeypatch, {P1: 9}, {P0: 2}, {}, reset=reset)
+
+    assert "no offset for 1 of 2 partitions with requests (requests/0), and offsets for 1" in line
+    assert "their 7 records" in line
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("known", "begins", "ends"),
+    [
+        ({P0: 9, P1: 9}, {}, {}),  # it has all
+        ({}, {}, {}),  # it is new
+        (None, {}, {}),  # nobody knows
+        ({P1: 9}, {P0: 0}, {P0: 0}),  # nothing came there yet
+        ({P1: 9}, {P0: 9}, {P0: 9}),  # all of it was deleted
+        ({P0: 9, P1: 0}, {}, {STATES[1]: 0}),  # nothing was answered there
+    ],
+)
+def test_nothing_is_said_of_what_may_be_right(
+    monkeypatch: pytest.MonkeyPatch,
+    known: Mapping[Partition, int] | None,
+    begins: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+) -> None:
+    """Of a group that has its offsets and states, or never had any."""
+    assert told(monkeypatch, known, begins, ends) == []
+
+
+def test_members_have_said_it_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no offset can be deleted under them."""
+    assert told(monkeypatch, {P1: 9}, {}, {}, has_members=True) == []
+
+
+def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changelog is empty in a partition where requests were answered, or begins behind its beginning."""
+    empty, cut = told(monkeypatch, {P0: 5, P1: 9}, {STATES[0]: 3}, {STATES[1]: 0})
+
+    assert "no record in 1 of 2 partitions (states/1) where the group has passed 9 requests" in empty
+    assert "cut in 1 of 2 partitions (states/0): it begins behind 3 records" in cut

@@ -1,0 +1,203 @@
+"""A worker at a topic of others stops before it has answered anything there; one that has served goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.builders import BOUNDS, P0, P1, World, record
+from tests.fakes import TransactionFate
+from worker.core.failures import TooManyRejections
+from worker.core.records import Partition, Record
+from worker.core.rejections import HOLD, FirstRejections
+
+
+@dataclass
+class Newcomer:
+    """A group, of which a test says what it has done."""
+
+    has_served: bool = False
+    stood_back: list[dict[Partition, int | None]] = field(default_factory=list)
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        self.stood_back.append(dict(instead))
+
+
+def of_payments(read: Record) -> str | None:
+    return "payments" if read.value == b"odd" else None
+
+
+@pytest.fixture
+def group() -> Newcomer:
+    return Newcomer()
+
+
+def world_of(group: Newcomer, *, exactly_once: bool = False, **fields: object) -> World:
+    """A worker that takes four rejections in a row at first."""
+    first = FirstRejections(group, of_payments, "x FP32[batch, 1]", is_exact=exactly_once, limit=4)
+    return World(first=first, exactly_once=exactly_once, **fields).start(P0, P1)  # type: ignore[arg-type]
+
+
+def odd(*offsets: int) -> list[Record]:
+    return [record(at, value=b"odd") for at in offsets]
+
+
+def names(*offsets: int) -> list[str]:
+    return [f"requests/0/{offset}" for offset in offsets]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_the_first_records_that_are_no_requests_stop_the_worker(exactly_once: bool, group: Newcomer) -> None:  # noqa: FBT001  # a parameter
+    """With nothing answered, no dead letter and no commit: the group stands where it began."""
+    world = world_of(group, exactly_once=exactly_once)
+    world.broker.append(*odd(0, 1, 2, 3, 4))
+
+    with pytest.raises(TooManyRejections) as stop:
+        world.turn_for(1.0)
+
+    assert world.answered() == []
+    assert world.broker.committed == {P0: 0}
+    assert group.stood_back == [{}]
+    said = str(stop.value)
+    assert "4 records in a row are no requests, the last one requests/0/3" in said
+    assert "4 of the last 4 look like payments. The worker takes x FP32[batch, 1]" in said
+    assert "REJECTION_LIMIT=0" in said
+
+
+@pytest.mark.parametrize(("exactly_once", "stands"), [(False, {}), (True, {P0: 3})])
+def test_the_limit_counts_those_that_were_answered_too(
+    exactly_once: bool,  # noqa: FBT001  # a parameter
+    stands: dict[Partition, int],
+    group: Newcomer,
+) -> None:
+    """Where they come slowly each is answered after a moment. Exactly once it is not to be answered again."""
+    world = world_of(group, exactly_once=exactly_once)
+    for offset in range(3):
+        world.broker.append(*odd(offset))
+        world.turn_for(HOLD + 0.2)
+    assert world.answered("error") == names(0, 1, 2)
+    world.broker.append(record(3, value=b"?"))
+
+    with pytest.raises(TooManyRejections, match=r"4 records in a row.*is this the right topic\? The worker takes"):
+        world.turn_for(1.0)
+
+    assert group.stood_back == [stands]
+
+
+def test_answers_that_may_be_durable_or_not_leave_their_partition_as_it_is(group: Newcomer) -> None:
+    """Exactly once, while their transaction ends: whatever comes of it, nothing is answered twice."""
+    world = world_of(group, exactly_once=True)
+    world.transactions.fate = lambda: TransactionFate(heard_after=9.0)
+    world.broker.append(*odd(0))
+    world.turn_for(HOLD + 0.3)
+    world.broker.append(*odd(1, 2, 3))
+
+    with pytest.raises(TooManyRejections):
+        world.turn_for(1.0)
+
+    assert group.stood_back == [{P0: None}]
+
+
+def test_a_few_wait_for_a_moment_and_no_longer(group: Newcomer) -> None:
+    """Who tries a worker with one bad request gets its error."""
+    world = world_of(group)
+    world.broker.append(*odd(0, 1))
+
+    world.turn_for(HOLD * 0.8)
+    assert world.answered() == []
+    world.turn_for(HOLD)
+
+    assert world.answered("error") == names(0, 1)
+    assert world.broker.committed[P0] == 2
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_one_request_ends_it(exactly_once: bool, group: Newcomer) -> None:  # noqa: FBT001  # a parameter
+    """What is no request may then come in any number, and the first ones are answered in their order."""
+    world = world_of(group, exactly_once=exactly_once)
+    world.broker.append(*odd(0, 1, 2))
+    world.turn(2)
+    world.broker.append(record(3, 1.0), *odd(4, 5, 6, 7, 8, 9))
+
+    world.turn_for(HOLD * 0.8)
+
+    assert world.answered() == names(*range(10))
+    assert world.answered("error") == names(0, 1, 2, 4, 5, 6, 7, 8, 9)
+
+
+def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
+    """Nor held up: a publisher may be broken for longer than a worker lives."""
+    group.has_served = True
+    world = world_of(group)
+    world.broker.append(*odd(*range(9)))
+
+    world.turn_for(HOLD * 0.8)
+
+    assert world.answered("error") == names(*range(9))
+
+
+def test_a_group_that_proves_to_have_served_is_held_up_no_longer(group: Newcomer) -> None:
+    """Another of its partitions may tell, without a record to be decoded."""
+    world = world_of(group)
+    world.broker.append(*odd(0, 1, 2))
+    world.turn(2)
+    group.has_served = True
+
+    world.turn_for(HOLD * 0.8)
+
+    assert world.answered("error") == names(0, 1, 2)
+
+
+def test_what_says_nothing_of_publishers_is_not_counted(group: Newcomer) -> None:
+    """What the operator skips, and records that could not be read, pass at once: a damaged batch stops no worker."""
+    world = world_of(group)
+    world.broker.append(*[record(at, value=b"skip") for at in range(5)])
+    unreadable = [replace_unreadable(record(at, value=b"odd")) for at in range(5, 10)]
+    world.broker.append(*unreadable)
+
+    world.turn_for(HOLD * 0.8)
+
+    assert world.ledger.records == 0
+    assert group.stood_back == []
+
+
+def replace_unreadable(read: Record) -> Record:
+    return read._replace(unreadable="CRC")
+
+
+def test_partitions_that_leave_take_their_rejections_along(group: Newcomer) -> None:
+    """Their next owner reads them again, and they count no more here."""
+    world = world_of(group)
+    world.broker.append(*odd(0, 1, 2))
+    world.turn(2)
+    world.source.revoke(P0)
+    world.turn()
+    world.broker.append(*[record(at, value=b"odd", partition=P1) for at in range(3)])
+
+    world.turn_for(HOLD + 0.2)
+
+    assert world.answered("error") == [f"requests/1/{at}" for at in range(3)]
+
+
+def test_a_worker_that_is_asked_to_stop_answers_what_it_holds(group: Newcomer) -> None:
+    """A drain waits for nothing that is only held."""
+    world = world_of(group)
+    world.broker.append(*odd(0, 1))
+    world.turn(2)
+    world.signals.stop_asked = True
+
+    world.worker.run()
+
+    assert world.answered("error") == names(0, 1)
+    assert world.broker.committed[P0] == 2
+
+
+def test_a_worker_that_holds_few_is_stopped_all_the_same(group: Newcomer) -> None:
+    """Where fewer than the limit may be in flight, it goes on past what was held for long enough."""
+    world = world_of(group, bounds=replace(BOUNDS, records=2), chunk=2)
+    world.broker.append(*odd(*range(9)))
+
+    with pytest.raises(TooManyRejections, match="4 records in a row"):
+        world.turn_for(3.0)

@@ -1,0 +1,92 @@
+"""Which partitions stand still although their logs go on: the one sign of what a client does not report.
+
+A batch that the client cannot parse gives no record and no error (librdkafka#5581), and a transaction of another
+producer that stays open holds back all that is behind it. In both the position stands, the log ends beyond it, nothing
+waits in the client, and the broker answers all the same. A broker that is away, slow or without a leader does not
+answer, so it counts for nothing; an idle partition stands at its end. Pure: takes what the client tells once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from worker.core.records import Partition
+
+# So many looks in a row, each with an answer of the broker's since the one before, make a stall: 30 s. A fetch that
+# finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good network. Quotas
+# hold an answer up for 1 s to 11 s, an election takes 5 s, and transactions of a few seconds are usual.
+LOOKS = 30
+
+
+class Reach(NamedTuple):
+    """How far a partition is read. All below `position` came; up to `stable` it may be read, and its log is `end` long.
+
+    `queued` records wait in the client. `answers` counts what the partition's broker has answered so far.
+    """
+
+    position: int
+    stable: int
+    end: int
+    queued: int
+    answers: int
+
+
+class Stall(NamedTuple):
+    """A partition that stands at `offset`. `looks` found it so."""
+
+    offset: int
+    since: float
+    looks: int
+    is_transaction: bool  # of another producer, open: nothing may be read from here on
+
+    @property
+    def reason(self) -> str:
+        """Why it stands, as far as can be known, and what to do."""
+        if self.is_transaction:
+            return (
+                f"a transaction of another producer is open since offset {self.offset}: it ends by itself after that "
+                "producer's transaction.timeout.ms; kafka-transactions.sh find-hanging names one that does not"
+            )
+        return (
+            f"the broker answers, and gives no record from offset {self.offset} on: a batch that is damaged on its "
+            "disk, if it lasts"
+        )
+
+
+@dataclass(slots=True)
+class _Standing:
+    position: int
+    answers: int
+    since: float
+    looks: int = 0
+
+
+class Stalls:
+    """Remembers where each partition stands. One thread uses it."""
+
+    def __init__(self, looks: int = LOOKS) -> None:
+        self._looks = looks
+        self._standing: dict[Partition, _Standing] = {}
+
+    def seen(self, reaches: Mapping[Partition, Reach], now: float) -> Mapping[Partition, Stall]:
+        """Those that stand, of all that are read now; one that is not among these is forgotten."""
+        self._standing = {
+            partition: self._next(self._standing.get(partition), reach, now)
+            for partition, reach in reaches.items()
+            if reach.position < reach.end and not reach.queued
+        }
+        return {
+            partition: Stall(at.position, at.since, at.looks, reaches[partition].stable <= at.position)
+            for partition, at in self._standing.items()
+            if at.looks >= self._looks
+        }
+
+    @staticmethod
+    def _next(before: _Standing | None, reach: Reach, now: float) -> _Standing:
+        if before is None or before.position != reach.position:
+            return _Standing(reach.position, reach.answers, now)
+        before.looks += reach.answers > before.answers
+        before.answers = reach.answers
+        return before

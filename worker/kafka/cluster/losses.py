@@ -1,0 +1,126 @@
+"""What a group has lost while none of its workers ran: offsets of some partitions, or states under offsets that go on.
+
+Nothing else tells of it: a partition without an offset looks like a new one, and a changelog without states like one of
+keys that have none. Asks for the offsets, and says what they mean; refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from worker.core.records import Partition
+from worker.kafka.client.command_clients import client_log, open_client
+from worker.kafka.client.config import Config
+from worker.kafka.cluster.admin_answers import told_offset
+from worker.settings import KafkaSettings
+
+NAMED = 10  # partitions of one line
+_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
+# By AUTO_OFFSET_RESET: what becomes of records without an offset of the group.
+_RESETS = {
+    "earliest": "are read from the beginning, and what was answered before is answered again",
+    "latest": "are passed over unanswered",
+    "error": "are not read, and the worker that is given them ends",
+}
+
+
+class Bounds(NamedTuple):
+    """Where some partitions begin and end."""
+
+    begins: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+    def records(self, partitions: Collection[Partition]) -> int:
+        """Offsets between the two."""
+        return sum(self.ends[at] - self.begins[at] for at in partitions)
+
+
+def bounds(admin: AdminClient, partitions: Collection[Partition], timeout: float) -> Bounds | None:
+    """None where a leader does not tell."""
+    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client declares no types there
+    asked = [
+        admin.list_offsets({TopicPartition(*at): spec for at in partitions}, request_timeout=timeout) for spec in specs
+    ]
+    begins, ends = (
+        {Partition(at.topic, at.partition): told_offset(future, timeout) for at, future in futures.items()}
+        for futures in asked
+    )
+    known = Bounds(*({at: offset for at, offset in of.items() if offset is not None} for of in (begins, ends)))
+    return known if len(known.begins) == len(known.ends) == len(partitions) else None
+
+
+def committed(
+    kafka: KafkaSettings, partitions: Collection[Partition], timeout: float
+) -> Mapping[Partition, int] | None:
+    """The group's next offsets, where it has one; None where its coordinator does not tell.
+
+    Asked by a consumer that joins nothing. The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV,
+    librdkafka 2.16) when the coordinator answers with an error, as one does that has moved.
+    """
+    promised = {"group.id": kafka.group_id, "enable.auto.commit": False}
+    consumer = open_client(Consumer, kafka, _AS_IT_IS, promised, client_log())
+    try:
+        found = consumer.committed([TopicPartition(*at) for at in partitions], timeout)
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+    return {Partition(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+
+
+def losses(
+    kafka: KafkaSettings, admin: AdminClient, partitions: Mapping[str, int], timeout: float, *, has_members: bool
+) -> list[str]:
+    """Each a sentence. `partitions`: how many each topic has. Empty also where the cluster does not tell.
+
+    With members in the group its offsets are as they left them: they have said it when they began.
+    """
+    requests = [Partition(topic, number) for topic in kafka.request_topics for number in range(partitions[topic])]
+    changelog = kafka.changelog_topic
+    states = [] if changelog is None else [Partition(changelog, number) for number in range(partitions[changelog])]
+    if has_members or not (known := committed(kafka, requests, timeout)):
+        return []
+    found = bounds(admin, [*requests, *states], timeout)
+    if found is None:
+        return []
+    return [*_lost_offsets(kafka, requests, known, found), *_lost_states(states, requests, known, found)]
+
+
+def _lost_offsets(
+    kafka: KafkaSettings, requests: Collection[Partition], known: Mapping[Partition, int], found: Bounds
+) -> Iterator[str]:
+    if lost := [at for at in requests if at not in known and found.ends[at] > found.begins[at]]:
+        yield (
+            f"group {kafka.group_id} has no offset for {len(lost)} of {len(requests)} partitions with requests "
+            f"({_named(lost)}), and offsets for {len(known)}: partitions that are new have none, and offsets that were "
+            f"deleted or expired leave none; by WORKER_KAFKA__AUTO_OFFSET_RESET={kafka.auto_offset_reset} their "
+            f"{found.records(lost):,} records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, "
+            "and set the offsets with `kafka-consumer-groups.sh --reset-offsets`"
+        )
+
+
+def _lost_states(
+    states: Collection[Partition], requests: Collection[Partition], known: Mapping[Partition, int], found: Bounds
+) -> Iterator[str]:
+    passed = {at.number: known[at] for at in requests if known.get(at, 0) > 0}
+    if empty := [at for at in states if at.number in passed and found.ends[at] == found.begins[at]]:
+        yield (
+            f"the changelog has no record in {len(empty)} of {len(states)} partitions ({_named(empty)}) where the "
+            f"group has passed {sum(passed[at.number] for at in empty):,} requests: unless these left no state, their "
+            "keys begin anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
+        )
+    if cut := [at for at in states if at not in empty and found.begins[at] > 0]:
+        yield (
+            f"the changelog was cut in {len(cut)} of {len(states)} partitions ({_named(cut)}): it begins behind "
+            f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys whose last state was among "
+            "them begin anew; only compaction may delete there"
+        )
+
+
+def _named(partitions: Collection[Partition]) -> str:
+    named = [str(at) for at in partitions]
+    return ", ".join(named[:NAMED]) + (", …" if len(named) > NAMED else "")

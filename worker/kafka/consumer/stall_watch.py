@@ -1,0 +1,58 @@
+"""What a reader outside the group does about a partition that stands: look whether it can be parsed at all.
+
+The worker's own consumer has the gates and pauses to heed besides (`source.py`); the rule is one (`core/stalls.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from worker.core.records import Partition
+from worker.core.stalls import Stall, Stalls
+from worker.kafka.client.statistics import read_consumer
+from worker.kafka.consumer.batch_end import BatchQuestion, NewLooker, find_end
+
+# Of the client's statistics, one a second. A look decides here, and nothing else is made of a stall: it may come early.
+LOOKS = 5
+
+
+class Damage(NamedTuple):
+    """Records that no client can parse, from the `first` offset to the `last`."""
+
+    partition: Partition
+    first: int
+    last: int
+
+
+class StallWatch:
+    """Owns what the client's statistics said. Used by the thread that polls the client."""
+
+    def __init__(self, new_looker: NewLooker, clock: Callable[[], float] = time.monotonic) -> None:
+        self._new_looker = new_looker
+        self._clock = clock
+        self._stalls = Stalls(LOOKS)
+        self._report: str | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the client is to be made with."""
+        return {"statistics.interval.ms": 1_000, "stats_cb": self._hear}
+
+    def _hear(self, report: str) -> None:
+        """Keep it: what fails in a callback of the client costs the records that it was about to bring."""
+        self._report = report
+
+    def stalls(self) -> list[tuple[Partition, Stall]]:
+        """What stands, each time the client has told anew."""
+        report, self._report = self._report, None
+        return [] if report is None else list(self._stalls.seen(read_consumer(report).reaches, self._clock()).items())
+
+    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
+        """Which of these are damaged there. Takes seconds, and more for thousands of records."""
+        for partition, stall in stalls:
+            if not stall.is_transaction and stall.looks % LOOKS == 0:
+                last, _ = find_end(self._new_looker, BatchQuestion(partition, None, stall.offset))
+                if last >= stall.offset:
+                    yield Damage(partition, stall.offset, last)

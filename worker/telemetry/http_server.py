@@ -1,0 +1,137 @@
+"""A small HTTP server answers GET and HEAD: each connection has a thread and one request, and all of it has bounds.
+
+The port asks for no login. All that it can be made to cost is `MOST_CONNECTIONS` threads, each with a head of
+`LONGEST_HEAD` bytes and an answer, for `CONNECTION_TIMEOUT`. The standard library's server reads 100 headers of 64 KiB.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from typing import Any
+
+Answer = tuple[HTTPStatus, bytes, str]
+
+READ_TIMEOUT = 5.0  # seconds of silence of a client, and for an answer to be read; probes and scrapers need none
+CONNECTION_TIMEOUT = 10.0  # seconds for all of a request, however slowly it is sent
+LONGEST_HEAD = 16 << 10  # of a request, bytes; browsers send one or two kilobytes
+PIECE = 4096
+MOST_CONNECTIONS = 64  # at once; beyond them the oldest, which is the slowest, is closed, so that a probe is answered
+TEXT = "text/plain; charset=utf-8"
+# The page runs its own script and style alone, talks to its own worker alone, and never shows an answer from a cache.
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_DATE = "%a, %d %b %Y %H:%M:%S GMT"
+_TOO_LARGE = f"a request's head has more than {LONGEST_HEAD} bytes\n".encode()
+
+
+class HttpServer(ThreadingTCPServer):
+    """Listens from its making; `serve_forever` answers."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 2 * MOST_CONNECTIONS  # with 5, as in the base class, some of a burst wait for a second
+
+    def __init__(self, address: str, port: int, answer: Callable[[str, str, str], Answer]) -> None:
+        """`answer` is called with path, `Accept` and `Host`, on the connections' threads."""
+        self.answer = answer
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._since: dict[socket.socket, float] = {}  # connections, the oldest first
+        super().__init__((address, port), _Connection)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle of its answer is not worth a line."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        known = list(self._since)
+        for oldest in known[: max(0, len(known) + 1 - MOST_CONNECTIONS)]:
+            self._hang_up(oldest)
+        self._since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called ten times a second, by the server's own thread."""
+        overdue = time.monotonic() - CONNECTION_TIMEOUT
+        for request in [request for request, since in self._since.copy().items() if since < overdue]:
+            self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Its thread finds the connection at its end, and closes it."""
+        self._since.pop(request, None)
+        with suppress(OSError):  # it was closed just now
+            request.shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(BaseRequestHandler):
+    """One request and its answer, on a thread of its own. A body is not read: no path takes one."""
+
+    request: socket.socket
+    server: HttpServer
+
+    def handle(self) -> None:
+        self.request.settimeout(READ_TIMEOUT)
+        head = b""
+        while not (end := _END_OF_HEAD.search(head)) and len(head) <= LONGEST_HEAD:
+            if not (piece := self.request.recv(PIECE)):
+                return
+            head += piece
+        if end is None or end.start() > LONGEST_HEAD:
+            self._send("", (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE, TEXT))
+            self._let_go()
+            return
+        method, path, headers = _request(head[: end.start()])
+        self._send(method, self._answer(method, path, headers))
+
+    def _answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        if not path:
+            return HTTPStatus.BAD_REQUEST, b"this is no HTTP request\n", TEXT
+        if method not in {"GET", "HEAD"}:
+            return HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered here\n", TEXT
+        return self.server.answer(path, headers.get("accept", ""), headers.get("host", ""))
+
+    def _send(self, method: str, answer: Answer) -> None:
+        """In one piece: each is a wait for the interpreter beside a busy loop."""
+        status, body, content_type = answer
+        fields = {
+            "Date": time.strftime(_DATE, time.gmtime()),
+            "Content-Type": content_type,
+            "Content-Length": str(len(body)),
+        }
+        lines = [
+            f"HTTP/1.0 {status} {status.phrase}",
+            *(f"{name}: {value}" for name, value in (fields | HEADERS).items()),
+        ]
+        head = "".join(f"{line}\r\n" for line in lines)
+        self.request.sendall(f"{head}\r\n".encode() + (b"" if method == "HEAD" else body))
+
+    def _let_go(self) -> None:
+        """Read on to the client's end: to close before it would take away the answer, which is on its way."""
+        self.request.shutdown(socket.SHUT_WR)
+        while self.request.recv(PIECE):
+            pass
+
+
+def _request(head: bytes) -> tuple[str, str, Mapping[str, str]]:
+    """The method, the path and the headers by their names in lower case; no path where it is no request."""
+    line, *fields = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+    method, _, rest = line.partition(" ")
+    path, _, version = rest.partition(" ")
+    if not version.startswith("HTTP/1."):
+        return method, "", {}
+    named = (field.partition(":") for field in fields)
+    return method, path, {name.lower(): value.strip() for name, _, value in named}
