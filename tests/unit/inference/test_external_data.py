@@ -233,7 +233,15 @@ def test_a_file_may_be_nested_deeper_than_python_calls() -> None:
 def test_what_is_no_model_has_no_weights_elsewhere(model: bytes) -> None:
     """ONNX Runtime says what it is."""
     assert not is_elsewhere(model)
-    assert locations(model) == set()
+    assert locations(model + b"location") == set()
+
+
+def test_a_tensor_that_names_no_file_has_none() -> None:
+    """Though the word stands in the model. ONNX Runtime refuses it."""
+    tensor = TensorProto(name="location", dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="length", value="16")
+
+    assert locations(model_with(tensors=(tensor,)).SerializeToString()) == set()
 
 
 def test_the_file_is_known_in_whatever_order_it_is_said() -> None:

@@ -48,6 +48,7 @@ _INNER: Mapping[_MessageType, Mapping[int, _MessageType]] = {
 # file, each a key and a value.
 _DATA_LOCATION, _EXTERNAL = 14, 1
 _SAID, _KEY, _VALUE = 13, 1, 2
+_LOCATION = b"location"
 
 
 def is_elsewhere(model: bytes) -> bool:
@@ -60,6 +61,8 @@ def is_elsewhere(model: bytes) -> bool:
 
 def locations(model: bytes) -> set[str]:
     """The names of the other files, as the model has them: below its own folder. What is no ONNX file names none."""
+    if _LOCATION not in model:  # a look of microseconds, where a graph of 20,000 weights takes 0.3 s (2026-11)
+        return set()
     try:
         named = [_location(model, *tensor) for tensor in _tensors(model) if _lies_elsewhere(model, *tensor)]
     except Malformed:
@@ -72,7 +75,7 @@ def _location(model: bytes, begin: int, end: int) -> bytes:
     for number, wire_type, _, start, stop in fields(model, begin, end):
         if number == _SAID and wire_type == LENGTH:
             said = {number: model[a:b] for number, kind, _, a, b in fields(model, start, stop) if kind == LENGTH}
-            if said.get(_KEY) == b"location":
+            if said.get(_KEY) == _LOCATION:
                 return said.get(_VALUE, b"")
     return b""
 
