@@ -95,7 +95,7 @@ class Books:
         self.requests: dict[Source, int] = {}  # what lies there → its number
         self.answers = self.errors = self.dead_letters = self.looks = 0
         self.announced = 0  # repeats of requests whose offset the group had lost
-        self._lost: dict[int, range] = {}  # partition → offsets that may be read again
+        self._read_again: dict[int, range] = {}  # partition → offsets that may be read again
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
         self.moved_back = 0  # commits that a later look found lower
         self.longest_unreadable = 0.0  # from a look to the moment at which all below its commits could be read, seconds
@@ -107,7 +107,7 @@ class Books:
         self._memory = memory
         self._told: dict[Source, Rows] = {}  # with state: what the first answer told
         self.states: dict[bytes, State] = {}  # with state: what is to be kept of each key in the end
-        self._lost: set[Source] = set()  # on a disk
+        self._spoiled: set[Source] = set()  # on a disk
         self._last: Counter[int] = Counter()  # partition → next offset of what was read or lost
         self._tell = tell
         self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
@@ -133,7 +133,7 @@ class Books:
         """These lie in the request topic, and cannot be read."""
         for source, number in requests.items():
             self._lies(source, number)
-        self._lost |= requests.keys()
+        self._spoiled |= requests.keys()
 
     def _lies(self, source: Source, number: int) -> None:
         self.requests[source] = number
@@ -141,8 +141,8 @@ class Books:
 
     def lost_offset(self, partition: int, begin: int, committed: int) -> None:
         """The group has lost its offset there, and reads again from `begin`."""
-        before = self._lost.get(partition, range(begin, begin))
-        self._lost[partition] = range(min(begin, before.start), max(committed, before.stop))
+        before = self._read_again.get(partition, range(begin, begin))
+        self._read_again[partition] = range(min(begin, before.start), max(committed, before.stop))
 
     def reached(self, place: Place, offset: int, at: float) -> None:
         """All below this offset of a topic is read."""
@@ -163,7 +163,7 @@ class Books:
         else:
             self._first[source] = _found(seen)
             self._check_order(source, seen)
-        for fault in self._lost_faults(source, seen) if source in self._lost else self._faults(source, seen):
+        for fault in self._lost_faults(source, seen) if source in self._spoiled else self._faults(source, seen):
             self._break("wrong", f"{source}, answered at {seen.partition}/{seen.offset}: {fault}")
 
     def dead_lettered(self, seen: Seen) -> None:
@@ -178,7 +178,7 @@ class Books:
         if source in self._first_letter:
             self._repeated(source, f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
         self._first_letter.setdefault(source, _found(seen))
-        for fault in self._lost_faults(source, seen) if source in self._lost else self._letter_faults(seen):
+        for fault in self._lost_faults(source, seen) if source in self._spoiled else self._letter_faults(seen):
             self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
 
     def looked(self, look: Look, at: float) -> None:
@@ -213,9 +213,9 @@ class Books:
             found = self._first.get(source)
             if found is None:
                 self._break("lost", f"{source}, request {number}, has no answer")
-            elif found.number != (None if source in self._lost else number):
+            elif found.number != (None if source in self._spoiled else number):
                 self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
-            if (source in self._lost or self._asked(number).code) and source not in self._first_letter:
+            if (source in self._spoiled or self._asked(number).code) and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
         self._judge_acknowledgements()
         if self._memory is not None:
@@ -245,7 +245,7 @@ class Books:
         for source in sorted(self.requests):
             number = self.requests[source]
             key, code = self._asked(number).key or b"", self._asked(number).code
-            if code is not None or source in self._lost:
+            if code is not None or source in self._spoiled:
                 continue
             state, due = self.states.get(key, memory.initial), []
             for row in rows(number):
@@ -270,7 +270,7 @@ class Books:
         return request(number, self._partitions, has_state=self._memory is not None)
 
     def _repeated(self, source: Source, how: str) -> None:
-        if source.offset in self._lost.get(source.partition, ()):
+        if source.offset in self._read_again.get(source.partition, ()):
             self.announced += 1
         else:
             self._break("repeated", how)

@@ -447,14 +447,7 @@ class WorkerEvents:
         if self._partitions.all_stalled:
             named = ", ".join(_named([*self._partitions.stalls]))
             return f"nothing comes of the partitions held although there is more in them: {named}"
-        if self._watched is None:
-            return None
-        if (places := self._watched.places) is not None and (awaited := places.places_awaited):
-            return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
-        states = self._watched.states
-        if states is None or not states.restoring:
-            return None
-        return f"the states of {states.restoring} partitions are being read back: about {states.left_to_restore} to go"
+        return None if self._watched is None else _awaited(self._watched)
 
     def _sum_up(self, now: float) -> None:
         for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):
@@ -473,3 +466,13 @@ class WorkerEvents:
 def _named(partitions: Sequence[Partition]) -> list[str]:
     names = [str(partition) for partition in sorted(partitions)[:MOST_NAMED]]
     return names if len(partitions) <= MOST_NAMED else [*names, f"and {len(partitions) - MOST_NAMED} more"]
+
+
+def _awaited(watched: WatchedParts) -> str | None:
+    """What Kafka has still to tell before all is served."""
+    if (places := watched.places) is not None and (awaited := places.places_awaited):
+        return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
+    states = watched.states
+    if states is None or not states.restoring:
+        return None
+    return f"the states of {states.restoring} partitions are being read back: about {states.left_to_restore} to go"
