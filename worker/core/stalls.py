@@ -15,8 +15,9 @@ from typing import NamedTuple
 from worker.core.records import Partition
 
 # So many looks in a row, each with an answer of the broker's since the one before, make a stall: 30 s. A fetch that
-# finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good network. Quotas
-# hold an answer up for 1 s to 11 s, an election takes 5 s, and transactions of a few seconds are usual.
+# finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good network. But with
+# a quota of 150 kB/s no record came for 12 s and 15 looks, for a broker answers without records then (measured
+# 2026-11); and transactions of a few seconds are usual.
 LOOKS = 30
 
 
@@ -51,7 +52,7 @@ class Stall(NamedTuple):
             )
         return (
             f"the broker answers, and gives no record from offset {self.offset} on: a batch that is damaged on its "
-            "disk, if it lasts"
+            "disk, or larger than its quotas let through, if it lasts"
         )
 
 

@@ -41,6 +41,8 @@ LOOK_TIMEOUT = 5.0  # seconds for one look; a connection with TLS and a login to
 # How often a batch is fetched again, and not parsed, until that is believed: once may be an answer that was cut short.
 _TIMES_UNPARSED = 3
 _POLL_SLICE = 0.01  # seconds; statistics do not end a poll
+# So many records that cannot be parsed are looked at before what is found is told: a minute. Other questions wait.
+MOST_UNPARSED = 1_000
 
 # Larger than batches travel. zstd is unpacked up to it, and that takes 10 ms (measured 2026).
 _MOST_UNPACKED = 64 * 1024 * 1024
@@ -184,7 +186,8 @@ class _Unparsed:
             self._times = count - self._before
 
     def look_from(self, client: Consumer, end: int) -> str:
-        """Up to the first offset that shows anything else, or to the end. Returns what was in the way."""
+        """Up to the first offset that shows anything else, for a while. Returns what was in the way."""
+        end = min(end, self.last + 1 + MOST_UNPARSED)
         while self.last + 1 < end:
             self._before, self._times = None, 0
             client.assign([TopicPartition(*self._partition, self.last + 1)])

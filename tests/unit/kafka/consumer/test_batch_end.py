@@ -15,7 +15,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.membership import Membership
 from worker.kafka.consumer import batch_end
-from worker.kafka.consumer.batch_end import BatchQuestion, Search, _Unparsed, find_end, looking
+from worker.kafka.consumer.batch_end import MOST_UNPARSED, BatchQuestion, Search, _Unparsed, find_end, looking
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)
@@ -223,6 +223,14 @@ def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at
     assert find_end(log, BatchQuestion(P, None, 13)) == (last, "")
     assert log.looks <= last - 13 + 2
     assert log.is_closed
+
+
+def test_a_long_batch_that_cannot_be_parsed_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records take a minute for each thousand, and questions about other partitions wait behind it."""
+    log = Spoiled(5000, spoiled=range(13, 4000))
+    monkeypatch.setattr(batch_end, "time", log)
+
+    assert find_end(log, BatchQuestion(P, None, 13)) == (12 + MOST_UNPARSED, "")
 
 
 def test_a_broker_that_shows_nothing_has_nothing_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
