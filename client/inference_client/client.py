@@ -97,7 +97,12 @@ class InferenceClient:
         # Also runs when the client is forgotten, and when the interpreter ends: a daemon's thread must not be in
         # librdkafka then. Futures hold the client, so that it is not forgotten while one of them is wanted.
         self._finalizer = weakref.finalize(self, _end, self._exchange, thread, self._process)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # a container may allow no more
+            self._exchange.stop()
+            self._exchange.run()  # which only closes what was opened
+            raise
 
     def submit(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Answer:
         """Send a request; its future. An array alone stands for the only input of a known signature.
@@ -209,5 +214,6 @@ def _check_threads() -> None:
 def _end(exchange: Exchange, thread: Thread, process: int) -> None:
     if os.getpid() == process:
         exchange.stop()
-        if thread is not current_thread():  # it held the last future of a client that was forgotten
+        was_started = thread.ident is not None
+        if was_started and thread is not current_thread():  # it held the last future of a client that was forgotten
             thread.join(STOP_TIMEOUT)

@@ -109,7 +109,9 @@ def test_rows_that_say_what_the_signature_says_are_read() -> None:
     """As those that say nothing, an older worker's."""
     row = np.ones((1, 2), "f4")
 
-    for stated in ({}, {"datatype": b"FP32", "rows": b"1"}):
+    says = {"datatype": b"FP32", "rows": b"1"}
+
+    for stated in ({}, says, {"content-type": b"application/octet-stream", **says}):
         found = Encoder(SIGNATURE).decode({"status": b"ok", **stated}, row.tobytes())
         assert isinstance(found, dict), found
         assert found["y"].tolist() == [[1, 1]]

@@ -263,6 +263,7 @@ def test_a_thread_that_cannot_be_started_costs_no_callback(monkeypatch: pytest.M
     [
         (KafkaError._MSG_TIMED_OUT, Unavailable),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
+        (KafkaError.POLICY_VIOLATION, Unavailable),
         (KafkaError.MSG_SIZE_TOO_LARGE, ResourceExhausted),
         (KafkaError.INVALID_RECORD, InvalidArgument),
         (KafkaError.INVALID_TIMESTAMP, Unavailable),
@@ -304,7 +305,8 @@ def test_a_future_that_is_open_at_a_fork_raises_in_the_child(monkeypatch: pytest
     stage.arrive(ended)
     stage.turn()
 
-    monkeypatch.setattr(forks, "count", forks.count + 1)
+    monkeypatch.setattr(forks, "count", forks.count)
+    forks._count()
 
     assert ended.result()["y"].tolist() == Y.tolist()
     with pytest.raises(ClientClosed, match="which this one was forked from; make a new one here"):

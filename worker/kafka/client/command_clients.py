@@ -6,6 +6,7 @@ Owns no client. What the client library has to say goes into the message of the 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
+
+# A broker may not have heard of a topic that was made just now. Seconds until it is asked again, and how often.
+ASK_AGAIN, ASKS_AGAIN = 0.2, 5
 
 # Writes nothing: its lines would run through what a command draws.
 NO_LOG = logging.getLogger(__name__)
@@ -48,6 +52,12 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
     contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
     error = contact.cluster.topics[topic].error
+    for _ in range(ASKS_AGAIN):
+        if error is None or error.code() not in GONE:
+            break
+        time.sleep(ASK_AGAIN)
+        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
+        error = contact.cluster.topics[topic].error
     if error is not None:
         near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if error.code() in GONE else ""
         raise BadConfiguration(why_unusable(topic, error, operation) + near)
