@@ -869,16 +869,21 @@ def normalised_in_training() -> bytes:
     return bytes(held.SerializeToString())
 
 
-def similarities() -> bytes:
-    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself."""
+def similarities(*, quantised: bool = False) -> bytes:
+    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself.
+
+    `quantised`: as whole numbers, from a model that has a scale for all rows inside.
+    """
     return _model(
         [
             helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-            helper.make_node("MatMul", ["x", "t"], ["y"]),
+            helper.make_node("MatMul", ["x", "t"], ["products"]),
+            helper.make_node("Cast", ["products"], ["y"], to=TensorProto.INT64 if quantised else TensorProto.FLOAT),
             helper.make_node("Identity", ["x"], ["same"]),
+            *([helper.make_node("DynamicQuantizeLinear", ["x"], ["unused", "scale", "zero"])] if quantised else ()),
         ],
         [_value("x", "FP32", 4)],
-        [_value("same", "FP32", 4), _value("y", "FP32", None)],
+        [_value("same", "FP32", 4), _value("y", "INT64" if quantised else "FP32", None)],
     )
 
 
