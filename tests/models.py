@@ -947,11 +947,11 @@ def counted_out(most: float = 1e9) -> bytes:
 FOUND = 1e6
 
 
-def detector(gives: str = "each") -> bytes:
+def detector(gives: str = "each", axis: str | None = "found") -> bytes:
     """x FP32 (batch, 5) → y, by NonMaxSuppression: rows with an object (FOUND) as they are.
 
     `gives` them "each" in its own row of zeros (batch, 5); "first": in the first row alone, as an export does that was
-    traced with one image; "found": all of them and nothing else, (found, 5).
+    traced with one image; "found": all of them and nothing else, (axis, 5).
     """
     scattered = [
         helper.make_node("Shape", ["x"], ["shape"]),
@@ -973,7 +973,7 @@ def detector(gives: str = "each") -> bytes:
             *(() if gives == "found" else scattered),
         ],
         [_value("x", "FP32", 5)],
-        [_fixed_value("y", "FP32", ["found" if gives == "found" else "batch", 5])],
+        [_fixed_value("y", "FP32", [axis if gives == "found" else "batch", 5])],
         [
             *(_constant(name, np.array([at])) for name, at in {"zero": 0, "one": 1, "two": 2, "four": 4}.items()),
             _constant("all", np.array([2**31])),

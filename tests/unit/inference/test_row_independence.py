@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,16 @@ def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
 
     assert told(models.detector(), tmp_path, warm_up_example=path) is None
     assert "behind its own copies" in refusal(models.detector("first"), tmp_path, warm_up_example=path)
+
+
+def test_objects_that_are_as_many_as_images_are_refused(tmp_path: Path) -> None:
+    """In an example with one in each. Made-up rows have other numbers of them."""
+    path = tmp_path / "example.npz"
+    np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
+
+    why = refusal(models.detector("found", None), tmp_path, warm_up_example=path)
+
+    assert re.search(r"output y: 2 rows went in and shape \[\d, 5\] came out", why)
 
 
 @pytest.mark.parametrize("quantised", [False, True])
