@@ -869,16 +869,21 @@ def normalised_in_training() -> bytes:
     return bytes(held.SerializeToString())
 
 
-def similarities() -> bytes:
-    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself."""
+def similarities(*, quantised: bool = False) -> bytes:
+    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself.
+
+    `quantised`: as whole numbers, from a model that has a scale for all rows inside.
+    """
     return _model(
         [
             helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-            helper.make_node("MatMul", ["x", "t"], ["y"]),
+            helper.make_node("MatMul", ["x", "t"], ["products"]),
+            helper.make_node("Cast", ["products"], ["y"], to=TensorProto.INT64 if quantised else TensorProto.FLOAT),
             helper.make_node("Identity", ["x"], ["same"]),
+            *([helper.make_node("DynamicQuantizeLinear", ["x"], ["unused", "scale", "zero"])] if quantised else ()),
         ],
         [_value("x", "FP32", 4)],
-        [_value("same", "FP32", 4), _value("y", "FP32", None)],
+        [_value("same", "FP32", 4), _value("y", "INT64" if quantised else "FP32", None)],
     )
 
 
@@ -942,11 +947,11 @@ def counted_out(most: float = 1e9) -> bytes:
 FOUND = 1e6
 
 
-def detector(gives: str = "each") -> bytes:
+def detector(gives: str = "each", axis: str | None = "found") -> bytes:
     """x FP32 (batch, 5) → y, by NonMaxSuppression: rows with an object (FOUND) as they are.
 
     `gives` them "each" in its own row of zeros (batch, 5); "first": in the first row alone, as an export does that was
-    traced with one image; "found": all of them and nothing else, (found, 5).
+    traced with one image; "found": all of them and nothing else, (axis, 5).
     """
     scattered = [
         helper.make_node("Shape", ["x"], ["shape"]),
@@ -968,7 +973,7 @@ def detector(gives: str = "each") -> bytes:
             *(() if gives == "found" else scattered),
         ],
         [_value("x", "FP32", 5)],
-        [_fixed_value("y", "FP32", ["found" if gives == "found" else "batch", 5])],
+        [_fixed_value("y", "FP32", [axis if gives == "found" else "batch", 5])],
         [
             *(_constant(name, np.array([at])) for name, at in {"zero": 0, "one": 1, "two": 2, "four": 4}.items()),
             _constant("all", np.array([2**31])),

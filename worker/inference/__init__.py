@@ -10,7 +10,8 @@ from worker.inference.model import Model
 from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
 from worker.inference.running.inline_limit import inline_limit
 from worker.inference.running.lanes import InferenceLanes
-from worker.inference.start_checks.row_independence import Independence, independence
+from worker.inference.start_checks.independence import Independence
+from worker.inference.start_checks.row_independence import independence
 from worker.inference.start_checks.run_time import check_run_time
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests import models
 from tests.random_networks import DEPENDENCES, network, quantised_layer
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, independence, load
-from worker.inference.start_checks.row_independence import Independence
+from worker.inference.start_checks.independence import Independence
 from worker.settings import ModelSettings
 
 MAX_BATCH_SIZE = 8
@@ -103,7 +104,12 @@ def test_rows_that_keep_to_themselves_are_not(model: bytes, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("settings", "differs"),
-    [({}, "altogether in a batch of 1 "), ({"warm_up_rows": (3, 5, 8)}, "by 40.0% in a batch of 5 ")],
+    [
+        ({}, "altogether in a batch of 1 "),
+        ({"warm_up_rows": (3, 5, 8)}, "by 40.0% in a batch of 5 "),
+        ({"warm_up_rows": (1,)}, "altogether in a batch of 1 "),
+        ({"warm_up_rows": (8,)}, "altogether in a batch of 1 "),
+    ],
 )
 def test_answers_that_depend_on_the_number_of_rows_are_told_of(
     settings: dict[str, Any], differs: str, tmp_path: Path
@@ -173,9 +179,20 @@ def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
     assert "behind its own copies" in refusal(models.detector("first"), tmp_path, warm_up_example=path)
 
 
-def test_columns_that_are_the_batch_are_refused(tmp_path: Path) -> None:
-    """A request of one row would get numbers of others."""
-    why = refusal(models.similarities(), tmp_path)
+def test_objects_that_are_as_many_as_images_are_refused(tmp_path: Path) -> None:
+    """In an example with one in each. Made-up rows have other numbers of them."""
+    path = tmp_path / "example.npz"
+    np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
+
+    why = refusal(models.detector("found", None), tmp_path, warm_up_example=path)
+
+    assert re.search(r"output y: 2 rows went in and shape \[\d, 5\] came out", why)
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_columns_that_are_the_batch_are_refused(*, quantised: bool, tmp_path: Path) -> None:
+    """A request of one row would get numbers of others. A scale for all rows is no excuse."""
+    why = refusal(models.similarities(quantised=quantised), tmp_path)
 
     assert "y of a made-up row differs altogether in a batch of 1" in why
     assert "compare all rows with all (leave such an output out)" in why

@@ -21,8 +21,9 @@ import numpy as np
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.inference.model import Model
+from worker.inference.start_checks.independence import CURE, KINDS, SHARED_SCALE, UNFOUND, UNSTABLE, Independence
 from worker.inference.start_checks.made_up_rows import MadeUpRows, Recipe, Row, loud_and_quiet
-from worker.inference.start_checks.warm_up import check_rows
+from worker.inference.start_checks.warm_up import ALWAYS_RUN, check_rows
 
 # What two runs may differ by, as a part of the row's largest number: TF32 has ten bits, float16 as many.
 TOLERANCE = 1e-3
@@ -47,58 +48,7 @@ TELLING = BATCH_QUANTISERS | RANDOM | {FINDER}
 
 Outputs = Sequence[Array]
 
-_KINDS = (
-    "Models do that whose first axis is the time and not the batch (batch_first=True), which find objects in the first "
-    "image alone (export them without NMS inside), which compare all rows with all (leave such an output out), which "
-    "sort their rows or divide by how many they are, or which were exported in training mode"
-)
-_SHARED_SCALE = (
-    "The model quantises dynamically ({}): by one scale for all rows of a batch, so that large numbers in one take the "
-    "others' digits; quantise statically instead"
-)
-_CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone"
-_UNSTABLE = (
-    "the model answers the same rows differently each time ({}), and has no operator that draws random numbers: it was "
-    "exported in training mode. Export it in evaluation mode (model.eval(), or training_mode=0 of its "
-    "BatchNormalization and Dropout)"
-)
-_UNFOUND = (
-    "the model has NonMaxSuppression inside, and found the same, perhaps nothing, in all rows tried ({}), so it is not "
-    "known whether each image of a batch is answered: many such exports fill the first one alone, and the others are "
-    "answered with nothing. Name a file of images with unlike objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export the "
-    f"model without NMS inside (ultralytics: nms=False); {_CURE}"
-)
-
-
-class Independence(NamedTuple):
-    """What was found. `why` rows that share a batch may change one another's answers, with the cure; None: no sign.
-
-    `unseen`: outputs that were the same for all quiet rows, which proves nothing about them. `tried`: how many rows
-    that were, the same ones each time. `is_whole`: of a slow model there is time for the first of them alone.
-    """
-
-    why: str | None = None
-    unseen: tuple[str, ...] = ()
-    tried: int = 0
-    is_whole: bool = True
-
-    @property
-    def doubt(self) -> str | None:
-        """What proved nothing or was not tried, in a sentence; None where there is nothing, or `why` is known."""
-        if self.why is not None:
-            return None
-        if self.unseen:
-            return (
-                f"{', '.join(self.unseen)}: not known whether rows that share a batch change one another's answers, as "
-                f"of the rows tried ({self.tried}) none got another answer; name a file of rows whose answers differ "
-                "in WORKER_MODEL__WARM_UP_EXAMPLE"
-            )
-        if not self.is_whole:
-            return (
-                f"{self.tried} made-up rows were tried, and larger and smaller ones were not, as the model takes long: "
-                f"nothing showed that rows that share a batch change one another's answers"
-            )
-        return None
+BESIDE_ANOTHER = "beside another row from what it is beside its own copies"
 
 
 class _Ran(NamedTuple):
@@ -118,18 +68,17 @@ class _Seen(NamedTuple):
 
 
 def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
-    """No sign is no proof: other rows than the made-up ones may differ. Runs at a number of rows that was warmed up.
+    """No sign is no proof: other rows than the made-up ones may differ. Runs at numbers of rows that were warmed up.
 
     Raises `BadConfiguration` with the cure where rows get answers that are not theirs, or may.
     """
-    rows = min((count for count in model.warmed_up_at if count > 1), default=1)
-    if min(rows, model.most_rows(max_batch_size)) == 1:
+    if model.most_rows(max_batch_size) == 1:
         return Independence()
-    comparison = _Comparison(model, rows)
+    comparison = _Comparison(model, min((count for count in model.warmed_up_at if count > 1), default=ALWAYS_RUN))
     why = comparison.why(now, now() + LONGEST)
     unseen = comparison.unseen()
-    if why is None and unseen and FINDER in model.operators:
-        raise BadConfiguration(_UNFOUND.format(comparison.tried))
+    if unseen and FINDER in model.operators:
+        raise BadConfiguration(UNFOUND.format(comparison.tried))
     return Independence(why, unseen if why is None else (), comparison.tried, comparison.is_whole)
 
 
@@ -161,7 +110,7 @@ class _Comparison:
                 break
         if quantisers := self._quantisers:
             hidden = "rows that share a batch change one another's answers, though of made-up rows none did"
-            return f"{hidden}. {_SHARED_SCALE.format(quantisers)}; {_CURE}"
+            return f"{hidden}. {SHARED_SCALE.format(quantisers)}; {CURE}"
         return None
 
     @property
@@ -193,14 +142,16 @@ class _Comparison:
             yield loud and quiet and self._together(quiet, loud)
 
     def _in_other_numbers(self, quiet: _Ran) -> _Seen | None:
-        """Whole numbers and texts are left out, as rounding may bring about another label."""
-        rows = min((count for count in self._model.warmed_up_at if count != self._rows), default=0)
+        """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
+        alone = 0 if self._model.padding else 1  # a padded model runs at one number
+        rows = min((count for count in self._model.warmed_up_at if count != self._rows), default=alone)
         other = self._run([quiet.rows[0]] * rows) if rows else None
         if other is None:
             return None
         where = f"in a batch of {rows} from what it is in one of {self._rows}"
         pairs = zip(other.outputs, quiet.outputs, strict=True)
-        got, expected = zip(*((a[:1] if a.dtype.kind == "f" else b[:1], b[:1]) for a, b in pairs), strict=True)
+        is_seen = [(a if a.dtype.kind == "f" or a.shape[1:] != b.shape[1:] else b, b) for a, b in pairs]
+        got, expected = ([output[:1] for output in outputs] for outputs in zip(*is_seen, strict=True))
         return self._seen(got, expected, where, other, ROUGH)
 
     @property
@@ -226,10 +177,9 @@ class _Comparison:
         together = self._run([*first.rows[:-1], last.rows[-1]])
         if together is None:
             return None
-        where = "beside another row from what it is beside its own copies"
         for at, alone in ((slice(1), first), (slice(-1, None), last)):
             got, expected = ([output[at] for output in ran.outputs] for ran in (together, alone))
-            if seen := self._seen(got, expected, where, together):
+            if seen := self._seen(got, expected, BESIDE_ANOTHER, together):
                 return seen
         return None
 
@@ -250,15 +200,15 @@ class _Comparison:
         if again is None or max(map(_difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
             if drawn := ", ".join(sorted(self._model.operators & RANDOM)):
                 return f"the model answers the same rows differently each time ({seen.output}): it has {drawn} inside"
-            raise BadConfiguration(_UNSTABLE.format(seen.output))
+            raise BadConfiguration(UNSTABLE.format(seen.output))
         by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
         why = (
             f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs "
             f"{by} {seen.where}. "
         )
-        if quantisers := self._quantisers:
-            return f"{why}{_SHARED_SCALE.format(quantisers)}; {_CURE}"
-        raise BadConfiguration(f"{why}{_KINDS}; {_CURE}")
+        if seen.where == BESIDE_ANOTHER and (quantisers := self._quantisers):  # copies have one scale in any number
+            return f"{why}{SHARED_SCALE.format(quantisers)}; {CURE}"
+        raise BadConfiguration(f"{why}{KINDS}; {CURE}")
 
     def _among_copies(self, recipe: Recipe) -> _Ran | None:
         """The row that the recipe makes, with as many inputs varied as the model takes; None where it takes none."""
