@@ -32,7 +32,7 @@ _FIRST_BYTES: Sequence[tuple[bytes, str]] = (
     (b"{\x00", f"UTF-16: {_UTF8}"),
     (b"\x00{", f"UTF-16: {_UTF8}"),
     (b"\x93NUMPY", "a file of numpy (.npy): send array.tobytes()"),
-    (b"\xac\xed\x00\x05", "Java's serialization: use ByteArraySerializer or StringSerializer"),
+    (b"\xac\xed\x00\x05", "a serialized Java object: use ByteArraySerializer or StringSerializer"),
     (b"PK\x03\x04", "a ZIP or .npz file"),
     (b"Obj\x01", "an Avro file"),
     (b"PAR1", "a Parquet file"),
@@ -45,17 +45,17 @@ _FIRST_BYTES: Sequence[tuple[bytes, str]] = (
 
 _V2 = "`inputs`, an array of tensors with name, shape, datatype and data"
 _IN_DATA = frozenset({"ndarray", "tensor"})
-_SELDON = f"a request of Seldon's own protocol: send version 2, {_V2}"
+_SELDON = f"a request of the Seldon protocol: send version 2, {_V2}"
 # Members that one of these has, all of them, and what it is then. The first that fits.
 _DIALECTS: Sequence[tuple[Collection[str], str]] = (
-    ({"instances"}, f"a request of KServe's version 1 or TensorFlow Serving: send version 2, {_V2}"),
-    ({"dataframe_split"}, f"MLflow's dataframe_split: send each column as one of {_V2}"),
-    ({"dataframe_records"}, f"MLflow's dataframe_records: send each column as one of {_V2}"),
+    ({"instances"}, f"a request of KServe version 1 or TensorFlow Serving: send version 2, {_V2}"),
+    ({"dataframe_split"}, f"a dataframe_split of MLflow: send each column as one of {_V2}"),
+    ({"dataframe_records"}, f"dataframe_records of MLflow: send each column as one of {_V2}"),
     *(({member}, _SELDON) for member in (*_IN_DATA, "strData", "jsonData", "binData")),
     ({"specversion", "type"}, "a CloudEvent in structured mode: send what is in its `data` as the value (binary mode)"),
     (
         {"schema", "payload"},
-        "Kafka Connect's envelope: set value.converter.schemas.enable=false, so that the payload alone is the value",
+        "the envelope of Kafka Connect: set value.converter.schemas.enable=false, and the payload alone is the value",
     ),
     ({"outputs", "model_name"}, "an answer, not a request: is this a response topic?"),
 )
@@ -67,7 +67,10 @@ _IS_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def looks_like(value: bytes, content_type: str) -> str | None:
-    """What it is, and the cure behind a colon; None where nothing tells. `content_type` is as what it was read."""
+    """What it is, and the cure behind a colon; None where nothing tells. `content_type` is as what it was read.
+
+    Without apostrophes: the log would take what follows for a quotation, and leave it out.
+    """
     head = value[:_HEAD]
     found = next((words for first, words in _FIRST_BYTES if head.startswith(first)), None)
     if found is None and head[:1] == b"\x00":
@@ -81,12 +84,12 @@ def _framed(value: bytes, content_type: str) -> str | None:
     """Behind a 0 and four bytes. A row may begin so, too: JSON behind it does not."""
     number = int.from_bytes(value[1:5], "big")
     if number == len(value) - 5:
-        return "gRPC's framing, a byte and the length: send the message alone"
+        return "the framing of gRPC, a byte and the length: send the message alone"
     is_sure = value[5:6] == b"{" or content_type != OCTETS
     if len(value) <= 5 or not is_sure:
         return None
     return (
-        f"the framing of Confluent's serializers, a 0 and the schema id {number}: use a plain serializer of JSON, "
+        f"the framing of Confluent serializers, a 0 and the schema id {number}: use a plain serializer of JSON, "
         "protobuf or bytes"
     )
 
@@ -101,7 +104,7 @@ def _written(value: bytes, head: bytes, content_type: str) -> str | None:
         if _COLUMNS.search(head):
             return f"a request of MLflow or TensorFlow Serving: send version 2, {_V2}"
         if _CONTENTS.search(head):
-            return "protobuf's own JSON: an input's elements are its `data` here"
+            return "the JSON of protobuf: elements of an input are its `data` here"
         return None if content_type == JSON else f"JSON: send the header content-type: {JSON}"
     dialect = next((words for members, words in _DIALECTS if set(members) <= set(names)), None)
     return dialect or _foreign(names)

@@ -338,8 +338,11 @@ def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
     """Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
     if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
         return no
-    how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
-    return Reject(f"{no.message}; {how}", no.code)
+    return Reject(f"{no.message}{_by_default(envelope)}", no.code)
+
+
+def _by_default(envelope: Envelope) -> str:
+    return f"; without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
 
 
 def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
@@ -348,7 +351,7 @@ def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
         record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
     )
     words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
-    return no.message if words is None else f"{no.message}; it looks like {words}"
+    return no.message if words is None else f"{no.message.removesuffix(_by_default(envelope))}; it looks like {words}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

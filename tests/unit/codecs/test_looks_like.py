@@ -53,37 +53,40 @@ def npy() -> bytes:
         (REQUEST.encode("utf-8-sig"), "UTF-8 behind a byte order mark"),
         (
             b"\0\0\0\0\7" + REQUEST.encode(),
-            "the framing of Confluent's serializers, a 0 and the schema id 7: use a plain serializer",
+            "the framing of Confluent serializers, a 0 and the schema id 7: use a plain serializer",
         ),
-        (b"\0\0\0\0\3abc", "gRPC's framing, a byte and the length"),
+        (b"\0\0\0\0\3abc", "the framing of gRPC, a byte and the length"),
         (npy(), "a file of numpy (.npy): send array.tobytes()"),
-        (b"\xac\xed\x00\x05t\x00\x02", "Java's serialization"),
+        (b"\xac\xed\x00\x05t\x00\x02", "a serialized Java object"),
         (json.dumps(REQUEST).encode(), "a JSON string with JSON in it: it was serialized twice"),
     ],
 )
 def test_bytes_are_known_by_their_beginning(as_: tuple[str, bytes], value: bytes, said: str) -> None:
     """Whatever they are said to be."""
-    assert f"; it looks like {said}" in rejection(codecs(), record(value, as_)).message
+    refused = rejection(codecs(), record(value, as_))
+
+    assert f"; it looks like {said}" in refused.message
+    assert "'" not in refused.message.partition("; it looks like ")[2], "the log leaves out what is in quotes"
 
 
 @pytest.mark.parametrize("padding", [{}, {"more": LONG}], ids=["small", "large"])
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        ({"instances": [[1, 2, 3]]}, "KServe's version 1 or TensorFlow Serving: send version 2, `inputs`"),
-        ({"signature_name": "a", "instances": [[1]]}, "KServe's version 1"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "MLflow's dataframe_split: send each column"),
-        ({"dataframe_records": [{"a": 1}]}, "MLflow's dataframe_records"),
+        ({"instances": [[1, 2, 3]]}, "KServe version 1 or TensorFlow Serving: send version 2, `inputs`"),
+        ({"signature_name": "a", "instances": [[1]]}, "KServe version 1"),
+        ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "a dataframe_split of MLflow: send each column"),
+        ({"dataframe_records": [{"a": 1}]}, "dataframe_records of MLflow"),
         ({"inputs": {"x": [[1, 2, 3]]}}, "a request of MLflow or TensorFlow Serving"),
         ({"inputs": [[1, 2, 3]]}, "a request of MLflow or TensorFlow Serving"),
         ({"inputs": ["a text"]}, "a request of MLflow or TensorFlow Serving"),
-        ({"data": {"names": ["a"], "ndarray": [[1]]}}, "Seldon's own protocol"),
-        ({"data": {"tensor": {"shape": [1], "values": [1]}}}, "Seldon's own protocol"),
-        ({"strData": "a"}, "Seldon's own protocol"),
+        ({"data": {"names": ["a"], "ndarray": [[1]]}}, "the Seldon protocol"),
+        ({"data": {"tensor": {"shape": [1], "values": [1]}}}, "the Seldon protocol"),
+        ({"strData": "a"}, "the Seldon protocol"),
         ({"specversion": "1.0", "type": "t", "source": "s", "data": {}}, "a CloudEvent in structured mode"),
         ({"schema": {"type": "struct"}, "payload": {}}, "set value.converter.schemas.enable=false"),
         ({"model_name": "m", "outputs": []}, "an answer, not a request"),
-        ({"inputs": [{"name": "x", "contents": {"fp32Contents": [1]}}]}, "protobuf's own JSON"),
+        ({"inputs": [{"name": "x", "contents": {"fp32Contents": [1]}}]}, "the JSON of protobuf"),
     ],
 )
 def test_other_protocols_are_known_by_their_members(held: dict[str, Any], padding: dict[str, Any], said: str) -> None:
@@ -91,6 +94,7 @@ def test_other_protocols_are_known_by_their_members(held: dict[str, Any], paddin
     message = rejection(codecs(), as_json({**held, **padding})).message
 
     assert said in message.partition("; it looks like ")[2]
+    assert "'" not in message.partition("; it looks like ")[2], "the log leaves out what is in quotes"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,13 @@ def test_a_content_type_that_is_not_taken_is_explained_by_the_value() -> None:
     event = record(b'{"specversion": "1.0", "type": "t"}', ("content-type", b"application/cloudevents+json"))
 
     assert "in structured mode" in rejection(codecs(), event).message
+
+
+def test_what_shows_by_itself_is_not_put_down_to_a_missing_header() -> None:
+    """The log has room for a line of 200 characters."""
+    refused = rejection(codecs(), record(gzip.compress(REQUEST.encode())))
+
+    assert refused.message == f"the value is not JSON: it is not UTF-8; it looks like gzip: {COMPRESSED}"
 
 
 def test_a_record_is_described_without_its_values() -> None:
