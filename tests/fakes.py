@@ -697,6 +697,10 @@ class Onlooker:
         self.absent: list[list[str]] = []
         self.stalls: Mapping[Partition, Stall] = {}
         self.counted: list[dict[str, int]] = []
+        self.throttled_for: dict[str, float] = {}
+
+    def throttled(self, client: str, seconds: float) -> None:
+        self.throttled_for[client] = self.throttled_for.get(client, 0.0) + seconds
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         self.connections, self.standings = connections, standings

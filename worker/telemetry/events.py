@@ -311,6 +311,9 @@ class WorkerEvents:
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
+    def throttled(self, client: str, seconds: float) -> None:
+        self._values.add(metrics.THROTTLED, seconds, client)
+
     # Work
 
     def taken(self, records: int) -> None:

@@ -194,6 +194,16 @@ def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -
     ]
 
 
+def test_what_quotas_cost_is_counted_by_client(watched: Watched) -> None:
+    """Neither brokers nor clients say so anywhere else."""
+    watched.events.throttled("producer", 0.5)
+    watched.events.throttled("producer", 0.25)
+    watched.turn()
+
+    page = watched.page()
+    assert (page["throttled_seconds_total producer"], page["throttled_seconds_total consumer"]) == (0.75, 0)
+
+
 def test_padding_is_counted_by_bucket(watched: Watched) -> None:
     """Where batches are padded; elsewhere there is nothing to count."""
     buckets = Buckets((Axis("input x axis 1", (4, 8), {Spot(0, 0): 0}),))

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach, Stall
+from worker.kafka.client.log import ClientLog
 
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"
+
+# Seconds of waiting for a quota, said within one, that are worth a line.
+_THROTTLED = 0.2
 
 # Its coordinator is listed among its brokers, under that name, besides the broker that it is.
 _BY_ROLE = "logical"
@@ -29,6 +33,7 @@ class ClientWatcher(Protocol):
     def topics_absent(self, topics: Sequence[str]) -> None: ...
     def topics_counted(self, partitions: Mapping[str, int]) -> None: ...
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None: ...
+    def throttled(self, client: str, seconds: float) -> None: ...
 
 
 class ConsumerStatistics(NamedTuple):
@@ -43,6 +48,7 @@ class ConsumerStatistics(NamedTuple):
     standings: Mapping[Partition, Standing]
     brokers: int
     reaches: Mapping[Partition, Reach]
+    throttled: float = 0.0  # seconds of the last one
 
 
 def read_consumer(text: str) -> ConsumerStatistics:
@@ -57,7 +63,8 @@ def read_consumer(text: str) -> ConsumerStatistics:
     reached = {partition: found for partition, found in read.items() if found["next_offset"] >= 0}
     reaches = _reaches(reached, said) if reached else {}
     coordinator = said.get("cgrp", {}).get("state", "")
-    return ConsumerStatistics(coordinator, connections_of(said), standings, brokers_of(said), reaches)
+    throttled = throttled_of(said)
+    return ConsumerStatistics(coordinator, connections_of(said), standings, brokers_of(said), reaches, throttled)
 
 
 def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
@@ -87,6 +94,24 @@ def connections_of(said: Mapping[str, Any]) -> int:
 def brokers_of(said: Mapping[str, Any]) -> int:
     """How many the client knows, from its settings or from one of them."""
     return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
+
+
+def throttled_of(said: Mapping[str, Any]) -> float:
+    """How long a broker told the client to wait for its quota since the last text, seconds. May be more than passed."""
+    times = [broker.get("throttle", {}).get("sum", 0) for broker in said.get("brokers", {}).values()]
+    return max(times, default=0) / 1000
+
+
+def tell_throttled(watcher: ClientWatcher, log: ClientLog, client: str, seconds: float) -> None:
+    """Neither the client nor the brokers' logs say a word of it."""
+    if seconds > 0:
+        watcher.throttled(client, seconds)
+    if seconds >= _THROTTLED:
+        log.tell(
+            f"throttled {client}",
+            f"a quota of the brokers lets the {client} wait, {seconds:.1f} s by what they said within a second; "
+            "kafka-configs.sh --describe --entity-type clients, or users, shows it",
+        )
 
 
 def _standing(found: Mapping[str, Any]) -> Standing:

@@ -18,7 +18,7 @@ from worker.core.records import Partition, Standing
 from worker.core.stalls import Stall
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
+from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
@@ -54,6 +54,7 @@ class Reports:
             seen = read_consumer(report)
             if self._watcher is not None:
                 self._watcher.consumer_seen(seen.connections, _since_assigned(seen.standings, begun))
+                tell_throttled(self._watcher, self._log, "consumer", seen.throttled)
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return None

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 
 from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher, brokers_of, connections_of, partitions_of
+from worker.kafka.client.statistics import (
+    ClientWatcher,
+    brokers_of,
+    connections_of,
+    partitions_of,
+    tell_throttled,
+    throttled_of,
+)
 
 # In so many texts must a partition be sent again in vain before that is logged. They come once a second, and the client
 # tries again once a second at least: a leader that moves takes less.
@@ -39,6 +46,7 @@ class ProducerStatistics(NamedTuple):
     refusing: Mapping[str, int]
     brokers: int  # that are known
     outstanding: int  # messages, of all topics
+    throttled: float  # seconds of the last one
 
 
 class _Seen(NamedTuple):
@@ -78,6 +86,7 @@ class Unacknowledged:
         try:
             seen = self.read(text)
             watcher.producer_seen(seen.connections, seen.undelivered)
+            tell_throttled(watcher, log, "producer", seen.throttled)
         except Exception as error:  # noqa: BLE001  # see above
             log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
             return None
@@ -115,7 +124,8 @@ class Unacknowledged:
         }
         connections = connections_of(said)
         refusing = self._refusing(before) if connections else {}
-        return ProducerStatistics(connections, undelivered, refusing, brokers_of(said), outstanding)
+        throttled = throttled_of(said)
+        return ProducerStatistics(connections, undelivered, refusing, brokers_of(said), outstanding, throttled)
 
     def forget(self) -> None:
         """The transaction has ended: what is left of it is not waited for any more."""

@@ -163,6 +163,9 @@ STALLED = age(
 CONNECTIONS = gauge(
     "broker_connections", "Can the cluster be reached? Open connections to brokers.", client=("consumer", "producer")
 )
+THROTTLED = counter(
+    "throttled_seconds", "How long do brokers tell a client to wait for its quota?", client=("consumer", "producer")
+)
 UNDELIVERED = gauge(
     "undelivered_messages",
     "Which topic takes no answers? Messages sent to it that no broker has acknowledged.",

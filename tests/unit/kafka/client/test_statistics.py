@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
+from tests.fakes import Onlooker
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach
-from worker.kafka.client.statistics import read_consumer, unparsed_at
+from worker.kafka.client.log import ClientLog
+from worker.kafka.client.statistics import read_consumer, tell_throttled, throttled_of, unparsed_at
 
 UNKNOWN = -1001
 
@@ -81,7 +84,7 @@ def test_brokers_that_are_known_are_counted() -> None:
 
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker, a topic or a group."""
-    assert read_consumer("{}") == ("", 0, {}, 0, {})
+    assert read_consumer("{}") == ("", 0, {}, 0, {}, 0.0)
 
 
 @pytest.mark.parametrize(("broker", "answers"), [(1, 7), (2, 0), (-1, 0)])
@@ -105,3 +108,23 @@ def test_batches_that_could_not_be_parsed_count_at_one_position(
     text = consumer(partition(), partition(fetch_state="stopped"))
 
     assert unparsed_at(text, Partition("requests", number), position) == unparsed
+
+
+def test_a_client_is_throttled_by_the_broker_that_holds_it_up_longest() -> None:
+    """Each broker counts for itself, in milliseconds since the last text; the coordinator's own entry may have none."""
+    brokers = {"a": {"throttle": {"sum": 849, "cnt": 21}}, "b": {"throttle": {"sum": 100}}, "GroupCoordinator": {}}
+
+    assert throttled_of({"brokers": brokers}) == 0.849
+    assert throttled_of({}) == 0.0
+
+
+def test_a_quota_is_named_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
+    """All of it is counted; a line is written from a fifth of the time on, and no more than any other."""
+    onlooker, log = Onlooker(), ClientLog(logging.getLogger("kafka"), lambda: 1.0)
+
+    for seconds in (0.0, 0.1, 0.8, 0.9):
+        tell_throttled(onlooker, log, "producer", seconds)
+
+    assert onlooker.throttled_for == {"producer": pytest.approx(1.8)}
+    (told,) = caplog.messages
+    assert told.startswith("a quota of the brokers lets the producer wait, 0.8 s")

@@ -52,12 +52,12 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
     """Whether it waits for company, to be sent, or for its acknowledgement."""
     said = text(14, answers=topic([(4, 0), (4, 0)], (1, 2, 4)), rejected=topic([(0, 0)]))
 
-    assert Unacknowledged().read(said) == (1, {"answers": 14, "rejected": 0}, {}, 1, 14)
+    assert Unacknowledged().read(said) == (1, {"answers": 14, "rejected": 0}, {}, 1, 14, 0.0)
 
 
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker or a topic."""
-    assert Unacknowledged().read("{}") == (0, {}, {}, 0, 0)
+    assert Unacknowledged().read("{}") == (0, {}, {}, 0, 0, 0.0)
 
 
 def test_what_waits_to_be_sent_again_is_undelivered() -> None:
