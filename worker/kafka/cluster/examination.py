@@ -57,7 +57,6 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.losses import losses
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
@@ -73,7 +72,6 @@ NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
-LOSSES_TIMEOUT = 3.0  # seconds of each of three questions that no start depends on
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = (
     "cleanup.policy",
@@ -93,6 +91,7 @@ class Topics:
 
     `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
     are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells.
+    `can_administer`: it answers administrative requests.
     """
 
     partitions: Mapping[str, int]
@@ -103,6 +102,7 @@ class Topics:
     changelog: str | None = None
     members: tuple[Member, ...] = ()
     compacted: frozenset[str] = frozenset()
+    can_administer: bool = False
 
     def announcing(self, client_id: str) -> Topics:
         """The same for a worker that joins its group under this client id."""
@@ -230,9 +230,6 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         written = self._compacted(configs)
         self._notes += map(compacted, written)
-        if can_administer:
-            has_members = bool(self._members)
-            self._warnings += losses(self._kafka, self._admin, partitions, LOSSES_TIMEOUT, has_members=has_members)
         limits = self._limits(configs, can_administer=can_administer)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
         topics = Topics(
@@ -244,6 +241,7 @@ class _Examination:
             changelog=self._kafka.changelog_topic,
             members=self._members,
             compacted=frozenset(written),
+            can_administer=can_administer,
         )
         return StartVerdict((), topics, seen, can_administer)
 
