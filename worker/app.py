@@ -10,14 +10,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, Stop, TopicTakesLess
-from worker.kafka import Topics, examine
+from worker.kafka import Topics, examine, losses
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
@@ -178,6 +180,7 @@ def _served(  # what outlives a worker that begins anew, named once
 
     for note in (*topics.notes, *topics.warnings):
         events.warned("topic_noted", note=note)
+    lost = _aside(partial(losses, settings.kafka, topics))
     for why in topics.others(settings.kafka.group_id):
         events.warned("group_is_mixed", why=why)
     events.noted(
@@ -188,6 +191,8 @@ def _served(  # what outlives a worker that begins anew, named once
     )
     parts = closing.enter_context(ExitStack())
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
+    for why in lost.result():  # before the worker commits anything
+        events.warned("group_has_lost", why=why)
     watchdog.let_begin(worker.leave)
     try:
         return worker.run()
@@ -205,6 +210,14 @@ def _served(  # what outlives a worker that begins anew, named once
         events.begins_anew()
         watchdog.begins_anew()
         return found.announcing(topics.membership.client_id)
+
+
+def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
+    """What it finds, in a thread of its own."""
+    aside = ThreadPoolExecutor(1, "losses")
+    found = aside.submit(work)
+    aside.shutdown(wait=False)
+    return found
 
 
 def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:

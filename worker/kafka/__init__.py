@@ -20,6 +20,7 @@ from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
 from worker.kafka.cluster.examination import Topics, examine, others_since
+from worker.kafka.cluster.losses import losses
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
@@ -36,6 +37,7 @@ __all__ = [
     "changelog_facts",
     "cost_of_a_kill",
     "examine",
+    "losses",
     "others_since",
     "poll_interval",
     "resolve_transactional_id",

@@ -34,6 +34,7 @@ from worker.kafka.cluster.advice import advice
 from worker.kafka.cluster.capabilities import capabilities, try_clients
 from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
+from worker.kafka.cluster.losses import losses
 from worker.kafka.cluster.survey import survey
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -270,6 +271,7 @@ def _ask(
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     found = survey(kafka, contact, verdict, START_TIMEOUT)
+    report.warnings += map(Finding, losses(kafka, topics) if topics is not None else ())
     report.warnings += advice(kafka, found, topics)
     if topics is not None and client_id is not None:
         report.warnings += map(Finding, topics.announcing(client_id).others(kafka.group_id))

@@ -57,7 +57,6 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.losses import losses
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
@@ -76,7 +75,6 @@ NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
-LOSSES_TIMEOUT = 3.0  # seconds of each of three questions that no start depends on
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = (
     "cleanup.policy",
@@ -97,7 +95,7 @@ class Topics:
     `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
     are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells. `replies`
     are topics that requests may name, and nothing else; those that are `shut`, and why, get no answer, so that their
-    owners stop no worker.
+    owners stop no worker. `can_administer`: it answers administrative requests.
     """
 
     partitions: Mapping[str, int]
@@ -110,6 +108,7 @@ class Topics:
     compacted: frozenset[str] = frozenset()
     replies: frozenset[str] = frozenset()
     shut: Mapping[str, str] = field(default_factory=dict)
+    can_administer: bool = False
 
     def announcing(self, client_id: str) -> Topics:
         """The same for a worker that joins its group under this client id."""
@@ -246,9 +245,6 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         written = self._compacted(configs)
         self._notes += map(compacted, written)
-        if can_administer:
-            has_members = bool(self._members)
-            self._warnings += losses(self._kafka, self._admin, partitions, LOSSES_TIMEOUT, has_members=has_members)
         limits = self._limits(configs, can_administer=can_administer)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
@@ -263,6 +259,7 @@ class _Examination:
             members=self._members,
             compacted=frozenset(written),
             replies=replies,
+            can_administer=can_administer,
         )
         return StartVerdict((), topics.shutting(self._shut), seen, can_administer)
 

@@ -9,9 +9,13 @@ import pytest
 from tests.builders import P0, P1
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
+from worker.kafka.client.announcement import Member
+from worker.kafka.client.membership import Membership
 from worker.kafka.cluster import losses as module
+from worker.kafka.cluster.examination import Topics
 from worker.kafka.cluster.losses import Bounds, losses
 
+CLASSIC = Membership("classic", "test", None)
 STATES = Partition("states", 0), Partition("states", 1)
 
 
@@ -23,6 +27,7 @@ def told(
     *,
     reset: str = "earliest",
     has_members: bool = False,
+    can_administer: bool = True,
 ) -> list[str]:
     kafka = settings(request_topics="requests", auto_offset_reset=reset, changelog_topic="states")
     found = Bounds(
@@ -30,8 +35,9 @@ def told(
     )
     monkeypatch.setattr(module, "committed", lambda *_: known)
     monkeypatch.setattr(module, "bounds", lambda *_: found)
-    partitions = {"requests": 2, "states": 2}
-    return losses(kafka, None, partitions, 1.0, has_members=has_members)  # type: ignore[arg-type]  # nothing is asked of it
+    members = (Member("inference-worker/m/1/0/0", "a"),) if has_members else ()
+    topics = Topics({"requests": 2, "states": 2}, {}, CLASSIC, members=members, can_administer=can_administer)
+    return losses(kafka, topics)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,6 @@ def test_an_offset_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, rese
     [
         ({P0: 9, P1: 9}, {}, {}),  # it has all
         ({}, {}, {}),  # it is new
-        (None, {}, {}),  # nobody knows
         ({P1: 9}, {P0: 0}, {P0: 0}),  # nothing came there yet
         ({P1: 9}, {P0: 9}, {P0: 9}),  # all of it was deleted
         ({P0: 9, P1: 0}, {}, {STATES[1]: 0}),  # nothing was answered there
@@ -59,7 +64,7 @@ def test_an_offset_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, rese
 )
 def test_nothing_is_said_of_what_may_be_right(
     monkeypatch: pytest.MonkeyPatch,
-    known: Mapping[Partition, int] | None,
+    known: Mapping[Partition, int],
     begins: Mapping[Partition, int],
     ends: Mapping[Partition, int],
 ) -> None:
@@ -70,6 +75,16 @@ def test_nothing_is_said_of_what_may_be_right(
 def test_members_have_said_it_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no offset can be deleted under them."""
     assert told(monkeypatch, {P1: 9}, {}, {}, has_members=True) == []
+
+
+def test_a_group_that_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nothing was found means nothing then."""
+    assert told(monkeypatch, None, {}, {}) == [module.UNKNOWN]
+
+
+def test_a_mock_broker_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question would wait for its timeout."""
+    assert told(monkeypatch, {P1: 9}, {}, {}, can_administer=False) == []
 
 
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
