@@ -157,13 +157,14 @@ class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
     `seen` are those topics that exist and that we may see. `can_administer`: it answers administrative requests;
-    otherwise each of them waits for its timeout.
+    otherwise each of them waits for its timeout. `warnings` are of what a worker does without.
     """
 
     problems: tuple[Finding, ...]
     topics: Topics | None
     seen: tuple[TopicFacts, ...]
     can_administer: bool
+    warnings: tuple[Finding, ...] = ()
 
 
 def examine(
@@ -215,6 +216,7 @@ class _Examination:
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
+        self._warnings: list[Finding] = []
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
@@ -236,16 +238,17 @@ class _Examination:
         if can_administer and not self._problems:
             self._check_compaction(configs)
         if self._problems:
-            return StartVerdict(tuple(self._problems), None, seen, can_administer)
+            return StartVerdict(tuple(self._problems), None, seen, can_administer, tuple(self._warnings))
         written = self._compacted(configs)
         self._notes += map(compacted, written)
         limits = self._limits(configs, can_administer=can_administer)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        notes, changelog = tuple(self._notes), self._kafka.changelog_topic
+        notes = (*self._notes, *(warning.text for warning in self._warnings))
+        changelog = self._kafka.changelog_topic
         topics = Topics(partitions, limits, membership, notes, changelog, self._members, frozenset(written), replies)
-        return StartVerdict((), topics.shutting(self._shut), seen, can_administer)
+        return StartVerdict((), topics.shutting(self._shut), seen, can_administer, tuple(self._warnings))
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
         """Each partition of requests has one of states."""
@@ -341,7 +344,8 @@ class _Examination:
             self._problems.append(finding)
             return
         self._shut[topic] = f"it {why}, as the worker saw it at its start"
-        self._notes.append(f"{finding.text}; until a worker starts with it, requests that name it get an error")
+        why = f"{finding.text}; until a worker starts with it, requests that name it get an error"
+        self._warnings.append(Finding(why, finding.command))
 
     def _shut_small(self, replies: Collection[str], limits: Mapping[str, int]) -> None:
         """A batch must fit into each of the topics, so one that takes little would slow all answers down."""
