@@ -178,7 +178,7 @@ def _served(  # what outlives a worker that begins anew, named once
     """
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
-    for note in (*topics.notes, *topics.warnings):
+    for note in topics.notes:
         events.warned("topic_noted", note=note)
     lost = _aside(partial(losses, settings.kafka, topics))
     for why in topics.others(settings.kafka.group_id):

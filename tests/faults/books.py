@@ -191,11 +191,14 @@ class Books:
         self._judge_looks(at)
 
     @property
+    def is_all_answered(self) -> bool:
+        """Whether all that was acknowledged is read, and all that is read is answered."""
+        return len(self._acknowledged) <= len(self.requests) <= len(self._first)
+
+    @property
     def is_all_done(self) -> bool:
-        """Whether all that was acknowledged is read, and all that is read is answered and committed."""
-        requests = len(self.requests)
-        is_answered = len(self._acknowledged) <= requests <= len(self._first)
-        return is_answered and all(self.committed.get(at, 0) >= last for at, last in self._last.items())
+        """The same, and all is committed."""
+        return self.is_all_answered and all(self.committed.get(at, 0) >= last for at, last in self._last.items())
 
     @property
     def published_twice(self) -> int:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +176,7 @@ class Mix:
             self._rest(SLICE)
         load.stop(ALL_ANSWERED_WITHIN)
         seconds = self._history.now - began
-        self._await_answers()
+        self._await_answers(lambda: self._books.is_all_done)
         self._fleet.end()
         self._checker.finish(ALL_ANSWERED_WITHIN)
         self._books.close()
@@ -222,7 +222,7 @@ class Mix:
 
     def _be_silent(self, seconds: float) -> None:
         self._load.pause()
-        self._await_answers()
+        self._await_answers(lambda: self._books.is_all_answered)  # commits are seen later than they are there
         self._rest(seconds)
         self._load.resume()
 
@@ -234,10 +234,10 @@ class Mix:
                 return
             self._rest(SLICE)
 
-    def _await_answers(self) -> None:
-        """Until all is answered and committed, or no answer comes any more: the books say what is missing."""
+    def _await_answers(self, is_all: Callable[[], bool]) -> None:
+        """Until this is all, or no answer comes any more: the books say what is missing."""
         answers, last = 0, self._history.now
-        while not self._books.is_all_done and self._history.now < last + ALL_ANSWERED_WITHIN:
+        while not is_all() and self._history.now < last + ALL_ANSWERED_WITHIN:
             if self._books.answers > answers:
                 answers, last = self._books.answers, self._history.now
             self._rest(SLICE)

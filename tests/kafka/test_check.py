@@ -107,6 +107,18 @@ def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_pat
     assert (kafka.partitions(name), kafka.partitions(f"{name}-state")) == (3, 3)
 
 
+def test_a_reply_topic_that_is_missing_is_a_warning(deployment: Deployment) -> None:
+    """A worker starts without it, and its requesters get errors: that is told with the command that makes it."""
+    absent = fresh("replies")
+    deployment.environment["WORKER_KAFKA__REPLY_TOPICS"] = absent
+
+    told = check(deployment.environment)
+
+    assert told.exit_code == 0, told.output
+    assert "requests that name it get an error" in " ".join(told.output.split())
+    assert f"--topic {absent}" in told.output
+
+
 def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
     """The report comes all the same, with all that was found before."""
     config = {"WORKER_KAFKA__CONFIG": '{"fetch.max.bytes": 1}'}

@@ -270,6 +270,7 @@ def _ask(
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
+    report.warnings += verdict.warnings
     found = survey(kafka, contact, verdict, START_TIMEOUT)
     report.warnings += map(Finding, losses(kafka, topics) if topics is not None else ())
     report.warnings += advice(kafka, found, topics)

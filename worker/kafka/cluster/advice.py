@@ -28,7 +28,6 @@ def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[F
     told = {topic.setting: topic for topic in found.topics}
     requests = [topic for topic in found.topics if topic.setting == "REQUEST_TOPICS"]
     return [
-        *map(Finding, topics.warnings if topics else ()),
         *chain.from_iterable(_compacted(topic) for topic in found.topics),
         *_expired(found.group),
         *_shared(found),

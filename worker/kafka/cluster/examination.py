@@ -92,17 +92,16 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs; of `warnings` `check` tells, too. `members`
-    are those of our group. Of the topics that are written to, `compacted` are so, as far as the broker tells. `replies`
-    are topics that requests may name, and nothing else; those that are `shut`, and why, get no answer, so that their
-    owners stop no worker. `can_administer`: it answers administrative requests.
+    `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. Of the
+    topics that are written to, `compacted` are so, as far as the broker tells. `replies` are topics that requests may
+    name, and nothing else; those that are `shut`, and why, get no answer, so that their owners stop no worker.
+    `can_administer`: it answers administrative requests.
     """
 
     partitions: Mapping[str, int]
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     changelog: str | None = None
     members: tuple[Member, ...] = ()
     compacted: frozenset[str] = frozenset()
@@ -162,13 +161,14 @@ class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
     `seen` are those topics that exist and that we may see. `can_administer`: it answers administrative requests;
-    otherwise each of them waits for its timeout.
+    otherwise each of them waits for its timeout. `warnings` are of what a worker does without.
     """
 
     problems: tuple[Finding, ...]
     topics: Topics | None
     seen: tuple[TopicFacts, ...]
     can_administer: bool
+    warnings: tuple[Finding, ...] = ()
 
 
 def examine(
@@ -217,10 +217,10 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
-        self._warnings: list[str] = []
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
+        self._warnings: list[Finding] = []
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
@@ -242,7 +242,7 @@ class _Examination:
         if can_administer and not self._problems:
             self._check_compaction(configs)
         if self._problems:
-            return StartVerdict(tuple(self._problems), None, seen, can_administer)
+            return StartVerdict(tuple(self._problems), None, seen, can_administer, tuple(self._warnings))
         written = self._compacted(configs)
         self._notes += map(compacted, written)
         limits = self._limits(configs, can_administer=can_administer)
@@ -253,15 +253,14 @@ class _Examination:
             partitions,
             limits,
             membership,
-            notes=tuple(self._notes),
-            warnings=tuple(self._warnings),
+            notes=(*self._notes, *(warning.text for warning in self._warnings)),
             changelog=self._kafka.changelog_topic,
             members=self._members,
             compacted=frozenset(written),
             replies=replies,
             can_administer=can_administer,
         )
-        return StartVerdict((), topics.shutting(self._shut), seen, can_administer)
+        return StartVerdict((), topics.shutting(self._shut), seen, can_administer, tuple(self._warnings))
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
         """Each partition of requests has one of states."""
@@ -297,9 +296,12 @@ class _Examination:
             )
         elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
             self._warnings.append(
-                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that come "
-                "again after a kill are answered INTERNAL where the state before them was compacted away, or from a "
-                f"fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
+                Finding(
+                    f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that "
+                    "come again after a kill are answered INTERNAL where the state before them was compacted away, or "
+                    f"from a fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, "
+                    "or more"
+                )
             )
 
     def _compacted(self, configs: Configs) -> list[str]:
@@ -363,7 +365,8 @@ class _Examination:
             self._problems.append(finding)
             return
         self._shut[topic] = f"it {why}, as the worker saw it at its start"
-        self._notes.append(f"{finding.text}; until a worker starts with it, requests that name it get an error")
+        why = f"{finding.text}; until a worker starts with it, requests that name it get an error"
+        self._warnings.append(Finding(why, finding.command))
 
     def _shut_small(self, replies: Collection[str], limits: Mapping[str, int]) -> None:
         """A batch must fit into each of the topics, so one that takes little would slow all answers down."""
