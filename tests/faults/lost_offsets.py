@@ -59,7 +59,7 @@ class LostOffsets:
         logs = [replica.whole_log for replica in self._fleet.slots.values()]
         if committed > 0 and not self._is_refused and not any(WARNED in log for log in logs):
             self._fleet.note_broken(f"the offset of partition {number} is gone, and no replica says so")
-        return f"of partition {number}, which was {committed}"
+        return f"of partition {number}, {committed}" if committed > 0 else f"of partition {number}, which had none"
 
     def _committed(self, number: int) -> int:
         consumer = Consumer({"bootstrap.servers": self._broker.bootstrap_servers, "group.id": self._group})

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Partition
 from worker.state.layout import NO_TIME
-from worker.state.slabs import NO_OFFSET, Rows, Slabs
+from worker.state.slabs import Rows, Slabs
 
 LOOKED_AT = 256  # slots, at once, for keys that no request used for long
 _NOTHING: Mapping[bytes, int] = {}
@@ -36,11 +36,6 @@ class KeySlots:
     def keys_of(self, partition: Partition) -> int:
         """Keys of a partition that have a state."""
         return len(self._index.get(partition, _NOTHING))
-
-    def last_offset(self, partition: Partition) -> int:
-        """The last offset that wrote a state of it."""
-        slots = list(self._index.get(partition, _NOTHING).values())
-        return int(self._slabs.offsets[slots].max(initial=NO_OFFSET))
 
     def find(self, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
         """The slot of each of these keys, 0 for none. To be gone through before anything else is asked."""

@@ -87,6 +87,7 @@ class KeyStates:
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
+        self._last_offsets: dict[Partition, int] = {}  # that wrote a state, as far as they were restored
         # Of those whose states have requests in them that would come again: the last one, and where the group stands.
         self._applied: dict[Partition, tuple[int, int]] = {}
         # Those of which some states were written by requests that come again, with the keys that these have forgotten.
@@ -325,7 +326,13 @@ class KeyStates:
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
-            self._restorer.begin(partition, attempt, self._checkpoints.take(partition))
+            extent = self._checkpoints.take(partition)
+            self._last_offsets[partition] = NO_OFFSET if extent is None else self._last_offset_of_copy(partition)
+            self._restorer.begin(partition, attempt, extent)
+
+    def _last_offset_of_copy(self, partition: Partition) -> int:
+        assert isinstance(self._slots, StoredSlots)
+        return self._slots.last_offset(partition)
 
     def is_restoring(self, partition: Partition) -> bool:
         """Whether states of this partition may be missing."""
@@ -360,6 +367,7 @@ class KeyStates:
         partition, keys, rows = found.partition, found.keys, found.rows
         if found.anew:
             self._slots.forget(partition)
+            self._last_offsets[partition] = NO_OFFSET
             self._tell_thrown_away(partition, found.anew)
         elif rows is None:
             for key in keys if self._can_take_back else self._still_forgotten(partition, keys, found.forgotten_by):
@@ -368,8 +376,10 @@ class KeyStates:
             self._restore_last(found, rows)
         else:
             self._take_over(partition, keys, rows)
+            last = int(rows["offset"].max(initial=NO_OFFSET))
+            self._last_offsets[partition] = max(last, self._last_offsets[partition])
             if self._expiry is not None and len(rows):
-                self._expiry.came(partition, int(rows["time"].max()), int(rows["offset"].max()))
+                self._expiry.came(partition, int(rows["time"].max()), last)
 
     def _restore_last(self, found: RestoredRows, rows: NDArray[Any]) -> None:
         partition, keys = found.partition, found.keys
@@ -389,7 +399,7 @@ class KeyStates:
 
     def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
         """Whether requests are in the states that would come again. Nothing of the partition is taken then."""
-        if stands_at is None or (last := self._slots.last_offset(partition)) < stands_at:
+        if stands_at is None or (last := self._last_offsets[partition]) < stands_at:
             return False
         self._applied[partition] = last, stands_at
         return True
@@ -438,6 +448,7 @@ class KeyStates:
             self._slots.forget(partition)
             self._is_unsure.pop(partition, None)
             self._applied.pop(partition, None)
+            self._last_offsets.pop(partition, None)
 
     # A clean end
 

@@ -102,7 +102,7 @@ class StoredSlots:
         return ours.in_memory + ours.beyond
 
     def last_offset(self, partition: Partition) -> int:
-        """The last offset that wrote a state of it."""
+        """The last offset that wrote a state of it, of those that are here."""
         are_ours = self._owners[: self._slabs.used] == _owner(partition)
         return int(self._slabs.offsets[: self._slabs.used][are_ours].max(initial=NO_OFFSET))
 

@@ -350,3 +350,19 @@ def test_whatever_happens_in_between_states_are_those_of_a_serial_replay(
             world.broker.compact(P0, with_tombstones=False)
         world = keeping(world)
         assert in_memory(world) == kept(world) == requests.states
+
+
+def test_a_copy_knows_which_requests_it_has_applied() -> None:
+    """Exactly once, where the group has lost its offset: nothing of the changelog is read that would say so."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    stop(first)
+    first.broker.committed.pop(P0)
+
+    assert first.store is not None
+    again: dict[str, Any] = {"store": first.store.reopened(), "most_in_memory": 2, "keeps": True}
+    second = World(clock=first.clock, broker=first.broker, has_state=True, exactly_once=True, **again).start(P0)
+    with pytest.raises(BadConfiguration, match="--to-offset 20"):
+        second.turn_for(1.0)
+
+    assert read_from(second)[0] is not None
