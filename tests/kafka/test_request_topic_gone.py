@@ -66,7 +66,7 @@ def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
         publish(scene, other)
         replica.wait_until_settled(int(settled) + REQUESTS)
 
-        kafka._create(gone, 2)
+        kafka.make_topic(gone, 2)
         publish(scene, gone)
         replica.wait_until_ready(SOON)
         replica.wait_until_settled(int(settled) + 2 * REQUESTS)
