@@ -17,7 +17,7 @@ from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config
 from worker.kafka.cluster.admin_answers import told_offset
 from worker.kafka.cluster.examination import Topics
-from worker.settings import KafkaSettings
+from worker.settings import Connection, KafkaSettings
 
 NAMED = 10  # partitions of one line
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
@@ -57,14 +57,14 @@ def bounds(admin: AdminClient, partitions: Collection[Partition], timeout: float
 
 
 def committed(
-    kafka: KafkaSettings, partitions: Collection[Partition], timeout: float
+    kafka: Connection, group: str, partitions: Collection[Partition], timeout: float
 ) -> Mapping[Partition, int] | None:
     """The group's next offsets, where it has one; None where its coordinator does not tell.
 
     Asked by a consumer that joins nothing. The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV,
     librdkafka 2.16) when the coordinator answers with an error, as one does that has moved.
     """
-    promised = {"group.id": kafka.group_id, "enable.auto.commit": False}
+    promised = {"group.id": group, "enable.auto.commit": False}
     consumer = open_client(Consumer, kafka, _AS_IT_IS, promised, client_log())
     try:
         found = consumer.committed([TopicPartition(*at) for at in partitions], timeout)
@@ -90,7 +90,7 @@ def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
     ]
     changelog = kafka.changelog_topic
     states = [Partition(changelog, number) for number in range(topics.partitions[changelog])] if changelog else []
-    known = committed(kafka, requests, TIMEOUT)
+    known = committed(kafka, kafka.group_id, requests, TIMEOUT)
     if known is not None and not known:  # it is new
         return []
     found = bounds(AdminClient(admin_config(kafka), logger=client_log()), [*requests, *states], TIMEOUT)

@@ -82,7 +82,7 @@ class _Surveyor:
     def _progress(self, topic: TopicFacts) -> Progress | None:
         partitions = [Partition(topic.name, number) for number in range(topic.partitions)]
         found = bounds(self._admin, partitions, self._timeout)
-        known = committed(self._kafka, partitions, self._timeout)
+        known = committed(self._kafka, self._kafka.group_id, partitions, self._timeout)
         if known is None or found is None:
             return None
         begins, ends = found

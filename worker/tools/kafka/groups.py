@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import words_of
 from worker.kafka.cluster.admin_answers import described_group, told
+from worker.kafka.cluster.losses import committed
 from worker.settings import Connection
+
+_ALL_OFFSETS = 10.0  # seconds that a person waits for the last names
 
 
 def members_of(kafka: Connection, group: str) -> int:
@@ -44,26 +49,27 @@ class TopicReader(NamedTuple):
 def readers_of(kafka: Connection, topics: Collection[str]) -> Mapping[str, list[TopicReader]]:
     """Of each topic, as far as the brokers tell: they name the groups that this client may describe.
 
-    An admin client of its own asks, and goes with the answer: see `described_group`.
+    An admin client of its own asks, and goes with the answer: see `described_group`. Offsets are asked for where no
+    member reads the topic, group by group (20 ms each), and no longer than `_ALL_OFFSETS`.
     """
+    if not topics:
+        return {}
     admin = AdminClient(admin_config(kafka), logger=client_log())
-    listed = told(admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT), ANSWER_TIMEOUT) if topics else None
+    listed = told(admin.list_consumer_groups(request_timeout=ANSWER_TIMEOUT), ANSWER_TIMEOUT)
     groups = sorted(group.group_id for group in listed.valid) if listed is not None else []
-    if not groups:
-        return {topic: [] for topic in topics}
-    described = admin.describe_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT)
-    asked = {
-        group: admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=ANSWER_TIMEOUT)
-        for group in groups
-    }
+    described = admin.describe_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT) if groups else {}
+    members = {group: _members(told(one, ANSWER_TIMEOUT)) for group, one in described.items()}
+    known = admin.list_topics(timeout=ANSWER_TIMEOUT).topics
+    partitions = [Partition(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
     found: dict[str, list[TopicReader]] = {topic: [] for topic in topics}
+    until = time.monotonic() + _ALL_OFFSETS
     for group in groups:
-        members = _members(told(described[group], ANSWER_TIMEOUT))
-        committed = told(asked[group][group], ANSWER_TIMEOUT)
-        held = {at.topic for at in (committed.topic_partitions or ()) if at.offset >= 0} if committed else set()
+        unread = [at for at in partitions if at.topic not in members[group]]
+        may_ask = unread and time.monotonic() < until
+        held = {at.topic for at in (committed(kafka, group, unread, ANSWER_TIMEOUT) if may_ask else None) or ()}
         for topic in topics:
-            if topic in held or topic in members:
-                found[topic].append(TopicReader(group, members.get(topic, 0)))
+            if topic in held or topic in members[group]:
+                found[topic].append(TopicReader(group, members[group].get(topic, 0)))
     return found
 
 
