@@ -35,6 +35,19 @@ def wide(request: Request | Rejection) -> Request:
     return dataclasses.replace(request, rows=1, shapes=((request.rows,),))
 
 
+def test_a_worker_that_hangs_leaves_without_a_commit() -> None:
+    """Another thread does it: nothing that the loop holds is touched."""
+    world = world_of()
+    world.broker.append(record(0))
+    world.worker.turn()
+    before = dict(world.broker.committed)
+
+    world.worker.leave()
+
+    assert world.source.is_closed
+    assert world.broker.committed == before
+
+
 def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
     """Waiting, running or on the way: all of it is committed when the group is left."""
     world = world_of(policy=dataclasses.replace(POLICY, linger=50.0))
