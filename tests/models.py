@@ -986,6 +986,19 @@ def detector(gives: str = "each", axis: str | None = "found") -> bytes:
     )
 
 
+def detector_of_one_class() -> bytes:
+    """The detector that gives each object in its own row, with labels INT64 (batch, 1), which are all 0."""
+    model = onnx.load_from_string(detector())
+    model.graph.node.extend(
+        [
+            helper.make_node("Slice", ["x", "zero", "one", "one"], ["of_one_class"]),
+            helper.make_node("ArgMax", ["of_one_class"], ["label"], axis=1),
+        ]
+    )
+    model.graph.output.append(_value("label", "INT64", 1))
+    return bytes(model.SerializeToString())
+
+
 def scattered_back(axis: str = "rows") -> bytes:
     """x FP32 (batch, 4) → y FP32 (axis, 4): what is above 0 found by NonZero, and put into rows of zeros."""
     return _model(
