@@ -1015,6 +1015,28 @@ def scattered_back(axis: str = "rows") -> bytes:
     )
 
 
+def chosen_of_each(sized_by: str = "x") -> bytes:
+    """x FP32 (batch, 2) → y FP32 (rows, 1), the second of each row: found by NonZero, and as many rows as `sized_by`.
+
+    `values` are those that were found.
+    """
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Expand", ["second", "shape"], ["chosen"]),
+            helper.make_node("NonZero", ["chosen"], ["across"]),
+            helper.make_node("Transpose", ["across"], ["places"], perm=[1, 0]),
+            helper.make_node("GatherND", ["x", "places"], ["values"]),
+            helper.make_node("Shape", [sized_by], ["size"], end=1),
+            helper.make_node("Concat", ["size", "one"], ["column"], axis=0),
+            helper.make_node("Reshape", ["values", "column"], ["y"]),
+        ],
+        [_value("x", "FP32", 2)],
+        [_fixed_value("y", "FP32", ["rows", 1])],
+        [_constant("second", np.array([[0, 1]])), _constant("one", np.array([1]))],
+    )
+
+
 def exponentials(width: int = 64) -> bytes:
     """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
     return _of_one_node(width, helper.make_node("Exp", ["x"], ["y"]))
