@@ -20,10 +20,10 @@ UNSTABLE = (
     "BatchNormalization and Dropout)"
 )
 UNFOUND = (
-    "the model has NonMaxSuppression inside, and found the same, perhaps nothing, in all rows tried ({}), so it is not "
-    "known whether each image of a batch is answered: many such exports fill the first one alone, and the others are "
-    "answered with nothing. Name a file of images with unlike objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export the "
-    f"model without NMS inside (ultralytics: nms=False); {CURE}"
+    "the model has NonMaxSuppression inside, and found the same, perhaps nothing, in all rows tried ({}; {}), so it is "
+    "not known whether each image of a batch is answered: many such exports fill the first one alone, and the others "
+    "are answered with nothing. Name a file of images with unlike objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export "
+    f"the model without NMS inside (ultralytics: nms=False); {CURE}"
 )
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.listing import listed
 from worker.core.records import Array
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.model import Model
@@ -79,7 +80,7 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
     why = comparison.why(now, now() + LONGEST)
     unseen = comparison.unseen()
     if FINDER in model.operators and _hides_objects(model.signature.outputs, unseen):
-        raise BadConfiguration(UNFOUND.format(comparison.tried))
+        raise BadConfiguration(UNFOUND.format(comparison.tried, listed(unseen)))
     return Independence(why, unseen if why is None else (), comparison.tried, comparison.is_whole)
 
 
