@@ -178,6 +178,17 @@ def test_json_is_not_taken_for_rows_because_of_its_length(headers: Any, value: b
     assert all(isinstance(each, Rejection) for each in codec.decode_all([record(value, *headers)] * 9))
 
 
+def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
+    """Where two teams write to one topic."""
+    rows = [record(floats(1, 2, 3) * (len(JSON_AS_ROWS) // 12), AS_ROWS)] * 9
+
+    decoded = codecs().decode_all([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
+
+    (refused,) = [each for each in decoded if isinstance(each, Rejection)]
+    assert "got a text or a file" in refused.message
+    assert sum(len(each.records) for each in decoded if isinstance(each, Run)) > len(rows)
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -43,6 +43,7 @@ class Rows:
         spec = signature.raw_input
         self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
+        self._is_wide = spec is not None and spec.element_bytes > 1
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
         self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in signature.all_inline)
@@ -54,8 +55,10 @@ class Rows:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
         assert envelope.rows is not None
         rows = self._count(len(value), envelope.rows)
-        if value[0] in _ODD_BEGINNINGS:
-            self._check_is_no_file(value, envelope.rows)
+        if value[0] in _ODD_BEGINNINGS and self._may_be_file(envelope.rows) and _is_file(value):
+            spec = self._signature.raw_input
+            assert spec is not None
+            raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got a text or a file")
         if self._boolean is not None:
             check_booleans(self._boolean, value)
         shapes, size = self._shapes, len(value)
@@ -90,24 +93,9 @@ class Rows:
             )
         return rows
 
-    def _check_is_no_file(self, value: bytes, stated: StatedRows) -> None:
-        """Raises `Reject` for JSON or a file of numpy that is as long as some rows, unless headers say that it is rows.
-
-        Rows of bytes may be text. Other numbers, 16 bytes of them, all printable and between these brackets, come by
-        chance once in 10^13 times.
-        """
-        spec = self._signature.raw_input
-        assert spec is not None
-        is_json = _OBJECT.fullmatch(value[:256]) is not None and value[-16:].rstrip()[-1:] == b"}"
-        if stated is NOTHING_STATED and spec.element_bytes > 1 and (is_json or value.startswith(_NUMPY)):
-            raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got a text or a file")
-
-    def _is_row(self, value: bytes, stated: StatedRows) -> bool:
-        try:
-            self._check_is_no_file(value, stated)
-        except Reject:
-            return False
-        return True
+    def _may_be_file(self, stated: StatedRows) -> bool:
+        """Whether headers do not say that it is rows. Rows of bytes may be text."""
+        return stated is NOTHING_STATED and self._is_wide
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
         """Whether a value of so many bytes may be the first of a run."""
@@ -140,7 +128,7 @@ class Rows:
             return None
         length = len(values[0])
         rows = self._counted(length, stated)
-        if rows is None or (values[0][0] in _ODD_BEGINNINGS and not self._is_row(values[0], stated[0])):
+        if rows is None or (self._may_be_file(stated[0]) and any(map(_is_file, _odd(values)))):
             return None
         if any(states):
             return None
@@ -160,6 +148,21 @@ class Rows:
         if reply.content_type == JSON:
             check_inline(self._signature, self._signature.all_inline)
         return reply
+
+
+def _odd(values: Sequence[bytes]) -> Sequence[bytes]:
+    """Those that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
+    return [value for value in values if value[0] in _ODD_BEGINNINGS]
+
+
+def _is_file(value: bytes) -> bool:
+    """Whether it is JSON or a file of numpy, as long as some rows.
+
+    Numbers of more than a byte, 16 bytes of them, all printable and between these brackets, come by chance once in
+    10^13 times.
+    """
+    is_json = _OBJECT.fullmatch(value[:256]) is not None and value[-16:].rstrip()[-1:] == b"}"
+    return is_json or value.startswith(_NUMPY)
 
 
 def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
