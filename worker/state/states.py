@@ -358,8 +358,8 @@ class KeyStates:
         while found is not None:
             if self._restoring.get(found.partition, (None,))[0] == found.attempt:
                 self._restore(found)
-                self._check_applied()
             found = self._restorer.found() if self._clock() < until else None
+        self._check_applied()  # also where the others have left
         return has_some
 
     def _restore(self, found: RestoredRows) -> None:

@@ -56,7 +56,7 @@ class StallWatch:
     def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
         """Which of these are damaged there. Takes seconds, and more for thousands of records."""
         for partition, stall in stalls:
-            if not stall.is_transaction and stall.looks % LOOKS == 0:
+            if stall.is_due:
                 last, _ = find_end(self._new_looker, BatchQuestion(partition, None, stall.offset))
                 if last >= stall.offset:
                     yield Damage(partition, stall.offset, last)
