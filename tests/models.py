@@ -986,6 +986,19 @@ def detector(gives: str = "each", axis: str | None = "found") -> bytes:
     )
 
 
+def detector_of_one_class() -> bytes:
+    """The detector that gives each object in its own row, with labels INT64 (batch, 1), which are all 0."""
+    model = onnx.load_from_string(detector())
+    model.graph.node.extend(
+        [
+            helper.make_node("Slice", ["x", "zero", "one", "one"], ["of_one_class"]),
+            helper.make_node("ArgMax", ["of_one_class"], ["label"], axis=1),
+        ]
+    )
+    model.graph.output.append(_value("label", "INT64", 1))
+    return bytes(model.SerializeToString())
+
+
 def scattered_back(axis: str = "rows") -> bytes:
     """x FP32 (batch, 4) → y FP32 (axis, 4): what is above 0 found by NonZero, and put into rows of zeros."""
     return _model(
@@ -999,6 +1012,28 @@ def scattered_back(axis: str = "rows") -> bytes:
         ],
         [_value("x", "FP32", 4)],
         [_fixed_value("y", "FP32", [axis, 4])],
+    )
+
+
+def chosen_of_each(sized_by: str = "x") -> bytes:
+    """x FP32 (batch, 2) → y FP32 (rows, 1), the second of each row: found by NonZero, and as many rows as `sized_by`.
+
+    `values` are those that were found.
+    """
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Expand", ["second", "shape"], ["chosen"]),
+            helper.make_node("NonZero", ["chosen"], ["across"]),
+            helper.make_node("Transpose", ["across"], ["places"], perm=[1, 0]),
+            helper.make_node("GatherND", ["x", "places"], ["values"]),
+            helper.make_node("Shape", [sized_by], ["size"], end=1),
+            helper.make_node("Concat", ["size", "one"], ["column"], axis=0),
+            helper.make_node("Reshape", ["values", "column"], ["y"]),
+        ],
+        [_value("x", "FP32", 2)],
+        [_fixed_value("y", "FP32", ["rows", 1])],
+        [_constant("second", np.array([[0, 1]])), _constant("one", np.array([1]))],
     )
 
 

@@ -22,7 +22,8 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
-# What a gzipped value is taken for is chance: as rows, one in four lengths fits a model of one FP32.
+# Gzipped rows may be as long as others: one length in four fits a model of one FP32. JSON and protobuf that can be read
+# are not packed, whatever a bridge has copied from the HTTP request that it unpacked.
 _ENCODING = "content-encoding"
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy", "base64"})
 # By these MLServer's Kafka clients name the model, beside a body that does not.
@@ -231,7 +232,7 @@ class Envelopes:
         is_stand_in = tuple(headers) == UNREADABLE_HEADERS
         faults = [f"the headers: {_text(value or b'')}" for _, value in headers] if is_stand_in else []
         content_type = self._content_type(found, faults)
-        if _ENCODING in found:
+        if _ENCODING in found and content_type == OCTETS:
             _check_encoding(found, faults)
         if self._model is not None and (_MODEL in found or _MODEL_VERSION in found):
             _check_model(self._model, found, faults)

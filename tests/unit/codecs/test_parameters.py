@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -185,13 +186,21 @@ def test_a_parameter_that_says_nothing_is_passed_over(entry: bytes) -> None:
     assert request(codecs(), as_json(document(parameters={"content_type": None}))).rows == 1
 
 
-@pytest.mark.parametrize("headers", [(AS_JSON,), (AS_ROWS,)])
 @pytest.mark.parametrize("encoding", [b"gzip", b" ZSTD", b"br"])
-def test_a_value_that_is_said_to_be_compressed_is_refused(headers: Any, encoding: bytes) -> None:
-    """As rows, one in four of them would have a length that fits a model of one FP32."""
-    compressed = record(bytes(12), *headers, ("content-encoding", encoding))
+def test_rows_that_are_said_to_be_compressed_are_refused(encoding: bytes) -> None:
+    """One in four of them would have a length that fits a model of one FP32."""
+    compressed = record(bytes(12), AS_ROWS, ("content-encoding", encoding))
 
     assert "is not unpacked here: send the value as it is" in rejection(codecs(), compressed).message
+
+
+def test_what_can_be_read_is_not_compressed_whatever_is_said() -> None:
+    """A bridge from HTTP may unpack a body and pass its headers on."""
+    said = ("content-encoding", b"gzip")
+
+    assert request(codecs(), as_json(document(), said)).rows == 1
+    assert request(codecs(), record(as_protobuf().value, AS_PROTOBUF, said)).rows == 1
+    assert "it looks like gzip" in rejection(codecs(), record(gzip.compress(b"{}"), AS_JSON, said)).message
 
 
 @pytest.mark.parametrize("encoding", [b"identity", b"utf-8", b"\xff"])

@@ -70,16 +70,20 @@ def test_hundreds_of_inputs_are_told_of(inputs: int, *, is_told: bool, tmp_path:
     assert (model.cost_of_inputs is None) is not is_told
 
 
-@pytest.mark.parametrize("model", [models.tokens(), models.detector("found")])
+@pytest.mark.parametrize("model", [models.tokens(), models.detector("found"), models.chosen_of_each("values")])
 def test_an_output_of_found_items_is_refused(model: bytes, tmp_path: Path) -> None:
     """Before it is run: the rows of an example may have one item each."""
     message = refusal(model, tmp_path)
 
-    assert re.search(r"has on its first axis what (Compress|NonMaxSuppression) finds, and not a row for each", message)
+    assert re.search(
+        r"has on its first axis what (Compress|NonMaxSuppression|NonZero) finds, and not a row for each", message
+    )
     assert "v.type.tensor_type.shape.dim[0].dim_param = 'batch'" in message
 
 
-@pytest.mark.parametrize("model", [models.scattered_back(), models.sorted_rows(), models.bag_of_grams()])
+@pytest.mark.parametrize(
+    "model", [models.scattered_back(), models.sorted_rows(), models.bag_of_grams(), models.chosen_of_each()]
+)
 def test_what_is_found_inside_and_put_back_into_rows_is_served(model: bytes, tmp_path: Path) -> None:
     """Whatever the file calls the first axis of the output."""
     assert loaded(model, tmp_path).signature.outputs

@@ -179,6 +179,16 @@ def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
     assert "behind its own copies" in refusal(models.detector("first"), tmp_path, warm_up_example=path)
 
 
+def test_labels_that_are_all_the_same_hide_no_object(tmp_path: Path) -> None:
+    """A detector of one class finds 0 everywhere; that its boxes differ shows that it found something."""
+    path = tmp_path / "example.npz"
+    np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
+    model = models.detector_of_one_class()
+
+    assert found(model, tmp_path, warm_up_example=path).unseen == ("label",)
+    assert "found the same, perhaps nothing" in refusal(model, tmp_path)
+
+
 def test_objects_that_are_as_many_as_images_are_refused(tmp_path: Path) -> None:
     """In an example with one in each. Made-up rows have other numbers of them."""
     path = tmp_path / "example.npz"

@@ -79,7 +79,20 @@ def _maker(makers: Mapping[str, _Node], output: str) -> str | None:
         seen.add((value, is_flat))
         if _makes_items(node, is_flat=is_flat):
             return node.operator
-        ahead += [(name, is_flat or node.operator in _FLATTENING) for name in _followed(node)]
+        if node.operator == "Reshape" and (sized_by := _sized_by(makers, node)) is not None:
+            ahead.append((sized_by, False))
+        else:
+            ahead += [(name, is_flat or node.operator in _FLATTENING) for name in _followed(node)]
+    return None
+
+
+def _sized_by(makers: Mapping[str, _Node], reshape: _Node) -> str | None:
+    """The value whose size the first axis gets (`.view(x.size(0), …)`); None where a constant says how long it is."""
+    ahead = reshape.inputs[1:2]
+    while ahead and (node := makers.get(ahead[0])) is not None:
+        ahead = node.inputs[:1]
+        if node.operator == "Shape":
+            return ahead[0]
     return None
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
+from worker.core.tensors.specs import TensorSpec
 from worker.inference.model import Model
 from worker.inference.start_checks.independence import CURE, KINDS, SHARED_SCALE, UNFOUND, UNSTABLE, Independence
 from worker.inference.start_checks.made_up_rows import MadeUpRows, Recipe, Row, loud_and_quiet
@@ -77,9 +78,18 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
     comparison = _Comparison(model, min((count for count in model.warmed_up_at if count > 1), default=ALWAYS_RUN))
     why = comparison.why(now, now() + LONGEST)
     unseen = comparison.unseen()
-    if unseen and FINDER in model.operators:
+    if FINDER in model.operators and _hides_objects(model.signature.outputs, unseen):
         raise BadConfiguration(UNFOUND.format(comparison.tried))
     return Independence(why, unseen if why is None else (), comparison.tried, comparison.is_whole)
+
+
+def _hides_objects(outputs: Sequence[TensorSpec], unseen: Sequence[str]) -> bool:
+    """Whether nothing shows that an object was found in any row.
+
+    Boxes and scores differ from object to object. Labels do not where there is one class, nor do counts.
+    """
+    floats = {spec.name for spec in outputs if spec.is_float}
+    return not floats.isdisjoint(unseen) if floats else bool(unseen)
 
 
 class _Comparison:
