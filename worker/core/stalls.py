@@ -76,7 +76,7 @@ class Stalls:
         self._standing: dict[Partition, _Standing] = {}
 
     def seen(self, reaches: Mapping[Partition, Reach], now: float) -> Mapping[Partition, Stall]:
-        """Those that stand, of all that are read now; one that is not among these is forgotten."""
+        """The partitions that stand. `reaches` are of all that are ours; one that is not among them is forgotten."""
         self._standing = {
             partition: self._next(self._standing.get(partition), reach, now)
             for partition, reach in reaches.items()

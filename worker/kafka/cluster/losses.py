@@ -1,4 +1,4 @@
-"""What a group has lost while none of its workers ran: offsets of some partitions, or states under offsets that go on.
+"""Losses of a group while none of its workers ran: offsets of some partitions, or states under offsets that go on.
 
 Nothing else tells of it: a partition without an offset looks like a new one, and a changelog without states like one of
 keys that have none. Asks for the offsets, and says what they mean; refuses nothing.
