@@ -38,11 +38,10 @@ class Reach(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A partition that stands at `offset`. `looks` found it so. `is_due`: time to look into it, as every so often."""
+    """A partition that stands at `offset`. `is_due`: time to look into it, as every so often."""
 
     offset: int
     since: float
-    looks: int
     is_transaction: bool  # of another producer, open: nothing may be read from here on
     is_due: bool = False
 
@@ -77,7 +76,7 @@ class Stalls:
         self._standing: dict[Partition, _Standing] = {}
 
     def seen(self, reaches: Mapping[Partition, Reach], now: float) -> Mapping[Partition, Stall]:
-        """Those that stand, of all that are read now; one that is not among these is forgotten."""
+        """The partitions that stand. `reaches` are of all that are ours; one that is not among them is forgotten."""
         self._standing = {
             partition: self._next(self._standing.get(partition), reach, now)
             for partition, reach in reaches.items()
@@ -91,7 +90,7 @@ class Stalls:
 
     def _stall(self, at: _Standing, *, is_transaction: bool) -> Stall:
         is_due = at.is_counted and not is_transaction and at.looks % self._looks == 0
-        return Stall(at.position, at.since, at.looks, is_transaction, is_due)
+        return Stall(at.position, at.since, is_transaction, is_due)
 
     @staticmethod
     def _next(before: _Standing | None, reach: Reach, now: float) -> _Standing:

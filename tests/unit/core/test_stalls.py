@@ -30,7 +30,7 @@ def answered(reach: Reach, times: int) -> Sequence[Reach]:
 def test_a_partition_that_stands_while_its_broker_answers_is_stalled() -> None:
     """After as many looks as were asked for, and since the first of them."""
     assert after(*answered(STANDS, LOOKS)) is None
-    assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, LOOKS, is_transaction=False, is_due=True)
+    assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, is_transaction=False, is_due=True)
 
 
 def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() -> None:
@@ -68,7 +68,7 @@ def test_seconds_without_an_answer_count_for_nothing() -> None:
     silent = [begun[-1]] * 60
 
     assert after(*begun, *silent) is None
-    stall = Stall(13, 0.0, LOOKS, is_transaction=False, is_due=True)
+    stall = Stall(13, 0.0, is_transaction=False, is_due=True)
     assert after(*begun, *silent, begun[-1]._replace(answers=9)) == stall
 
 
@@ -77,8 +77,8 @@ def test_a_stall_is_found_beside_partitions_that_are_busy() -> None:
     reaches = [reach._replace(is_fetched=reach.answers % 3 == 0) for reach in answered(STANDS, 3 * LOOKS + 2)]
 
     assert after(*reaches[: 3 * LOOKS]) is None
-    assert after(*reaches[: 3 * LOOKS + 1]) == Stall(13, 0.0, LOOKS, is_transaction=False, is_due=True)
-    assert after(*reaches) == Stall(13, 0.0, LOOKS, is_transaction=False), "it is looked into once"
+    assert after(*reaches[: 3 * LOOKS + 1]) == Stall(13, 0.0, is_transaction=False, is_due=True)
+    assert after(*reaches) == Stall(13, 0.0, is_transaction=False), "it is looked into once"
 
 
 def test_a_stall_ends_with_the_first_record() -> None:
