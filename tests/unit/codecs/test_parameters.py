@@ -179,11 +179,12 @@ def test_parameters_in_protobuf_are_bounded() -> None:
 
 @pytest.mark.parametrize("entry", [b"", b"\xffcontent_type", field(1, b"content_type")])
 def test_a_parameter_that_says_nothing_is_passed_over(entry: bytes) -> None:
-    """In protobuf as well as in JSON, where it may be null."""
+    """In protobuf as well as in JSON, where it may be null or empty."""
     message = as_protobuf().value or b""
 
     assert request(codecs(), record(message + field(4, entry), AS_PROTOBUF)).rows == 1
-    assert request(codecs(), as_json(document(parameters={"content_type": None}))).rows == 1
+    for nothing in (None, ""):
+        assert request(codecs(), as_json(document(parameters={"content_type": nothing}))).rows == 1
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b" ZSTD", b"br"])

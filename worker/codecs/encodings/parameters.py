@@ -76,7 +76,7 @@ def check_output(parameters: Mapping[str, Any], where: str) -> None:
 
 def _check_content_type(parameters: Mapping[str, Any], where: str, harmless: Sequence[str]) -> None:
     content_type = parameters.get(CONTENT_TYPE)
-    if content_type is None or content_type in harmless:
+    if not content_type or content_type in harmless:
         return
     if not isinstance(content_type, str):
         raise Reject(f"{where}: expected {CONTENT_TYPE} to be a string, got {NAMES[type(content_type)]}")

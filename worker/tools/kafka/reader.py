@@ -14,6 +14,7 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
+from worker.core.listing import listed
 from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
@@ -137,13 +138,13 @@ class Reader(Closing):
         """Raises `Incomplete` where there is more below `ends` than came."""
         if self._short_of_end:
             ends = self._short_of_end.items()
-            short = ", ".join(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
+            short = listed(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
             raise Incomplete(f"not all of {self._topic} came, the broker is slow or away: {short}")
 
     def expect_whole(self) -> None:
         """Raises `Incomplete` where records that were come to could not be read."""
         if self._unread:
-            raise Incomplete(f"what cannot be read was passed over: {'; '.join(self._unread.values())}")
+            raise Incomplete(f"what cannot be read was passed over: {listed(self._unread.values())}")
 
     def close(self) -> None:
         self._consumer.close()

@@ -49,8 +49,8 @@ class Client:
         return told
 
 
-def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException) -> Reader:
-    topics = {"answers": SimpleNamespace(partitions={0: None})}
+def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException, partitions: int = 1) -> Reader:
+    topics = {"answers": SimpleNamespace(partitions=dict.fromkeys(range(partitions)))}
     client = Client(refusals)
     monkeypatch.setattr(reader, "reach", lambda *_: SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
     monkeypatch.setattr(reader, "open_client", lambda *_: client)
@@ -120,4 +120,13 @@ def test_who_stops_waiting_before_the_end_is_told_how_far_it_came(monkeypatch: p
     found.start_at({Partition("answers", 0): 3})
 
     with pytest.raises(Incomplete, match="not all of answers came, the broker is slow or away: answers/0 at 3 of 7"):
+        found.expect_ends()
+
+
+def test_of_many_partitions_that_are_short_of_their_ends_three_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may have 200, and the message is a line."""
+    found = made(monkeypatch, partitions=200)
+    found.start_at({Partition("answers", number): 3 for number in range(200)})
+
+    with pytest.raises(Incomplete, match=r"answers/0 at 3 of 7, .*, answers/2 at 3 of 7 and 197 more$"):
         found.expect_ends()
