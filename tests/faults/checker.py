@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -48,6 +49,7 @@ class Checker:
 
     def __init__(self, servers: str, group: str, topics: Topics, books: Books, history: History) -> None:
         self.unanswered_looks = 0  # because the broker was away
+        self.is_blind = True  # until a look is answered; at the end, commits since then were not seen
         self._books = books
         self._history = history
         self._topics = topics
@@ -125,10 +127,19 @@ class Checker:
             ends = _offsets(self._looker.offsets_for_times(asked, timeout=ANSWER_WITHIN))
         except KafkaException:  # the broker is away
             self.unanswered_looks += 1
+            self.is_blind = True
+            self._learn_leaders()
             return
+        self.is_blind = False
         by_number = {number: offset for (_, number), offset in committed.items() if offset >= 0}
         self._history.write("looked", committed=by_number)
         self._looks.put(Look(at, by_number, {self._places[place]: end for place, end in ends.items()}))
+
+    def _learn_leaders(self) -> None:
+        """Else each later question about ends is refused: the client keeps the epoch of a leader that has died."""
+        with suppress(KafkaException):
+            for topic in (self._topics.requests, self._topics.answers, self._topics.dead):
+                self._looker.list_topics(topic, timeout=ANSWER_WITHIN)
 
     def _read_on(self) -> None:
         self._reader.assign([TopicPartition(topic, number, 0) for topic, number in self._places])

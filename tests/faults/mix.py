@@ -74,13 +74,14 @@ class Outcome:
     faults: Counter[str]
     seconds: float
     unanswered_looks: int
+    is_blind: bool  # the last look at the commits met no broker, so they are not judged
     folder: Path
     kept_in: str  # states
 
     @property
     def broken(self) -> list[str]:
         """The promises that were broken, by name; empty: none was."""
-        unjudged = ["commits not judged"] if self.books.unjudged else []
+        unjudged = ["commits not judged"] if self.books.unjudged or self.is_blind else []
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
@@ -189,6 +190,7 @@ class Mix:
             self._done,
             seconds,
             self._checker.unanswered_looks,
+            self._checker.is_blind,
             self._folder,
             "the changelog" if self._store is None else "a store outside",
         )

@@ -161,7 +161,7 @@ def test_commands_name_what_they_cannot_parse_and_end_with_7(hurt_broker: JvmBro
         shown = run(scene, "consume", "--from-beginning", "--timeout", "10", "--json")
         listed = run(scene, "dead-letters", "list")
         newest = run(scene, "dead-letters", "show", "-n", "20", "--json")
-        replayed = run(scene, "dead-letters", "replay", "--json")
+        replayed = run(scene, "dead-letters", "replay", "--yes", "--json")
 
         read = [(document["offset"], "unreadable" in document) for document in shown.documents]
         assert read == [(offset, 3 <= offset < 10) for offset in range(20)]

@@ -1,4 +1,4 @@
-"""What others wrote where we read: any client with the right to write may leave anything there. Pure."""
+"""Values that others wrote where we read: any client with the right to write may leave anything there. Pure."""
 
 from __future__ import annotations
 

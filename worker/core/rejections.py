@@ -16,8 +16,8 @@ from worker.core.records import Line, Partition, Place, Record, Rejection, Reque
 
 # A topic of another team has thousands. A publisher's first tries are fewer.
 FIRST = 100
-# For so long the first rejections wait for more of their kind, seconds. A backlog brings a hundred within milliseconds;
-# whoever tries a worker with one bad request hardly notices.
+# Seconds for which the first rejections wait for more. A backlog brings a hundred within milliseconds; a person who
+# tries a worker with one bad request hardly notices the wait.
 HOLD = 0.25
 
 

@@ -1,9 +1,12 @@
 """Which partitions stand still although their logs go on: the one sign of what a client does not report.
 
 A batch that the client cannot parse gives no record and no error (librdkafka#5581), and a transaction of another
-producer that stays open holds back all that is behind it. In both the position stands, the log ends beyond it, nothing
-waits in the client, and the broker answers all the same. A broker that is away, slow or without a leader does not
-answer, so it counts for nothing; an idle partition stands at its end. Pure: takes what the client tells once a second.
+producer that stays open holds back all that is behind it. In both the position stands, the log ends beyond it, and the
+broker answers all the same. A broker that is away, slow or without a leader does not answer, so it counts for nothing;
+an idle partition stands at its end. A partition that is paused, or that the client may not fetch because records of any
+partition wait in its queue, is looked at again later: under load that is nearly always so, and ends no stall.
+
+Pure: takes what the client tells once a second.
 """
 
 from __future__ import annotations
@@ -14,33 +17,33 @@ from typing import NamedTuple
 
 from worker.core.records import Partition
 
-# So many looks in a row, each with an answer of the broker's since the one before, make a stall: 30 s. A fetch that
-# finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good network. But with
-# a quota of 150 kB/s no record came for 12 s and 15 looks, for a broker answers without records then (measured
-# 2026-11); and transactions of a few seconds are usual.
+# So many looks at one position, each with an answer of the broker's since the one before, make a stall: 30 s or more. A
+# fetch that finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good
+# network. But with a quota of 150 kB/s no record came for 12 s and 15 looks, for a broker answers without records then
+# (measured 2026-11); and transactions of a few seconds are usual.
 LOOKS = 30
 
 
 class Reach(NamedTuple):
     """How far a partition is read. All below `position` came; up to `stable` it may be read, and its log is `end` long.
 
-    `queued` records wait in the client. `answers` counts what the partition's broker has answered so far.
+    `is_fetched`: nothing keeps the client from it. `answers` counts what the partition's broker has answered so far.
     """
 
     position: int
     stable: int
     end: int
-    queued: int
+    is_fetched: bool
     answers: int
 
 
 class Stall(NamedTuple):
-    """A partition that stands at `offset`. `looks` found it so."""
+    """A partition that stands at `offset`. `is_due`: time to look into it, as every so often."""
 
     offset: int
     since: float
-    looks: int
     is_transaction: bool  # of another producer, open: nothing may be read from here on
+    is_due: bool = False
 
     @property
     def reason(self) -> str:
@@ -62,6 +65,7 @@ class _Standing:
     answers: int
     since: float
     looks: int = 0
+    is_counted: bool = False  # the last look
 
 
 class Stalls:
@@ -72,22 +76,27 @@ class Stalls:
         self._standing: dict[Partition, _Standing] = {}
 
     def seen(self, reaches: Mapping[Partition, Reach], now: float) -> Mapping[Partition, Stall]:
-        """Those that stand, of all that are read now; one that is not among these is forgotten."""
+        """The partitions that stand. `reaches` are of all that are ours; one that is not among them is forgotten."""
         self._standing = {
             partition: self._next(self._standing.get(partition), reach, now)
             for partition, reach in reaches.items()
-            if reach.position < reach.end and not reach.queued
+            if reach.position < reach.end
         }
         return {
-            partition: Stall(at.position, at.since, at.looks, reaches[partition].stable <= at.position)
+            partition: self._stall(at, is_transaction=reaches[partition].stable <= at.position)
             for partition, at in self._standing.items()
             if at.looks >= self._looks
         }
+
+    def _stall(self, at: _Standing, *, is_transaction: bool) -> Stall:
+        is_due = at.is_counted and not is_transaction and at.looks % self._looks == 0
+        return Stall(at.position, at.since, is_transaction, is_due)
 
     @staticmethod
     def _next(before: _Standing | None, reach: Reach, now: float) -> _Standing:
         if before is None or before.position != reach.position:
             return _Standing(reach.position, reach.answers, now)
-        before.looks += reach.answers > before.answers
+        before.is_counted = reach.is_fetched and reach.answers > before.answers
+        before.looks += before.is_counted
         before.answers = reach.answers
         return before

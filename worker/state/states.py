@@ -88,9 +88,9 @@ class KeyStates:
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
         self._last_offsets: dict[Partition, int] = {}  # that wrote a state, as far as they were restored
-        # Of those whose states have requests in them that would come again: the last one, and where the group stands.
+        # Partitions whose states have requests in them that would come again: the last one, and where the group stands.
         self._applied: dict[Partition, tuple[int, int]] = {}
-        # Those of which some states were written by requests that come again, with the keys that these have forgotten.
+        # Partitions with states that were written by requests that come again, and the keys that these have forgotten.
         self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
         # Whether a request of this key runs or waits. Set by the stage that knows it.
         self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
@@ -202,7 +202,7 @@ class KeyStates:
         return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
     def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
-        """Those of these that no request has used since, whose tombstones leave with this one's answer.
+        """The keys that no request has used since. Their tombstones leave with this one's answer.
 
         Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
         A state whose own request has not left comes behind the tombstone, and stays.
@@ -358,8 +358,8 @@ class KeyStates:
         while found is not None:
             if self._restoring.get(found.partition, (None,))[0] == found.attempt:
                 self._restore(found)
-                self._check_applied()
             found = self._restorer.found() if self._clock() < until else None
+        self._check_applied()  # also where the others have left
         return has_some
 
     def _restore(self, found: RestoredRows) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import batch, floats, request, spec, stacker
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request
-from worker.core.tensors.stacking import VALUE_NOT_TAKEN, Stacker, cut, halve, reject
+from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Stacker, cut, halve, reject
 
 
 def stack(requests: list[Request], by: Stacker | None = None) -> Batch:
@@ -80,6 +80,20 @@ def test_non_finite_input_convicts_only_its_own_request() -> None:
     [(guilty, rejection)] = refused
     assert guilty.record.offset == 1
     assert (rejection.code, rejection.message) == (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
+
+
+def test_of_many_small_inputs_a_value_that_is_not_finite_is_found_too() -> None:
+    """They are looked at together, and one by one only where that finds something."""
+    names = [f"x{number}" for number in range(MANY + 1)]
+    of_many = stacker(*map(spec, names))
+    good, bad = ([floats(1.0)] * MANY + [floats(last)] for last in (2.0, math.nan))
+    requests = [request(at, tensors=tensors, shapes=((1,),) * len(names)) for at, tensors in enumerate((good, bad))]
+
+    assert stack(requests[:1], of_many).feeds[names[-1]].tolist() == [[2.0]]
+    _, [(guilty, rejection)] = of_many.stack(requests, ClosedBy.SIZE)
+
+    assert guilty.record.offset == 1
+    assert rejection.message == f"input {names[-1]}: holds NaN or infinity"
 
 
 @pytest.mark.parametrize("where", [(row, column) for row in range(2) for column in range(3)])

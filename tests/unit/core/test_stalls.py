@@ -11,7 +11,7 @@ from worker.core.records import Partition
 from worker.core.stalls import Reach, Stall, Stalls
 
 LOOKS = 3
-STANDS = Reach(position=13, stable=21, end=21, queued=0, answers=0)
+STANDS = Reach(position=13, stable=21, end=21, is_fetched=True, answers=0)
 
 
 def after(*reaches: Reach | None) -> Stall | None:
@@ -30,7 +30,7 @@ def answered(reach: Reach, times: int) -> Sequence[Reach]:
 def test_a_partition_that_stands_while_its_broker_answers_is_stalled() -> None:
     """After as many looks as were asked for, and since the first of them."""
     assert after(*answered(STANDS, LOOKS)) is None
-    assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, LOOKS, is_transaction=False)
+    assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, is_transaction=False, is_due=True)
 
 
 def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() -> None:
@@ -50,7 +50,7 @@ def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() ->
     ("why", "reaches"),
     [
         ("it is at its end", answered(STANDS._replace(end=13), 60)),
-        ("something waits in the client", answered(STANDS._replace(queued=1), 60)),
+        ("it is paused, or the client's queue is full", answered(STANDS._replace(is_fetched=False), 60)),
         ("its broker does not answer", [STANDS] * 60),
         ("it has no broker", [STANDS._replace(answers=0)] * 60),
         ("it gets on", [STANDS._replace(position=13 + n, end=100, answers=n) for n in range(60)]),
@@ -58,7 +58,7 @@ def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() ->
     ],
 )
 def test_one_that_is_idle_slow_or_moving_is_not(why: str, reaches: Sequence[Reach | None]) -> None:
-    """Nor one that was taken away, or paused, in between."""
+    """Nor one that was taken away in between."""
     assert after(*reaches) is None, why
 
 
@@ -68,7 +68,17 @@ def test_seconds_without_an_answer_count_for_nothing() -> None:
     silent = [begun[-1]] * 60
 
     assert after(*begun, *silent) is None
-    assert after(*begun, *silent, begun[-1]._replace(answers=9)) == Stall(13, 0.0, LOOKS, is_transaction=False)
+    stall = Stall(13, 0.0, is_transaction=False, is_due=True)
+    assert after(*begun, *silent, begun[-1]._replace(answers=9)) == stall
+
+
+def test_a_stall_is_found_beside_partitions_that_are_busy() -> None:
+    """Records wait in the one queue, or all is paused, in most seconds: these count for nothing, and end nothing."""
+    reaches = [reach._replace(is_fetched=reach.answers % 3 == 0) for reach in answered(STANDS, 3 * LOOKS + 2)]
+
+    assert after(*reaches[: 3 * LOOKS]) is None
+    assert after(*reaches[: 3 * LOOKS + 1]) == Stall(13, 0.0, is_transaction=False, is_due=True)
+    assert after(*reaches) == Stall(13, 0.0, is_transaction=False), "it is looked into once"
 
 
 def test_a_stall_ends_with_the_first_record() -> None:

@@ -739,6 +739,26 @@ def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() ->
     assert in_memory(second) == {b"p1": 1}
 
 
+def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_are_restored() -> None:
+    """Nothing more is read back then: a worker that waited for more would stand for ever, without a word."""
+    first = world(exactly_once=True)
+    served(first, of(0, 1))
+    first.broker.committed.pop(P0)
+    second = World(has_state=True, exactly_once=True, broker=first.broker)
+    second.restorer.is_slow = True
+    second.start(P0, P1)
+    second.turn(2)
+    assert second.states is not None
+    ours = [found for found in second.restorer._portions if found.partition == P0]
+    for found in ours:
+        second.states._restore(found)
+    second.restorer._portions.clear()
+    second.source.revoke(P1)
+
+    with pytest.raises(BadConfiguration, match="requests/0: the request at offset 0, next 0"):
+        second.turn(2)
+
+
 @both
 def test_a_foreign_record_in_a_changelog_is_passed_over(*, exactly_once: bool) -> None:
     """It is counted and named; it ended the worker, and each that followed. The keys go on from their states."""

@@ -448,8 +448,8 @@ def test_a_partition_that_stands_still_is_told_at_once_now_and_then_and_when_it_
 ) -> None:
     """With what it may be. Its age is on the page, and one that moved away is not ours to report."""
     stalls = {
-        P0: Stall(13, watched.now - 30, 30, is_transaction=False),
-        P1: Stall(7, watched.now, 30, is_transaction=True),
+        P0: Stall(13, watched.now - 30, is_transaction=False),
+        P1: Stall(7, watched.now, is_transaction=True),
     }
     watched.events.assigned([P0])
 
@@ -476,7 +476,7 @@ def test_a_partition_that_stands_still_is_told_at_once_now_and_then_and_when_it_
 def test_a_partition_that_moves_away_while_it_stands_does_not_go_on(watched: Watched, log: list[Any]) -> None:
     """Its next owner says when."""
     watched.events.assigned([P0])
-    watched.events.stalled({P0: Stall(13, watched.now, 30, is_transaction=False)})
+    watched.events.stalled({P0: Stall(13, watched.now, is_transaction=False)})
 
     watched.events.revoked([P0], 0.0, 0)
     watched.events.stalled({})
@@ -488,7 +488,7 @@ def test_a_worker_of_which_every_partition_stands_still_is_not_ready(watched: Wa
     """While one of them gives something, it is."""
     watched.events.model_warmed("digits", "1", "cpu")
     watched.events.assigned([P0, P1])
-    stall, said = Stall(13, watched.now, 30, is_transaction=True), []
+    stall, said = Stall(13, watched.now, is_transaction=True), []
 
     for stalls in ({P0: stall}, {P0: stall, P1: stall}, {P1: stall}):
         watched.events.stalled(stalls)
@@ -634,7 +634,7 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     places.places_awaited = 0
     watched.turn()
     said.append(events.latest.unready)
-    events.stalled({P0: Stall(13, 0.0, 30, is_transaction=False)})
+    events.stalled({P0: Stall(13, 0.0, is_transaction=False)})
     watched.turn()
     said.append(events.latest.unready)
     events.topics_absent(["orders"])

@@ -35,7 +35,7 @@ class FakeTurns:
 
 
 def stall(offset: int) -> Stall:
-    return Stall(offset, 900.0, 30, is_transaction=False)
+    return Stall(offset, 900.0, is_transaction=False)
 
 
 class Shown:

@@ -138,8 +138,12 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
 
 
 def admin_config(kafka: Connection) -> Config:
-    """For clients that neither consume in the group nor answer: the checks at start, and those of commands."""
-    return {**_shared_config(kafka), "allow.auto.create.topics": False, **kafka.config}
+    """For clients that neither consume in the group nor answer: the checks at start, and those of commands.
+
+    How often the group wants to hear of a member is left out: less than the default session is refused without one.
+    """
+    of_all = {key: value for key, value in kafka.config.items() if key != "max.poll.interval.ms"}
+    return {**_shared_config(kafka), "allow.auto.create.topics": False, **of_all}
 
 
 def _shared_config(kafka: Connection) -> Config:

@@ -1,4 +1,4 @@
-"""What to say where the request topic has got more partitions than the changelog: keys have moved, their states not."""
+"""The message where a request topic has more partitions than its changelog: keys have moved without their states."""
 
 from __future__ import annotations
 

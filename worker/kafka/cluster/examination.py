@@ -63,8 +63,8 @@ from worker.settings import KafkaSettings
 _LOSSES = "only the last record of each key is kept, and all without a key count as one of an empty key"
 # The cure of a topic that is not there.
 _MAKING = "let `inference-worker check --create-topics` make it"
-# What a reply topic has to take, where the response topic takes as much. Batches to all topics are as small as the
-# smallest of them wants: an answer of 200 bytes took 3.3 µs of the client's CPU time in batches of 1 MB, 4.2 of 64 KiB,
+# A reply topic has to take so much, if the response topic does. Batches to all topics are as small as the smallest of
+# them wants: an answer of 200 bytes took 3.3 µs of the client's CPU time in batches of 1 MB, 4.2 of 64 KiB,
 # 9 of 16 KiB and 25 of 600 bytes (2026-11-27).
 LEAST_REPLY_BYTES = 64 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
@@ -93,10 +93,10 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. Of the
-    topics that are written to, `compacted` are so, as far as the broker tells. `replies` are topics that requests may
-    name, and nothing else; those that are `shut`, and why, get no answer, so that their owners stop no worker.
-    `can_administer`: it answers administrative requests.
+    `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. The
+    `compacted` topics are written to, as far as the broker tells. `replies` are topics that requests may name, and that
+    serve nothing else. A topic that is `shut` gets no answer, for the reason given, so that its owner stops no worker.
+    `can_administer`: the cluster answers administrative requests.
     """
 
     partitions: Mapping[str, int]

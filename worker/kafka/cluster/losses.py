@@ -1,4 +1,4 @@
-"""What a group has lost while none of its workers ran: offsets of some partitions, or states under offsets that go on.
+"""Losses of a group while none of its workers ran: offsets of some partitions, or states under offsets that go on.
 
 Nothing else tells of it: a partition without an offset looks like a new one, and a changelog without states like one of
 keys that have none. Asks for the offsets, and says what they mean; refuses nothing.
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from worker.core.listing import listed
 from worker.core.records import Partition
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config
@@ -19,7 +20,6 @@ from worker.kafka.cluster.admin_answers import told_offset
 from worker.kafka.cluster.examination import Topics
 from worker.settings import Connection, KafkaSettings
 
-NAMED = 10  # partitions of one line
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
 UNKNOWN = "whether the group has lost offsets, or states, is not known: the cluster does not tell its offsets now"
 _AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
@@ -105,7 +105,7 @@ def _lost_offsets(
     if lost := [at for at in requests if at not in known and found.ends[at] > found.begins[at]]:
         yield (
             f"group {kafka.group_id} has no offset for {len(lost)} of {len(requests)} partitions with requests "
-            f"({_named(lost)}), and offsets for {len(known)}: partitions that are new have none, and offsets that were "
+            f"({listed(lost)}), and offsets for {len(known)}: partitions that are new have none, and offsets that were "
             f"deleted or expired leave none; by WORKER_KAFKA__AUTO_OFFSET_RESET={kafka.auto_offset_reset} their "
             f"{found.records(lost):,} records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, "
             "and set the offsets with `kafka-consumer-groups.sh --reset-offsets`"
@@ -118,18 +118,13 @@ def _lost_states(
     passed = {at.number: known[at] for at in requests if known.get(at, 0) > 0}
     if empty := [at for at in states if at.number in passed and found.ends[at] == found.begins[at]]:
         yield (
-            f"the changelog has no record in {len(empty)} of {len(states)} partitions ({_named(empty)}) where the "
+            f"the changelog has no record in {len(empty)} of {len(states)} partitions ({listed(empty)}) where the "
             f"group has passed {sum(passed[at.number] for at in empty):,} requests: unless these left no state, their "
             "keys begin anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
         )
     if cut := [at for at in states if at not in empty and found.begins[at] > 0]:
         yield (
-            f"the changelog was cut in {len(cut)} of {len(states)} partitions ({_named(cut)}): it begins behind "
+            f"the changelog was cut in {len(cut)} of {len(states)} partitions ({listed(cut)}): it begins behind "
             f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys whose last state was among "
             "them begin anew; only compaction may delete there"
         )
-
-
-def _named(partitions: Collection[Partition]) -> str:
-    named = [str(at) for at in partitions]
-    return ", ".join(named[:NAMED]) + (", …" if len(named) > NAMED else "")

@@ -51,8 +51,8 @@ class Pauses:
         return not self.is_general and self._stopped.get(partition) == {by}
 
     def is_fetched(self, partition: Partition) -> bool:
-        """Whether nothing stops it, except what cannot be read in it."""
-        return not self.is_general and self._stopped.get(partition, set()) <= {By.UNREADABLE}
+        """Whether nothing stops it."""
+        return not self.is_general and partition not in self._stopped
 
     def settle(self) -> None:
         """Say it again of every partition held."""

@@ -71,6 +71,8 @@ class Rebalances:
             self._tell_joined()
 
     def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        if self.is_over:
+            return
         self.is_new = self.was_assigned = True
         self._stand_by.is_known()
         partitions = self._named(positions)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
-from worker.core.stalls import LOOKS, Reach, Stalls
+from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
@@ -384,11 +384,15 @@ class KafkaSource:
 
     def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
         """Tell which partitions stand, and look into those that no open transaction holds back."""
-        fetched = {at: reach for at, reach in reaches.items() if self._gates.holds(at) and self._pauses.is_fetched(at)}
-        stalls = self._stalls.seen(fetched, self._clock())
+        ours = {
+            at: reach if self._pauses.is_fetched(at) else reach._replace(is_fetched=False)
+            for at, reach in reaches.items()
+            if self._gates.holds(at)
+        }
+        stalls = self._stalls.seen(ours, self._clock())
         self._reports.stalled(stalls)
         for partition, stall in stalls.items():
-            if not stall.is_transaction and stall.looks % LOOKS == 0:
+            if stall.is_due:
                 self._unreadable.suspected(partition, stall.offset)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:

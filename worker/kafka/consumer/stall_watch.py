@@ -1,4 +1,4 @@
-"""What a reader outside the group does about a partition that stands: look whether it can be parsed at all.
+"""A reader outside the group looks whether a partition that stands can be parsed at all.
 
 The worker's own consumer has the gates and pauses to heed besides (`source.py`); the rule is one (`core/stalls.py`).
 """
@@ -14,7 +14,7 @@ from worker.core.stalls import Stall, Stalls
 from worker.kafka.client.statistics import read_consumer
 from worker.kafka.consumer.batch_end import BatchQuestion, NewLooker, find_end
 
-# Of the client's statistics, one a second. A look decides here, and nothing else is made of a stall: it may come early.
+# One a second. Nothing but a closer look follows from a stall here, so it may come early.
 LOOKS = 5
 
 
@@ -38,7 +38,7 @@ class StallWatch:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the client is to be made with."""
+        """Settings of the client that is watched."""
         return {"statistics.interval.ms": 1_000, "stats_cb": self._hear}
 
     def _hear(self, report: str) -> None:
@@ -46,7 +46,7 @@ class StallWatch:
         self._report = report
 
     def stalls(self) -> list[tuple[Partition, Stall]]:
-        """What stands, each time the client has told anew."""
+        """Partitions that stand, each time the client has told anew."""
         report, self._report = self._report, None
         if report is None:
             return []
@@ -56,7 +56,7 @@ class StallWatch:
     def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
         """Which of these are damaged there. Takes seconds, and more for thousands of records."""
         for partition, stall in stalls:
-            if not stall.is_transaction and stall.looks % LOOKS == 0:
+            if stall.is_due:
                 last, _ = find_end(self._new_looker, BatchQuestion(partition, None, stall.offset))
                 if last >= stall.offset:
                     yield Damage(partition, stall.offset, last)

@@ -12,12 +12,13 @@ from worker.kafka.client.errors import GONE
 
 ANY_PARTITION = -1  # the partitioner's choice
 
-# By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
+# By these a topic refuses what others take: it is gone or closed to us, or its settings say so. They may not be told.
 _OF_TOPIC = GONE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
+    KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.POLICY_VIOLATION,
 }
 

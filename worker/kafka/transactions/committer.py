@@ -164,7 +164,8 @@ class TransactionCommitter:
         if self.producer.has_replies and trouble is not None and trouble.is_denied:
             raise TopicTakesLess(trouble.text)  # of which topic the client does not say: the cluster does
         if self.producer.is_too_large or (trouble is not None and trouble.is_too_large):
-            raise TopicTakesLess(failure or self.producer.failure or "refused")  # the second: it was to be taken back
+            why = failure or self.producer.failure or "refused"  # the second: it was to be taken back
+            raise TopicTakesLess(why, self.producer.shut)
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
         producer = self.producer

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.listing import listed
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.destination import ANY_PARTITION
 from worker.terminal.terminal import console, count, print_json, progress, say
@@ -22,8 +23,6 @@ from worker.tools.state.states_file import States, load_states
 NO_OFFSET = -1
 # States written as one array.
 _PORTION = 8192
-# Keys that a message names.
-_NAMED = 5
 _WAIT = 0.05
 
 
@@ -78,11 +77,11 @@ def _partitions(of: Stateful) -> int:
 
 
 def _comes_twice(file: Path, keys: Sequence[bytes]) -> str:
-    named = ", ".join(key.decode(errors="backslashreplace") for key in keys[:_NAMED])
+    named = listed(key.decode(errors="backslashreplace") for key in keys)
     return (
-        f"{file}: {count(len(keys), 'key')} with states in two partitions, of which one would be lost: {named}"
-        f"{', …' if len(keys) > _NAMED else ''}; partitions were added while workers ran, and the state that was used "
-        "last began without the other; leave one row of each key in the file"
+        f"{file}: {count(len(keys), 'key')} with states in two partitions, of which one would be lost: {named}; "
+        "partitions were added while workers ran, and the state that was used last began without the other; leave one "
+        "row of each key in the file"
     )
 
 

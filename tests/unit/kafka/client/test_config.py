@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from worker.kafka.client.config import admin_config, consumer_config, poll_interval, producer_config, transaction_config
 from worker.kafka.client.denied_keys import DENIED, denied_keys
@@ -99,6 +100,14 @@ def test_operators_may_tune_every_client() -> None:
     assert transaction_config(kafka, "worker-0", 10_000, 1000, 1000)["linger.ms"] == "20"
     assert consumer_config(kafka, CONSUMER)["queued.min.messages"] == "7"
     assert admin_config(kafka)["client.id"] == "mine"
+
+
+def test_how_often_a_member_must_poll_is_no_matter_of_clients_outside_the_group() -> None:
+    """They have the default session, and the client refuses to be made where that is longer."""
+    often = settings(config={"max.poll.interval.ms": "3000"})
+
+    assert consumer_config(often, CLASSIC)["max.poll.interval.ms"] == "3000"
+    Consumer({**admin_config(often), "group.id": "outside"}).close()
 
 
 @pytest.mark.parametrize(

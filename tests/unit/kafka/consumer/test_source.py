@@ -416,6 +416,9 @@ def test_a_source_that_is_left_from_another_thread_tells_and_gives_nothing_more(
 
     assert world.client.left == 1
     assert world.assignments.gone == []
+    late = P._replace(number=9)
+    world.assign(late)
+    assert not world.source._gates.holds(late)
     assert world.source.positions() == {}
     assert world.client.commits == []
     world.client.script.append(lambda: [Incoming(P, 7)])

@@ -38,6 +38,7 @@ def test_a_compacted_topic_gets_an_empty_key() -> None:
         ("mine", KafkaError._UNKNOWN_TOPIC, True),
         ("mine", KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
         ("mine", KafkaError.INVALID_TIMESTAMP, True),
+        ("mine", KafkaError.MSG_SIZE_TOO_LARGE, True),
         ("mine", KafkaError._FATAL, False),
         ("mine", KafkaError._MSG_TIMED_OUT, False),
         ("answers", KafkaError._UNKNOWN_TOPIC, False),

@@ -204,12 +204,14 @@ def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage
     too_large = trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True)
     producer = ScriptedProducer(commit=[] if is_reported else [too_large])
     producer.is_too_large = is_reported
+    producer.shut = "mine" if is_reported else None
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)
 
-    with pytest.raises(TopicTakesLess):
+    with pytest.raises(TopicTakesLess) as raised:
         commit(opened, b"refused" if is_reported else b"v")
 
+    assert raised.value.reply_topic == producer.shut
     assert "abort" in producer.calls
 
 
