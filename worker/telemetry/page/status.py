@@ -115,7 +115,7 @@ def _phase(snapshot: Snapshot, seen: _Seen, dead: str | None) -> tuple[str, str 
         return "draining", "told to stop: what was taken is finished, and nothing new is"
     if seen.number(metrics.TOPICS_ABSENT):
         return "topic_gone", snapshot.unready
-    if _stalled(seen):
+    if (stalled := _stalled(seen)) and len(stalled) == len(seen.each(metrics.STALLED)):
         return "stalled", snapshot.unready
     return "restoring" if seen.number(metrics.RESTORING) else "starting", snapshot.unready
 
