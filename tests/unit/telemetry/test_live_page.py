@@ -38,6 +38,11 @@ def stall(offset: int) -> Stall:
     return Stall(offset, 900.0, is_transaction=False)
 
 
+def restore_beside_a_stall(shown: Shown) -> None:
+    shown.events.stalled({P0: stall(13)})
+    shown.states.restoring = 2
+
+
 class Shown:
     """Events with a clock that the test turns, and what `/status` says of them."""
 
@@ -128,11 +133,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
         (lambda s: s.events.topics_absent(["orders"]), "topic_gone", "the cluster has no topic orders"),
         (lambda s: s.events.stalled(dict.fromkeys([P0, P1], stall(13))), "stalled", "nothing comes of the partitions"),
         (lambda s: s.events.stalled({P0: stall(13)}), "serving", None),
-        (
-            lambda s: (s.events.stalled({P0: stall(13)}), setattr(s.states, "restoring", 2)),
-            "restoring",
-            "the states of 2 partitions",
-        ),
+        (restore_beside_a_stall, "restoring", "the states of 2 partitions"),
     ],
 )
 def test_the_phase_is_a_word_with_its_reason(
