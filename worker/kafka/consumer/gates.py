@@ -197,7 +197,7 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
-        self._unreadable.forget([partition])
+        self._unreadable.rewind(partition)
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
@@ -298,7 +298,7 @@ class Gates:
         """Read on from there; None: where the client is, having handed out nothing."""
         if offset is not None:
             try:
-                self._consumer.seek(TopicPartition(*partition, offset))
+                self._consumer.seek(TopicPartition(*partition, self._unreadable.passed(partition, offset)))
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -74,6 +75,13 @@ class _Batch:
     last: int | None = None
 
 
+class _Damage(NamedTuple):
+    """What the client could not parse when it was looked at, and says nothing of."""
+
+    first: int
+    last: int
+
+
 class Unreadable:
     """The batches that are given up. Owned by the source."""
 
@@ -86,6 +94,7 @@ class Unreadable:
         self._failures = Failures()
         self._batches: dict[Partition, _Batch] = {}
         self._suspects: dict[Partition, int] = {}
+        self._damages: dict[Partition, _Damage] = {}
 
     def failed(self, partition: Partition, first: int, begun: int, reason: str) -> None:
         """Try it again, or give it up; `first` is the batch's own, and `begun` where the group stood."""
@@ -103,6 +112,20 @@ class Unreadable:
         """
         if partition not in self._batches:
             self._suspects[partition] = at
+
+    def passed(self, partition: Partition, offset: int) -> int:
+        """Where the client has to go on for a partition that is read again from `offset`, which may be damaged.
+
+        The records there are handed on at once: to find them again would take as long as the first time, and a
+        transaction that failed for its idleness would fail again.
+        """
+        damage = self._damages.get(partition)
+        if damage is None or not damage.first <= offset <= damage.last:
+            return offset
+        self._pauses.stop(partition, By.UNREADABLE)
+        question = BatchQuestion(partition, None, offset)
+        self._batches[partition] = _Batch(question, UNPARSED, offset, damage.last)
+        return damage.last + 1
 
     @property
     def is_waiting(self) -> bool:
@@ -127,12 +150,17 @@ class Unreadable:
         return partition in self._batches
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more, or are read again from elsewhere."""
+        """They are not ours any more."""
         for partition in partitions:
-            self._failures.forget(partition)
-            self._suspects.pop(partition, None)
-            if self._batches.pop(partition, None) is not None:
-                self._pauses.release(partition, By.UNREADABLE)
+            self.rewind(partition)
+            self._damages.pop(partition, None)
+
+    def rewind(self, partition: Partition) -> None:
+        """It is read again from elsewhere."""
+        self._failures.forget(partition)
+        self._suspects.pop(partition, None)
+        if self._batches.pop(partition, None) is not None:
+            self._pauses.release(partition, By.UNREADABLE)
 
     def _search(self, question: BatchQuestion, reason: str) -> None:
         self._pauses.stop(question.partition, By.UNREADABLE)
@@ -162,13 +190,15 @@ class Unreadable:
         if last >= question.at and self._go_to(question.partition, last + 1):
             batch.last = last
             self._failures.given_up(question.partition, last)
+            if question.first is None:
+                self._damages[question.partition] = _Damage(question.at, last)
             self._log.tell(
                 f"unreadable {question.partition}",
                 f"{question.partition}: the {last + 1 - question.at} records from {question.at} to {last}, one batch, "
                 f"cannot be read and are answered with errors: {batch.reason}",
             )
         else:
-            self.forget([question.partition])
+            self.rewind(question.partition)
 
     def _give(self, batch: _Batch, most: int) -> list[Record]:
         assert batch.last is not None

@@ -304,6 +304,33 @@ def test_records_that_the_client_says_nothing_about_are_handed_on(
     assert "the 23 records from 7 to 29, one batch, cannot be read and are answered with errors" in caplog.text
 
 
+def test_what_was_found_damaged_comes_at_once_when_it_is_read_again(spoiled: World) -> None:
+    """A transaction that failed because its producer was idle would fail again after another wait of that length."""
+    spoiled.stands(7, LOOKS + 1)
+    assert rest(spoiled) == list(range(7, 30))
+    spoiled.client.group[P] = (12, "")
+
+    spoiled.source.rewind([P])
+
+    assert rest(spoiled) == list(range(12, 30))
+    assert spoiled.client.seeks[-1] == (0, 30)
+    assert spoiled.client.stopped == set()
+
+
+def test_what_was_found_damaged_is_looked_at_anew_from_elsewhere(spoiled: World) -> None:
+    """Before it lie records that can be read; and a partition that left may have been mended."""
+    spoiled.stands(7, LOOKS + 1)
+    assert rest(spoiled) == list(range(7, 30))
+    spoiled.client.group[P] = (5, "")
+    spoiled.source.rewind([P])
+    early = rest(spoiled)
+    spoiled.client.group[P] = (7, "")
+    spoiled.revoke(P)
+    spoiled.assign(P)
+
+    assert early + rest(spoiled) == []
+
+
 def test_records_that_are_merely_slow_are_waited_for(spoiled: World) -> None:
     """One that another client is shown is none of those. It is looked at again, now and then."""
     spoiled.client.spoiled = None
