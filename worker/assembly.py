@@ -181,7 +181,7 @@ def assemble(
 
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
-    return FirstRejections(source, codecs.description, signature.takes, is_exact=is_exact)
+    return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
 
 
 def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:

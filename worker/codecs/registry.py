@@ -59,7 +59,6 @@ class Codecs:
             wire.default_timeout,
             reads_state=wire.has_state,
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
-            model=self._first.key if len(signatures) == 1 else None,
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name

@@ -13,7 +13,7 @@ from worker.codecs.accept import admitted
 from worker.codecs.reply_to import REPLY_NAMES, ReplyTopics
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
-from worker.core.records import UNREADABLE_HEADERS, Headers, ModelKey, Reply, ReplyTo, StateUse, Timeout
+from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
 # the length of the values alone.
@@ -26,14 +26,11 @@ STATE = "state"
 # are not packed, whatever a bridge has copied from the HTTP request that it unpacked.
 _ENCODING = "content-encoding"
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy", "base64"})
-# By these MLServer's Kafka clients name the model, beside a body that does not.
-_MODEL, _MODEL_VERSION = "mlserver-model", "mlserver-version"
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 _READ = frozenset(
     {
-        *(CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH),
-        *(_ENCODING, _MODEL, _MODEL_VERSION),
+        *(CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, _ENCODING),
         *ECHOED,
         *REPLY_NAMES,
     }
@@ -43,7 +40,7 @@ _READ = frozenset(
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, _MODEL, _MODEL_VERSION, *REPLY_NAMES})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -120,13 +117,8 @@ class Envelopes:
         *,
         reads_state: bool = False,
         reply_topics: ReplyTopics = NO_TOPICS,
-        model: ModelKey | None = None,
     ) -> None:
-        """`default_timeout` in seconds; None: without a header there is none. `reads_state`: the model has state.
-
-        `model` is the one that is served; None: any may be named.
-        """
-        self._model = model
+        """`default_timeout` in seconds; None: without a header there is none. `reads_state`: the model has state."""
         self._reply_topics = reply_topics
         self._reads_state = reads_state
         self._form_names = _FORM | {STATE} if reads_state else _FORM
@@ -234,8 +226,6 @@ class Envelopes:
         content_type = self._content_type(found, faults)
         if _ENCODING in found and content_type == OCTETS:
             _check_encoding(found, faults)
-        if self._model is not None and (_MODEL in found or _MODEL_VERSION in found):
-            _check_model(self._model, found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
@@ -321,12 +311,6 @@ def _check_encoding(found: Found, faults: list[str]) -> None:
             f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
             "producer compress (compression.type)"
         )
-
-
-def _check_model(served: ModelKey, found: Found, faults: list[str]) -> None:
-    for name, expected in ((_MODEL, served.name), (_MODEL_VERSION, served.version)):
-        if name in found and found[name][1] not in {b"", expected.encode()}:
-            faults.append(f"{name}: {_shown(found, name)} is not served here; {expected[:80]!r} is")
 
 
 def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:

@@ -79,17 +79,21 @@ class FirstRejections:
         group: Newcomer,
         describe: Callable[[Record], str | None],
         takes: str,
+        reason: Callable[[Rejection], str],
         *,
         is_exact: bool,
         limit: int = FIRST,
     ) -> None:
-        """`describe` says what a record looks like, without what is in it; `takes` what the model's inputs are.
+        """`describe` says what a record looks like, and `reason` why it is refused, both without what is in it.
+
+        `takes` says what the model's inputs are.
 
         `is_exact`: what was answered is not to be answered again.
         """
         self._group = group
         self._is_exact = is_exact
         self._describe = describe
+        self._reason = reason
         self._takes = takes
         self._limit = limit
         self._held: list[tuple[Place, Rejection]] = []
@@ -136,13 +140,14 @@ class FirstRejections:
         return {line.partition: None if line.sent else line.next_offset for line in begun}
 
     def _why(self) -> str:
-        held, last = len(self._held), self._held[-1][1].record.source
+        held, last = len(self._held), self._held[-1][1]
         looks = Counter(self._describe(rejection.record) for _, rejection in self._held)
         (most, count), *_ = looks.most_common(1)
-        seen = "" if most is None else f" {count} of the last {held} look like {most}."
+        looks_like = f"{count} of the last {held} look like {most}"
+        seen = f"The last one was refused so: {self._reason(last)}" if most is None else looks_like
         return (
-            f"{self._in_a_row} records in a row are no requests, the last one {last}, and this group never had one: is "
-            f"this the right topic?{seen} The worker takes {self._takes}. {held} of them are not answered, and the "
-            "group stands where it began. Name another topic in WORKER_KAFKA__REQUEST_TOPICS, or set "
+            f"{self._in_a_row} records in a row are no requests, the last one {last.record.source}, and this group "
+            f"never had one: is this the right topic? {seen}. The worker takes {self._takes}. {held} of them are not "
+            "answered, and the group stands where it began. Name another topic in WORKER_KAFKA__REQUEST_TOPICS, or set "
             "WORKER_DELIVERY__REJECTION_LIMIT=0: then each is answered with an error"
         )

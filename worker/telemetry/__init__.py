@@ -13,6 +13,7 @@ from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
 from worker.telemetry.page.status import Deployment
+from worker.telemetry.reasons import reason_of
 from worker.telemetry.terminal_report import TerminalReport
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
@@ -27,5 +28,6 @@ __all__ = [
     "WorkerEvents",
     "configure",
     "kafka_logger",
+    "reason_of",
     "try_address",
 ]

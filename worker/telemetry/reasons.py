@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from worker.core.failures import Code
+from worker.core.records import Rejection
 from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.logs import cleaned, printable
 
@@ -36,6 +37,11 @@ class RecentRejection(NamedTuple):
         if self.code == Code.INTERNAL or message.startswith(VALUE_NOT_TAKEN):
             message = _NUMBER.sub("…", message)
         return printable(cleaned(_unquoted(message)), LONGEST_REASON)
+
+
+def reason_of(rejection: Rejection) -> str:
+    """Its message without what it quotes, on one line."""
+    return RecentRejection(rejection.code, rejection.record.source, rejection.message, 0.0).reason
 
 
 def _unquoted(message: str) -> str:

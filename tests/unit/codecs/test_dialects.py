@@ -9,7 +9,6 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.unit.codecs.builders import (
-    AS_JSON,
     AS_PROTOBUF,
     AS_ROWS,
     as_binary,
@@ -126,29 +125,6 @@ def test_raw_contents_of_another_size_are_refused() -> None:
     refused = rejection(codecs(), record(message.SerializeToString(), AS_PROTOBUF))
 
     assert "expected 12 bytes (3 elements), got 24" in refused.message
-
-
-@pytest.mark.parametrize("as_", [AS_JSON, AS_PROTOBUF, AS_ROWS])
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        (("mlserver-model", b"other"), "mlserver-model: 'other' is not served here; 'm' is"),
-        (("MLServer-Version", b"v2"), "mlserver-version: 'v2' is not served here; '1' is"),
-    ],
-)
-def test_a_header_that_names_another_model_is_refused(
-    as_: tuple[str, bytes], header: tuple[str, bytes], said: str
-) -> None:
-    """MLServer's publishers name the model there, and not in the body."""
-    assert said in rejection(codecs(), record(floats(1, 2, 3), as_, header)).message
-
-
-def test_a_header_that_names_this_model_changes_nothing() -> None:
-    """Nor does an empty one."""
-    named = [("mlserver-model", b"m"), ("mlserver-version", b"1")]
-
-    assert request(codecs(), record(floats(1, 2, 3), AS_ROWS, *named)).rows == 1
-    assert request(codecs(), record(floats(1, 2, 3), AS_ROWS, ("mlserver-version", b""))).rows == 1
 
 
 def of_rows_length(text: bytes) -> bytes:
