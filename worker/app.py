@@ -213,7 +213,7 @@ def _served(  # what outlives a worker that begins anew, named once
 
 
 def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
-    """What it finds, in a thread of its own."""
+    """The work is done in a thread of its own."""
     aside = ThreadPoolExecutor(1, "losses")
     found = aside.submit(work)
     aside.shutdown(wait=False)

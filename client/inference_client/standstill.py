@@ -57,7 +57,7 @@ class Standstill:
         return at.partition, _Standing(position, end, now)
 
     def told(self, topic: str, now: float) -> str:
-        """What stands still, since when, and what that may be; empty where nothing does."""
+        """The sentence names each partition that stands still, since when, and why; it is empty where none does."""
         self.look(now)
         standing = [at for at in self._seen.items() if at[1].position < at[1].end and now >= at[1].since + LONG]
         if not standing:

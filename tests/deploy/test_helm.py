@@ -52,7 +52,7 @@ KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def charted(values: Mapping[str, Any], folder: Path, release: str = RELEASE) -> list[Manifest]:
-    """What `helm install` with these values would send; the model is the base's unless they say otherwise."""
+    """The objects that `helm install` sends with these values; the model is the base's unless they say otherwise."""
     (folder / "values.yaml").write_text(yaml.safe_dump({"model": MODEL, **values}))
     words = ["template", release, str(CHART), "--values", str(folder / "values.yaml"), "--kube-version", CLUSTER]
     return [manifest for manifest in yaml.safe_load_all(helm(*words)) if manifest]

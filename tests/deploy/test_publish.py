@@ -1,4 +1,4 @@
-"""What `make publish` runs, with stand-ins for git, Docker and Helm: no registry is asked.
+"""The commands that `make publish` runs, with stand-ins for git, Docker and Helm: no registry is asked.
 
 A real one is not pushed to by any test: that BuildKit writes an SBOM is BuildKit's to keep.
 """
@@ -50,7 +50,7 @@ class Publishing:
 
 
 def test_both_images_are_of_one_base_and_one_commit_with_a_list_of_what_is_in_them(tmp_path: Path) -> None:
-    """The base's name alone is another image tomorrow; without a revision nobody can say what a pod runs."""
+    """The base's name alone is another image tomorrow; without a revision it is not known what a pod runs."""
     published = Publishing(tmp_path)
     cpu, cuda, chart = published.pushed
 
@@ -74,7 +74,7 @@ def test_both_images_are_of_one_base_and_one_commit_with_a_list_of_what_is_in_th
 def test_nothing_is_pushed_without_a_registry_a_commit_or_a_base(
     tmp_path: Path, registry: str, environment: dict[str, str], why: str
 ) -> None:
-    """What was changed and not committed has no name; a base that is not resolved would be any."""
+    """A change that is not committed has no name; a base without its digest could be any image."""
     refused = Publishing(tmp_path, registry, **environment)
 
     assert refused.exit_code != 0

@@ -33,7 +33,7 @@ from tests.faults.memories import Memory, State
 from tests.faults.requests import RAW, Request, Rows, number_of, request, rows, told_by, wrong_value
 from tests.faults.stalls import Stalls
 
-UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that nobody can read
+UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that cannot be read
 SHOWN = 20  # examples kept of each way in which a promise was broken
 
 
@@ -197,7 +197,7 @@ class Books:
 
     @property
     def is_all_done(self) -> bool:
-        """The same, and all is committed."""
+        """Whether all is answered, and all is committed."""
         return self.is_all_answered and all(self.committed.get(at, 0) >= last for at, last in self._last.items())
 
     @property
@@ -313,7 +313,7 @@ class Books:
         return faults
 
     def _lost_faults(self, source: Source, seen: Seen) -> list[str]:
-        """Of an answer to a request that nobody can read, or of its dead letter."""
+        """The faults of an answer to a request that cannot be read, or of its dead letter."""
         faults = [] if seen.key is None else [f"key {seen.key!r} of a request that cannot be read"]
         if seen.headers.get("error-code") != UNREADABLE:
             faults.append(f"error-code {seen.headers.get('error-code')}, not {UNREADABLE}")

@@ -110,7 +110,7 @@ class Fleet:
             time.sleep(0.05)
 
     def refused(self, slot: int) -> str:
-        """What a new replica says that must not begin. The slot is empty then."""
+        """The last words of a new replica that must not begin. The slot is empty then."""
         replica = self.start(slot)
         code = self.slots.pop(slot).exit_code(READY_WITHIN)
         if code != REFUSED:

@@ -1,4 +1,4 @@
-"""What other producers of the request topic, and a broker's disk, do to requests.
+"""Other producers of the request topic, and a broker's disk: faults that they do to requests.
 
 A batch is spoiled on disk before anybody can have read it: it is published in a transaction that is committed only
 then. Requests of strangers have numbers that the load never comes to. Owns nothing but the next of them.

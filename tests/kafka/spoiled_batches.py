@@ -42,7 +42,7 @@ class SpoiledBatch(NamedTuple):
 
     @property
     def lost(self) -> Sequence[int]:
-        """What no reader gets any more."""
+        """The offsets that no reader gets any more."""
         return range(self.offset, self.last + 1)
 
 

@@ -1,4 +1,4 @@
-"""What the client library says where its answers stand still, on a real Kafka."""
+"""The client library says where its answers stand still, on a real Kafka."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.kafka.scene import Scene, both_guarantees, quick_exactly_once, raw
 
 
 def payments(count: int) -> list[Sent]:
-    """What another team publishes."""
+    """The records that another team publishes."""
     return [
         Sent(b"p-%d" % at, json.dumps({"payment_id": at, "amount": 9.5, "currency": "EUR", "by": "x"}).encode(), [])
         for at in range(count)

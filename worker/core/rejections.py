@@ -86,9 +86,7 @@ class FirstRejections:
     ) -> None:
         """`describe` says what a record looks like, and `reason` why it is refused, both without what is in it.
 
-        `takes` says what the model's inputs are.
-
-        `is_exact`: what was answered is not to be answered again.
+        `takes` says what the model's inputs are. `is_exact`: what was answered is not to be answered again.
         """
         self._group = group
         self._is_exact = is_exact

@@ -718,8 +718,8 @@ def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offs
     assert len(first.broker.answers) == answered
 
 
-def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() -> None:
-    """What it refused of it is another replica's to say; what else it restores goes on."""
+def restoring_behind_a_lost_offset() -> World:
+    """A second worker, which has read nothing back yet; its group has lost the offset of the first partition."""
     first = world(exactly_once=True)
     served(first, of(0, 1))
     first.broker.committed.pop(P0)
@@ -727,6 +727,12 @@ def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() ->
     second.restorer.is_slow = True
     second.start(P0, P1)
     second.turn(2)
+    return second
+
+
+def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() -> None:
+    """What it refused of it is another replica's to say; what else it restores goes on."""
+    second = restoring_behind_a_lost_offset()
     assert second.states is not None
     second.restorer.is_slow = False
     second.states._restore(second.restorer._portions.pop(0))
@@ -741,13 +747,7 @@ def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() ->
 
 def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_are_restored() -> None:
     """Nothing more is read back then: a worker that waited for more would stand for ever, without a word."""
-    first = world(exactly_once=True)
-    served(first, of(0, 1))
-    first.broker.committed.pop(P0)
-    second = World(has_state=True, exactly_once=True, broker=first.broker)
-    second.restorer.is_slow = True
-    second.start(P0, P1)
-    second.turn(2)
+    second = restoring_behind_a_lost_offset()
     assert second.states is not None
     ours = [found for found in second.restorer._portions if found.partition == P0]
     for found in ours:

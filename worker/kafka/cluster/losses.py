@@ -78,7 +78,7 @@ def committed(
 
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
-    """Each a sentence.
+    """The losses that the cluster shows, each a sentence.
 
     With members in the group its offsets are as they left them: they have said it when they began. Takes some 70 ms
     (2026-11), so that a worker asks beside the load of its model.
