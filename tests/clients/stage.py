@@ -1,4 +1,4 @@
-"""Where the clients of `schemas/README.md` run: a worker that serves its model, and a folder with the page's blocks.
+"""Where the clients of `schemas/README.md` run: a worker that serves its model, and a folder with the page's programs.
 
 Knows what a reader of the page knows. Its topics and its broker's address stand in for the page's own.
 """
@@ -25,6 +25,7 @@ from tests.readme import Block, blocks
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 PAGE = SCHEMAS / "README.md"
+PROGRAMS = SCHEMAS / "clients"
 REQUESTS = ("json", "rows", "binary", "protobuf", "bad-json", "bad-protobuf")  # by their ids, in the order of the page
 TIMEOUT = 50.0  # javac alone takes some seconds on a busy machine
 
@@ -61,21 +62,21 @@ class Stage:
         self.bin.mkdir()
         shutil.copy(SCHEMAS / "inference.proto", folder)
 
-    def text(self, name: str) -> str:
-        """A block, with the scene's address, topics and a group of its own for the page's."""
+    def text(self, text: str) -> str:
+        """A text of the page, with the scene's address, topics and a group of its own in the place of the page's."""
         ours = {"requests": self._scene.topic, "answers": self._scene.response_topic, "readers": fresh("readers")}
-        text = block(name).text.replace("localhost:9092", self._scene.kafka.bootstrap_servers)
+        text = text.replace("localhost:9092", self._scene.kafka.bootstrap_servers)
         return _NAMES.sub(lambda match: ours[match[0]], text)
 
-    def write(self, name: str, file: str | None = None) -> Path:
-        """A block as a file of the folder, under its own name unless another is given."""
-        path = self.folder / (file or name)
-        path.write_text(self.text(name), encoding="utf-8")
+    def program(self, name: str) -> Path:
+        """A program of `schemas/clients/`, as a file of the folder."""
+        path = self.folder / name
+        path.write_text(self.text((PROGRAMS / name).read_text(encoding="utf-8")), encoding="utf-8")
         return path
 
     def sh(self, *names: str) -> str:
         """What blocks print, run one after the other by one shell. Fails the test when a command does."""
-        script = "\n".join(["set -e", *(self.text(name) for name in names)])
+        script = "\n".join(["set -e", *(self.text(block(name).text) for name in names)])
         return self.run("sh", "-c", script)
 
     def run(self, *command: str) -> str:

@@ -42,8 +42,8 @@ def java(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         for prefix in ("kafka-clients", "slf4j-api", "jackson-core", "jackson-databind", "jackson-annotations"):
             (jar,) = kafka_jars.glob(f"{prefix}-[0-9]*.jar")
             shutil.copy(jar, found.folder / "lib")
-        found.write("Publish.java")
-        found.write("Answers.java")
+        found.program("Publish.java")
+        found.program("Answers.java")
         yield found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.stage import PAGE
+from tests.clients.stage import PAGE, PROGRAMS
 from tests.readme import Block, blocks
 
 
@@ -52,10 +52,11 @@ def test_a_page_that_cannot_be_run_is_refused(tmp_path: Path, text: str, why: st
 
 
 def test_no_program_of_the_wire_contract_goes_untried() -> None:
-    """Each has a name, and a test of its language that calls it by that name."""
+    """Each block has a name, each program a file, and a test calls it by that name."""
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
 
     programs = [block for block in blocks(PAGE) if block.language not in ("", "text")]
 
     assert programs
     assert [block for block in programs if not block.name or f'"{block.name}"' not in tests] == []
+    assert [path.name for path in PROGRAMS.iterdir() if f'"{path.name}"' not in tests] == []
