@@ -50,6 +50,7 @@ def test_an_image_has_what_is_tested(variant: str) -> None:
     differing = {name: versions for name, versions in tested.items() if packed.get(name) != versions}
 
     assert differing.keys() <= {"onnxruntime", "onnxruntime-gpu"}
+    assert {"lmdb", "redis", "opentelemetry-sdk"} <= packed.keys(), "the extras"
 
 
 def test_the_cpu_image_has_the_same_runtime_without_cuda() -> None:

@@ -23,7 +23,6 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-import lmdb
 import numpy as np
 
 from worker.core.failures import BadConfiguration
@@ -33,6 +32,13 @@ from worker.stores import checkpoint_file
 from worker.stores.private_files import made_folder, opened
 
 SETTING = "WORKER_STATE__DIRECTORY"
+try:
+    import lmdb
+except ImportError as missing:
+    raise BadConfiguration(
+        f"{SETTING}: lmdb is not installed ({missing}): install this package with its extra, "
+        "pip install '.[state-directory]'"
+    ) from missing
 # LMDB's keys have 511 bytes at most, and one at least. Longer ones of ours are known by their digest, and stand behind
 # the slot.
 _LONGEST = 510

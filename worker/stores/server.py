@@ -20,26 +20,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import redis
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
-from redis.retry import Retry
-
 from worker.core.failures import BadConfiguration
 
 SETTING = "WORKER_STATE__STORE"
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.exceptions import (
+        AuthenticationError,
+        AuthorizationError,
+        BusyLoadingError,
+        ClusterDownError,
+        MasterDownError,
+        NoPermissionError,
+        OutOfMemoryError,
+        ReadOnlyError,
+        RedisError,
+        ResponseError,
+        TryAgainError,
+    )
+    from redis.retry import Retry
+except ImportError as missing:
+    raise BadConfiguration(
+        f"{SETTING}: redis is not installed ({missing}): install this package with its extra, "
+        "pip install '.[state-store]'"
+    ) from missing
 # Keys of one command: the server does nothing else meanwhile, and takes some 2 µs for each.
 MOST_KEYS = 512
 # What comes first in a value: 8 bytes for the partition, the format, from the 13th byte the layout, from the 17th the

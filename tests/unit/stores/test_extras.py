@@ -1,0 +1,25 @@
+"""Stores whose library is an extra that is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from worker.core.failures import BadConfiguration
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [("worker.stores.local", "lmdb", "state-directory"), ("worker.stores.server", "redis", "state-store")],
+)
+def test_a_start_says_which_extra_to_install(
+    module: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, and exit code 2: only workers with such a store import it."""
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+
+    with pytest.raises(BadConfiguration, match=rf"pip install '\.\[{extra}\]'"):
+        importlib.import_module(module)
