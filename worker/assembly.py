@@ -287,8 +287,8 @@ def store_server(settings: Settings) -> StoreServer:
 
 def _link(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> StoreLink:
     """Raises `BadConfiguration`."""
-    from worker.stores.examination import examine_store  # noqa: PLC0415  # most workers have none
     from worker.stores.link import StoreLink  # noqa: PLC0415  # the same
+    from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
 
     server = store_server(settings)
     facts = examine_store(server)

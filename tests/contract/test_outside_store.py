@@ -21,9 +21,8 @@ from worker.core.records import Line, Partition, Place
 from worker.delivery.stored_states import Writes
 from worker.state.outside_states import Asked, Reads
 from worker.state.outside_values import Change, OutsideValues
-from worker.stores.examination import examine_store
 from worker.stores.link import StoreLink
-from worker.stores.server import StoreAddress, StoreAway, StoreServer, Write
+from worker.stores.server import StoreAddress, StoreAway, StoreServer, Write, examine_store
 
 PREFIX = "group-state:"
 TIMEOUT = 20.0

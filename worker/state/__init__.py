@@ -10,7 +10,7 @@
 | `undos` | what an abort takes back |
 | `expiry` | which states no request used for so long |
 | `slabs` | the states, each in a slot |
-| `key_slots` | which slot each key's state has |
+| `key_slots` | which slot each key's state has, and which keys of a store outside have one |
 | `stored_slots` | the same where not all keys fit into memory |
 | `turns` | the requests that wait for an earlier one of their key |
 | `stacker` | state into the batch, and out of what the model gave |
@@ -19,7 +19,6 @@
 | `checkpoints` | how far into the changelog the states reach that a clean end leaves to the next start |
 | `outside_states` | `states` where a store outside keeps them: what of them is in memory, and what comes |
 | `outside_values` | how a state stands in that store |
-| `cached_slots` | which keys of that store have a slot in memory |
 | `fetch` | the requests that wait for a state from that store |
 
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -13,6 +13,10 @@ from worker.state.layout import NO_TIME
 from worker.state.slabs import Rows, Slabs
 
 LOOKED_AT = 256  # slots, at once, for keys that no request used for long
+PASSED_AT_ONCE = 1024  # slots, by the hand
+# Slots that were looked at in vain for each key that is added: where all are needed, each look at all of them took the
+# loop a millisecond.
+VAIN_LOOKS = 4
 _NOTHING: Mapping[bytes, int] = {}
 
 
@@ -78,3 +82,79 @@ class KeySlots:
         self._slabs.release(slots)
         for slot in slots if self._knows_owners else ():
             self._owners[slot] = None
+
+
+class CachedSlots(KeySlots):
+    """The states in memory of a store outside: every key that is here has a slot, also one that has no state there.
+
+    A hand goes round the slots. The state of one that was used since it last came by stays, and so does one that a
+    request needs or that is not stored. Nothing is written back: what may go is in the store. There may be more than
+    `most` keys where the others are still needed.
+    """
+
+    def __init__(self, slabs: Slabs, most: int, may_go: Callable[[Partition, bytes, int], bool]) -> None:
+        """`may_go` is asked of a key and the offset that wrote its state."""
+        super().__init__(slabs, knows_owners=True)
+        self._most = most
+        self._may_go = may_go
+        self._was_used = np.zeros(1, np.bool_)  # since the hand came by
+        self._is_none = np.ones(1, np.bool_)  # the key has no state
+        self._hand = 1
+        self._rest = 0  # keys to be added before room is looked for again
+
+    def find(self, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
+        slots = list(super().find(partition, keys))
+        self._was_used[slots] = True
+        return iter(slots)
+
+    def has_state(self, partition: Partition, key: bytes) -> bool:
+        """Whether the key, which is in memory, has one."""
+        return not self._is_none[self._index.get(partition, {}).get(key, 0)]
+
+    def add(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
+        return [self._add(partition, key) for key in keys]
+
+    def _add(self, partition: Partition, key: bytes) -> int:
+        if self._slabs.given >= self._most:
+            self._rest -= 1
+            if self._rest < 0:
+                self._make_room()
+        [slot] = super().add(partition, [key])
+        if slot >= len(self._was_used):
+            more = len(self._slabs.offsets) - len(self._was_used)
+            self._was_used = np.concatenate([self._was_used, np.zeros(more, np.bool_)])
+            self._is_none = np.concatenate([self._is_none, np.ones(more, np.bool_)])
+        self._was_used[slot] = self._is_none[slot] = True
+        return slot
+
+    def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
+        super().put(slots, rows)
+        self._is_none[slots] = False
+
+    def put_none(self, slots: NDArray[np.intp], offsets: Sequence[int]) -> None:
+        """Their keys have no state, since these requests or ever."""
+        first = self._slabs.rows(np.zeros(len(slots), np.intp))
+        times = np.full(len(slots), NO_TIME, np.int64)
+        self._slabs.put(slots, first._replace(offsets=np.array(offsets, np.int64), times=times))
+        self._is_none[slots] = True
+
+    def drop(self, partition: Partition, key: bytes) -> None:
+        slot = self._index[partition][key]
+        self.put_none(np.array([slot]), [int(self._slabs.offsets[slot])])
+
+    def _make_room(self) -> None:
+        """Look at some slots, and free those that nothing needs. Called so often that it need not find any."""
+        at = slice(self._hand, min(self._hand + PASSED_AT_ONCE, self._slabs.used))
+        self._hand = at.stop if at.stop < self._slabs.used else 1
+        idle = (np.flatnonzero(~self._was_used[at]) + at.start).tolist()
+        self._was_used[at] = False
+        gone = [slot for slot in idle if self._let_go(slot)]
+        self._free(gone)
+        self._rest = (len(idle) - len(gone)) // VAIN_LOOKS
+
+    def _let_go(self, slot: int) -> bool:
+        if (owner := self._owners[slot]) is None or not self._may_go(*owner, int(self._slabs.offsets[slot])):
+            return False
+        partition, key = owner
+        del self._index[partition][key]
+        return True

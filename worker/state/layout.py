@@ -7,7 +7,7 @@ A changelog value is a head of 24 bytes and then each tensor, little-endian, row
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ VARIABLE = "WORKER_STATE__TENSORS"
 FORMAT = 1  # of a changelog value
 FIRST = 1  # a flag: the key had no state before this one
 HEAD_BYTES = 24  # of a changelog value, before the tensors
+ANOTHERS = "a state of other tensors than this model's"
 
 # Of a record without a timestamp.
 NO_TIME = -1
@@ -123,8 +124,60 @@ class StateLayout:
             raise ValueError(f"a state of {odd} bytes, where this model's has {length}")
         rows = np.frombuffer(b"".join(values), self.dtype)
         if len(rows) and not ((rows["format"] == FORMAT) & (rows["layout"] == self.fingerprint)).all():
-            raise ValueError("a state of other tensors than this model's")
+            raise ValueError(ANOTHERS)
         return rows
+
+
+class PassedOver(NamedTuple):
+    """How many `records`; `first`: where the first of them lies, as far as that is known."""
+
+    records: int
+    first: int | None
+
+
+class Sieve:
+    """The states of this model among records that any client may have left. Owns what was passed over.
+
+    | record | what becomes of it |
+    |---|---|
+    | a state of this model | it counts |
+    | states of another model, and none of this | the worker does not begin: its settings do not fit |
+    | anything else | it is passed over, named and counted; one record does not end a group |
+    """
+
+    def __init__(self, layout: StateLayout, *, has_ours: bool = False) -> None:
+        """`has_ours`: states of this model were found there before."""
+        self._layout = layout
+        self._has_ours = has_ours
+        self._has_anothers = False
+        self.passed_over = PassedOver(0, None)
+
+    def rows(
+        self, keys: Sequence[bytes], values: Sequence[bytes], offset_of: Callable[[int], int | None]
+    ) -> tuple[Sequence[bytes], NDArray[Any]]:
+        """The keys of those that are states of this model, and their rows. `offset_of` is asked where others lie."""
+        try:
+            rows = self._layout.read(values)
+        except ValueError:
+            ours = [at for at, value in enumerate(values) if self.takes(value, offset_of(at))]
+            keys, rows = [keys[at] for at in ours], self._layout.read([values[at] for at in ours])
+        self._has_ours |= bool(len(rows))
+        return keys, rows
+
+    def takes(self, value: bytes, offset: int | None) -> bool:
+        """Whether this is a state of this model; what is none is passed over."""
+        if self._layout.is_ours(value):
+            self._has_ours = True
+            return True
+        self._has_anothers |= self._layout.is_anothers(value)
+        records, first = self.passed_over
+        self.passed_over = PassedOver(records + 1, first if records else offset)
+        return False
+
+    def check(self) -> None:
+        """Raises `ValueError` where all states are another model's."""
+        if self._has_anothers and not self._has_ours:
+            raise ValueError(ANOTHERS)
 
 
 def layout_of(

@@ -20,11 +20,10 @@ import numpy as np
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Outcome, Partition, Place, Record, Rejection
-from worker.state.cached_slots import CachedSlots
 from worker.state.checkpoints import Extent
 from worker.state.expiry import Expiry
-from worker.state.foreign_states import ANOTHERS
-from worker.state.layout import StateLayout
+from worker.state.key_slots import CachedSlots
+from worker.state.layout import ANOTHERS, StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import RestoredRows
 from worker.state.slabs import NO_OFFSET

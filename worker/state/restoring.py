@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Partition
 from worker.state.checkpoints import Extent
-from worker.state.foreign_states import PassedOver, Sieve
-from worker.state.layout import FIRST, StateLayout
+from worker.state.layout import FIRST, PassedOver, Sieve, StateLayout
 
 
 class Tombstone(NamedTuple):

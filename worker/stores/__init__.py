@@ -4,9 +4,8 @@
 |---|---|
 | `local` | a directory: files that have the states, and which key has which |
 | `private_files` | how files of such a directory are opened, where others may write to it |
-| `server` | what is said to a Valkey or Redis server |
+| `server` | what is said to a Valkey or Redis server, and what is found out before the first request |
 | `link` | the thread that says it |
-| `examination` | what is found out about that server before the first request |
 """
 
 from worker.stores.local import LocalStore

@@ -112,7 +112,7 @@ def _look_at_restore(settings: Settings, model: Model, report: Report) -> None:
 
 def _look_at_store(settings: Settings, report: Report) -> None:
     """The server that keeps the states: tried as a worker does before it joins its group."""
-    from worker.stores.examination import examine_store  # noqa: PLC0415  # most workers have none
+    from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
 
     try:
         server = store_server(settings)

@@ -18,7 +18,7 @@ from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
 from worker.kafka.cluster.survey import Survey
 from worker.settings.effective import Effective
-from worker.stores.examination import StoreFacts
+from worker.stores.server import StoreFacts
 
 
 @dataclass(frozen=True, slots=True)

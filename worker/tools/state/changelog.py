@@ -17,7 +17,7 @@ from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings, load
 from worker.state import StateLayout
-from worker.state.foreign_states import Sieve
+from worker.state.layout import Sieve
 from worker.state.outside_values import SOURCE, source_of
 from worker.terminal.command_line import remembered
 from worker.terminal.terminal import count, progress, tell
