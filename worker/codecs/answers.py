@@ -2,7 +2,7 @@
 
 An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
 `source`, `request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`,
-where the request had them. The caller decides what is too large, but for JSON that need not be written to know it.
+where the request had them. The caller decides what is too large, except for JSON, which need not be written to know it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]
 
 
 def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:
-    """Those of each answer; `same` are alike in all."""
+    """The headers of each answer; `same` are alike in all."""
     if not run.reply.echo and run.reply.request_id is None and run.replies.count(run.reply) == len(run.replies):
         source = f"{run.record.partition}/".encode()
         return [[*same, ("source", b"%b%d" % (source, record[1]))] for record in run.records]

@@ -90,7 +90,7 @@ class DeadLetters:
 
 
 class _Cut(NamedTuple):
-    """What is left out of a letter, the headers that say so, and the bytes of all but what we say of the request."""
+    """Parts that are left out of a letter, the headers that say so, and the bytes of the rest without ours."""
 
     omitted: tuple[str, ...]
     said: list[Header]

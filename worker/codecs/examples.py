@@ -70,7 +70,7 @@ def _of_given(signature: Signature, rows: int, rng: np.random.Generator, given: 
 
 
 def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
-    """These tensors, but for inputs with a default, as one request. `encoding` is one of `encodings(signature)`."""
+    """These tensors, except inputs with a default, as one request. `encoding` is one of `encodings(signature)`."""
     inputs = [(spec, feeds[spec.name]) for spec in signature.required]
     if encoding is Encoding.JSON:
         return _encoded(JSON, oip_json.request([Output(spec, array, None) for spec, array in inputs]))
@@ -86,7 +86,7 @@ def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> En
 
 
 def rows_headers(datatype: str | None, rows: int) -> tuple[tuple[str, bytes], ...]:
-    """Of a request as plain rows, which say themselves neither what nor how many they are. None: of no datatype."""
+    """The headers of plain rows, which do not say what or how many they are. No datatype: none."""
     said = () if datatype is None else ((DATATYPE, datatype.encode()),)
     return (("content-type", OCTETS.encode()), *said, (ROWS, b"%d" % rows))
 

@@ -1,4 +1,4 @@
-"""What a value looks like that is no request, in words, and what to do about it.
+"""A value that is no request often looks like something known: this says it in words, and what to do about it.
 
 The one place that guesses. It is asked only about values that were refused, and looks at their first bytes: JSON is
 parsed where it is small, which takes at most 30 µs. Never says anything about a request that is only wrong.
@@ -104,7 +104,7 @@ def _written(value: bytes, head: bytes, content_type: str) -> str | None:
 
 
 def _members(value: bytes) -> Sequence[str]:
-    """The names of an object's members; of a long one those that its beginning has, at whatever depth."""
+    """The names of an object's members; for a long one the names in its beginning, at whatever depth."""
     if len(value) <= _SMALL:
         try:
             document = orjson.loads(value)

@@ -43,7 +43,7 @@ class Codecs:
         rejections: Rejections | None = None,
         tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     ) -> None:
-        """Of the models, and of those with one name, the first is meant where a request says no more.
+        """A request that names no model, or no version, means the first one.
 
         `tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all.
         `tell_passed_over` is called with a request, a parameter of its that means nothing here, and what to do instead.
@@ -107,7 +107,7 @@ class Codecs:
         return decoded
 
     def _decode_line(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """Of one partition. Where no run begins, one is looked for further on, and further each time.
+        """The records of one partition. Where no run begins, one is looked for further on, and further each time.
 
         Most often nothing is odd, or all: requests that each have an id of their own in their values, or that are bad.
         """
@@ -147,7 +147,7 @@ class Codecs:
         return self._rows.run(records, values, [read(record.headers) for record in differing])
 
     def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
-        """What begins at `at` with this request, byte for byte but for the keys and the rows at the end of each."""
+        """What begins at `at` with this request, byte for byte except the keys and the rows at the end of each."""
         if isinstance(first, Rejection) or first.state is not None or not is_answered_by_bytes(first.reply):
             return None
         (tensor,), value = first.tensors, first.record.value or b""
@@ -295,7 +295,7 @@ class Codecs:
 
 
 class SingleCodecs(Codecs):
-    """The same where records of one partition may not travel as one: where each key has an order of its own.
+    """Codecs for records that may not travel as one, because each key has an order of its own.
 
     A plain row takes 5.3 µs of the loop then, clients left out, and 1.0 in a run of 64 (measured 2026).
     """
@@ -311,7 +311,7 @@ def have_equal_headers(records: Sequence[Record]) -> bool:
 
 
 def _end_of_alike(records: Sequence[Record], start: int, head: bytes) -> int:
-    """Of the one at `start` and those behind it that have its headers, its length, and the same head."""
+    """The end of the records from `start` on that have equal headers, length and head."""
     headers, size = records[start].headers, len(records[start].value or b"")
     for at in range(start + 1, len(records)):
         record = records[at]

@@ -27,7 +27,7 @@ class ReplyTopics:
     def __init__(
         self, response_topic: str, partitions: Mapping[str, int], shut: Mapping[str, str] | None = None
     ) -> None:
-        """`shut` are those that get no answer though requesters may name them, and why."""
+        """`shut` topics get no answer though requesters may name them, and why."""
         self._response_topic = response_topic
         self._partitions = partitions
         self._shut = shut or {}

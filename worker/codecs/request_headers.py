@@ -1,4 +1,4 @@
-"""What a request's headers mean: its encoding, how and until when its answer is wanted, and what goes back unchanged.
+"""A request's headers say its encoding, how and until when its answer is wanted, and what goes back unchanged.
 
 Names have no case, of a name that comes twice the last counts, and a header without a value is no header. Reading never
 fails: what is wrong is a `fault`, so that the error answer still carries the request's id and echoes.
@@ -62,7 +62,7 @@ _Value = TypeVar("_Value")
 
 
 class StatedRows(NamedTuple):
-    """What the headers say of a value that is nothing but rows; None: not said."""
+    """The headers of a value that is nothing but rows; None: not said."""
 
     datatype: str | None = None
     rows: int | None = None

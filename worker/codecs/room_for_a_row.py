@@ -20,7 +20,7 @@ _FORGOTTEN = 35
 
 
 class ProbedModel(Protocol):
-    """What is asked of a model: `inference.Model` has it."""
+    """The part of `inference.Model` that is asked here."""
 
     @property
     def signature(self) -> Signature: ...

@@ -22,7 +22,7 @@ MODEL_VERSION = "model-version"
 MIB = 1024 * 1024
 
 # Longest value of a header that is read or echoed, and longest id of a request, in bytes. With it, every error answer
-# but for its key is bounded.
+# except its key is bounded.
 MAX_TEXT = 1024
 
 # Longest message of an error, in characters: a line or two for people, whatever a model had to say.
@@ -32,7 +32,7 @@ SHORT_MESSAGE = 200  # where a topic has no room for more
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What a deployment decides. Limits in bytes; `default_timeout`, of requests that name none, in seconds.
+    """A deployment's choices. Limits are in bytes; `default_timeout`, for requests that name none, is in seconds.
 
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record, `reply_bytes` what other topics take that requesters may name.
@@ -41,7 +41,7 @@ class Wire:
     model remembers something of each key, so that each request needs one, of at most `max_key_bytes`: with its state it
     has to fit into the changelog.
     `must_state_rows`: plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many
-    partitions the response topic has, and each other topic that requesters may name; those that are `shut`, and why,
+    partitions the response topic has, and each other topic that requesters may name; topics that are `shut`, and why,
     get no answer.
     """
 

@@ -52,7 +52,7 @@ def is_host(text: str) -> bool:
 
 
 def host_and_port(server: str) -> tuple[str, str]:
-    """Of `[protocol://]host[:port]`, as librdkafka reads it: an IPv6 address needs brackets to have a port.
+    """Host and port of `[protocol://]host[:port]`, as librdkafka reads it: IPv6 needs brackets to have a port.
 
     Where one without brackets ends in what looks like a port, it was meant as one, and is returned as one.
     """

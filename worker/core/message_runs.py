@@ -23,7 +23,7 @@ Fields = tuple[str, bytes | None, bytes | None, MessageHeaders, int, int | None]
 class MessageRun(Sequence[Message]):
     """Equally many keys, values and headers; topic and source partition are the same for all.
 
-    `partitions` are those that requesters chose, one for each; empty: none did.
+    `partitions` are the requesters' choices, one for each; empty: none chose.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class MessageRun(Sequence[Message]):
     partitions: Sequence[int | None] = ()
 
     def fields(self) -> Iterator[Fields]:
-        """Those of each message, in the order of `Message`."""
+        """The fields of each message, in the order of `Message`."""
         partitions = self.partitions or repeat(None)
         same, source = repeat(self.topic), repeat(self.source_partition)
         return zip(same, self.keys, self.values, self.headers, source, partitions, strict=False)
@@ -63,7 +63,7 @@ class MessageRuns(Sequence[Message]):
     parts: Sequence[Sequence[Message]]
 
     def fields(self) -> Iterator[Fields]:
-        """Those of each message, in the order of `Message`."""
+        """The fields of each message, in the order of `Message`."""
         return chain.from_iterable(map(fields_of, self.parts))
 
     def __len__(self) -> int:
@@ -78,12 +78,12 @@ class MessageRuns(Sequence[Message]):
 
 
 def fields_of(messages: Sequence[Message]) -> Iterable[Fields]:
-    """Those of each message, in the order of `Message`."""
+    """The fields of each message, in the order of `Message`."""
     return messages.fields() if isinstance(messages, MessageRun | MessageRuns) else messages
 
 
 def value_bytes(messages: Sequence[Message]) -> int:
-    """Of all values together."""
+    """The bytes of all values together."""
     if isinstance(messages, MessageRun):
         return sum(map(len, filter(None, messages.values)))
     if isinstance(messages, MessageRuns):

@@ -44,7 +44,7 @@ class Partition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What Kafka gave us. `timestamp_ms` is milliseconds since the epoch, None where the record carries none.
+    """A record as Kafka gave it. `timestamp_ms` is milliseconds since the epoch, None where the record carries none.
 
     `unreadable` says why the client could not read the record (a broken compressed set); then key, value and headers
     are empty.
@@ -73,7 +73,7 @@ class ModelKey(NamedTuple):
 
 
 class BatchKind(NamedTuple):
-    """What batches have in common that take equally long, and equally much memory: the model, and how they run in it.
+    """Batches of one kind take equally long and equally much memory: they share the model, and how they run in it.
 
     `shapes` are the non-batch dimensions of each input: padded, if they are.
     """
@@ -114,7 +114,7 @@ class Reply(NamedTuple):
 
 
 class StateUse(StrEnum):
-    """What a request does with the state of its key besides reading and writing it: header `state`."""
+    """A request may do more with the state of its key than read and write it: header `state`."""
 
     RESET = "reset"  # it starts anew
     DELETE = "delete"  # the state is forgotten after the answer
@@ -158,7 +158,7 @@ class Request:
 
 
 class Reassembly(Protocol):
-    """What the pieces of a request that is larger than a batch have in common (`core/tensors/stacking.py`)."""
+    """The pieces of a request that is larger than a batch share this (`core/tensors/stacking.py`)."""
 
     request: Request
     is_over: bool
@@ -211,7 +211,7 @@ class Batch:
 
 
 class RunStates:
-    """What one run gave as the next states: one array of shape (rows of the run, *dims) per tensor.
+    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
 
     `values` are they as the changelog keeps them, one for each row once it is written (`worker/state/`).
     """
@@ -223,12 +223,12 @@ class RunStates:
         self.values: Sequence[bytes | None] = ()
 
     def row(self, at: int) -> list[Array]:
-        """Those of one row: arrays of shape (1, *dims)."""
+        """The states of one row: arrays of shape (1, *dims)."""
         return [array[at : at + 1] for array in self.arrays]
 
 
 class Prediction(NamedTuple):
-    """What the model says to one request: rows `start` to `stop` (None: all) of what one run of the model gave.
+    """The model's answer to one request: rows `start` to `stop` (None: all) of the outputs of one run.
 
     `run` holds one array of shape (rows of the run, *dims) per model output, in signature order. The request's own rows
     are cut out when they are asked for: encodings that need no array of their own never pay for one.
@@ -354,7 +354,7 @@ class Finished(NamedTuple):
 
 
 class CommitResult(NamedTuple):
-    """What became of one asynchronous commit: next offsets that Kafka took, and why others were not taken."""
+    """The end of one asynchronous commit: next offsets that Kafka took, and why it did not take others."""
 
     committed: Mapping[Partition, int]
     failed: Mapping[Partition, str]

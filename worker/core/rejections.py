@@ -56,7 +56,7 @@ class Rejections:
 
 
 class Newcomer(Protocol):
-    """What is known of a group that may be new to its topics."""
+    """A group that may be new to its topics."""
 
     @property
     def has_served(self) -> bool:

@@ -34,7 +34,7 @@ class Run(Request):
 
     @property
     def keys(self) -> list[bytes]:
-        """Those of its records, in their order; an empty one for none."""
+        """The keys of its records, in their order; a record without a key has an empty one."""
         if self._keys is None:
             self._keys = [record[2] or b"" for record in self.records]
         return self._keys

@@ -1,4 +1,4 @@
-"""What counts as a secret: by the name it goes by, and a login in an address. For all that is shown or logged."""
+"""Secrets are known by their names, and logins in addresses. Whatever is shown or logged asks here."""
 
 from __future__ import annotations
 

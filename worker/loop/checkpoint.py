@@ -1,4 +1,4 @@
-"""What a clean stop leaves of the states: the next start goes on from there, and reads back only what came behind it.
+"""A clean stop leaves the states to the next start, which reads back only what came later.
 
     drained ─▶ how far does the changelog go? ─▶ is that still ours? ─▶ leave the group ─▶ write
 
@@ -68,7 +68,7 @@ class Checkpoint:
             self._events.kept(kept, self._clock() - began)
 
     def _confirmed(self, offsets: Mapping[Partition, int], left: Callable[[], float]) -> Collection[Partition]:
-        """Those of which the group takes once more what it has. Of one without an offset nothing was written here."""
+        """The partitions for which the group takes its offset once more. One without an offset has no new state."""
         confirmed: set[Partition] = set()
         waiting, until = set(offsets), self._clock() + ASK_TIMEOUT
         self._offsets.commit_results()

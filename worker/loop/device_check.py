@@ -18,7 +18,7 @@ PATIENCE = 20
 
 
 class DeviceCheck:
-    """Of one model: failures in a row and the rejections they caused, held back; whether a probe is out."""
+    """One model's failures in a row, the rejections that they caused, held back, and whether a probe is out."""
 
     def __init__(self) -> None:
         self.failures = 0

@@ -22,7 +22,7 @@ MOST_WAITING = 64
 class IsolatedRun:
     """One record set aside. `is_called`: the group was asked to note it; `is_begun`: it was decoded, and runs.
 
-    `is_behind`: it is no suspect's any more, and need not run alone, but must not go past those that do.
+    `is_behind`: it is no suspect's any more, and need not run alone, but must not go past records that do.
     """
 
     record: Record

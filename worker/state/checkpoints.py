@@ -82,11 +82,11 @@ class Checkpoints:
 
     @property
     def partitions(self) -> Collection[Partition]:
-        """Those that can be kept."""
+        """The partitions whose states can be kept."""
         return self._extents.keys()
 
     def ask(self, ends: Callable[[Collection[Partition]], Mapping[Partition, Extent]]) -> None:
-        """Ask how far the changelog goes. What it says counts for those that are confirmed."""
+        """Ask how far the changelog goes. The answer counts for partitions that are confirmed."""
         self._asked = ends(self.partitions) if self._extents else {}
 
     def end(self, confirmed: Iterable[Partition]) -> None:

@@ -48,7 +48,7 @@ class Expiry:
         return over
 
     def by_now(self, times: Array) -> Array:
-        """Those of the future are now."""
+        """Times in the future count as now."""
         past: Array = np.minimum(times, self._date() * 1000).astype(np.int64)
         return past
 

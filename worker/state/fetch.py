@@ -43,7 +43,7 @@ class StateFetch:
 
     @property
     def waiting(self) -> int:
-        """Requests that are held, those that travel as one counted once."""
+        """Requests that are held; several that travel as one count once."""
         return len({id(held) for by_key in self._held.values() for held in by_key.values()})
 
     def add(self, request: Request, now: float) -> None:
@@ -52,7 +52,7 @@ class StateFetch:
             self._batcher.add(request, now)
 
     def add_late(self, request: Request, now: float) -> None:
-        """The same for one that has waited already."""
+        """Find company for a request that has waited already."""
         if self._is_ready(request):
             self._batcher.add_late(request, now)
 

@@ -143,7 +143,7 @@ class CachedSlots(KeySlots):
         self.put_none(np.array([slot]), [int(self._slabs.offsets[slot])])
 
     def _make_room(self) -> None:
-        """Look at some slots, and free those that nothing needs. Called so often that it need not find any."""
+        """Look at some slots, and free the ones that nothing needs. Called so often that it need not find any."""
         at = slice(self._hand, min(self._hand + PASSED_AT_ONCE, self._slabs.used))
         self._hand = at.stop if at.stop < self._slabs.used else 1
         idle = (np.flatnonzero(~self._was_used[at]) + at.start).tolist()

@@ -101,7 +101,7 @@ class StateLayout:
         return written
 
     def tensors_of(self, rows: NDArray[Any]) -> list[Array]:
-        """Of rows of `dtype`, or one of them, the array of each tensor."""
+        """The array of each tensor in rows of `dtype`, or in one of them."""
         return [rows[f"s{at}"] for at in range(len(self.tensors))]
 
     def is_ours(self, value: bytes) -> bool:
@@ -117,7 +117,7 @@ class StateLayout:
         return len(value) >= HEAD_BYTES and value[0] == FORMAT and value[4:8] != self.fingerprint.to_bytes(4, "little")
 
     def read(self, values: Sequence[bytes]) -> NDArray[Any]:
-        """Those values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""
+        """Changelog values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""
         length = self.dtype.itemsize
         if set(map(len, values)) - {length}:
             odd = next(len(value) for value in values if len(value) != length)
@@ -155,7 +155,7 @@ class Sieve:
     def rows(
         self, keys: Sequence[bytes], values: Sequence[bytes], offset_of: Callable[[int], int | None]
     ) -> tuple[Sequence[bytes], NDArray[Any]]:
-        """The keys of those that are states of this model, and their rows. `offset_of` is asked where others lie."""
+        """The keys whose values are states of this model, and their rows. `offset_of` is asked where others lie."""
         try:
             rows = self._layout.read(values)
         except ValueError:
@@ -209,7 +209,7 @@ def layout_of(
 
 
 def _moved(axis: Axis, signature: Signature, left: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> Axis:
-    """The padded axis where inputs and outputs stand now; those that are state have none."""
+    """The padded axis where inputs and outputs stand now; states have none."""
     inputs = {
         Spot(left.index(spec), dimension): value
         for (at, dimension), value in axis.inputs.items()
@@ -240,7 +240,7 @@ def _check_pair(name: str, output: str, inputs: Mapping[str, TensorSpec], output
     if takes.datatype != gives.datatype or not is_alike:
         raise BadConfiguration(
             f"{VARIABLE}: output {output} ({gives}) cannot be the next {name} ({takes}): types and shapes must be "
-            "equal but for the batch axis, which comes first"
+            "equal except the batch axis, which comes first"
         )
 
 

@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class Reads(Protocol):
-    """What asks the store. None of these waits."""
+    """The port to the store. None of its calls waits."""
 
     def ask(self, asked: Sequence[Asked]) -> None: ...
 
@@ -96,7 +96,7 @@ class OutsideStates(KeyStates):
         self._foreign: defaultdict[Partition, set[bytes]] = defaultdict(set)  # keys whose value was no state when read
         self._has_ours = False  # whether a state of this layout was read
         self._trouble: str | None = None
-        # Those of a partition that are to be asked for, and that were.
+        # A partition's keys that are to be asked for, and that were.
         self._wanted: defaultdict[Partition, list[bytes]] = defaultdict(list)
         self._coming: defaultdict[Partition, set[bytes]] = defaultdict(set)
         self._attempt = 0
@@ -108,7 +108,7 @@ class OutsideStates(KeyStates):
     # From the store
 
     def missing(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes]:
-        """Those that are not in memory: they are asked for."""
+        """The keys that are not in memory, which are asked for now."""
         slots = list(self._cache.find(partition, keys))
         if all(slots):
             return ()

@@ -27,7 +27,7 @@ _HEAD = np.dtype(
 
 
 class Change(NamedTuple):
-    """What is to be written for a key. `is_forgotten`: it says only that there is no state."""
+    """A value to be written for a key. `is_forgotten`: it says only that there is no state."""
 
     key: bytes
     value: bytes
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 
 class ReadStates(NamedTuple):
-    """Of keys that were read: which of them have a state, their `rows`; which have none, and since which `offsets`.
+    """Keys that were read: which of them have a state, their `rows`; which have none, and since which `offsets`.
 
     An offset of another partition says nothing of ours: it is `NO_OFFSET`.
     """

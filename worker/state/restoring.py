@@ -1,4 +1,4 @@
-"""What of a partition's changelog counts, and in which portions the loop takes it over.
+"""A partition's changelog as it is read back: which records count, and in which portions the loop takes them over.
 
 Exactly once all of it does: what is not committed is not read. At least once a state may have been written by a request
 whose offset was not committed, and that will come again: then the state before it counts, if the changelog still has
@@ -32,7 +32,7 @@ class Tombstone(NamedTuple):
 
 @dataclass(slots=True)
 class _Ahead:
-    """What requests that come again have left of a key. `has_before`: it had a state before the first of them.
+    """A key that requests have written which come again. `has_before`: it had a state before the first of them.
 
     `row` is what the last of them left; None: that has it forgotten, by this `offset`.
     """
@@ -43,7 +43,7 @@ class _Ahead:
 
 
 class RestoredRows(NamedTuple):
-    """What the changelog has of some keys of one partition, in its order; `rows` None: these were forgotten.
+    """Some keys of one partition as the changelog has them, in its order; `rows` None: these were forgotten.
 
     `forgotten_by`: the offsets of the requests by which each of those was, -1 where that is not known.
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
@@ -69,7 +69,7 @@ class RestoredRows(NamedTuple):
 
 
 class Restorer(Protocol):
-    """What reads the states of a partition back. Only `ends` waits."""
+    """The port to what reads the states of a partition back. Only `ends` waits."""
 
     def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
         """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""

@@ -47,7 +47,7 @@ class StatefulStacker(Stacker):
         object.__setattr__(self, "_visible", tuple(names.index(spec.name) for spec in self.signature.outputs))
 
     def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
-        """One batch of these requests with their keys' states; rejections for those that may not run."""
+        """One batch of these requests with their keys' states; rejections for requests that may not run."""
         unfit: list[Refused] = []
         if self.refuse_missing or self.states.is_unsure:
             unfit = [(r, why) for r in requests if (why := self._unfit(r)) is not None]

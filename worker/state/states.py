@@ -226,7 +226,7 @@ class KeyStates:
         return gone
 
     def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states: those that are too old for any request to come are forgotten with the next answer."""
+        """Look at some states: the next answer forgets states that are too old for any request to come."""
         for partition, key, time in self._slots.unused_since(expiry.oldest):
             if expiry.is_to_be_dropped(partition, time):
                 expiry.is_old(partition, key)
@@ -282,7 +282,7 @@ class KeyStates:
                 self._slots.drop(mark.line.partition, mark.keys[0])
 
     def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Those of all keys; one that has none gets one."""
+        """The slots of all keys; a key that has none gets one."""
         slots = before.tolist()
         for mark in marks:
             new = [at for at in range(mark.start, mark.stop) if not slots[at]]
@@ -363,7 +363,7 @@ class KeyStates:
         return has_some
 
     def _restore(self, found: RestoredRows) -> None:
-        """The last of a key counts, but for those of the last portion."""
+        """The last record of a key counts, except in the last portion."""
         partition, keys, rows = found.partition, found.keys, found.rows
         if found.anew:
             self._slots.forget(partition)
@@ -430,7 +430,7 @@ class KeyStates:
         return order[offsets[order] >= self._slabs.offsets[slots[order]]]
 
     def _still_forgotten(self, partition: Partition, keys: Sequence[bytes], by: Sequence[int]) -> Sequence[bytes]:
-        """Those of which no later request has written the state here, at least once."""
+        """The keys whose state here no later request has written, at least once."""
         here = self._slabs.offsets[list(self._slots.find(partition, keys))].tolist()
         return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 

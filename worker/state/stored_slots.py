@@ -28,7 +28,7 @@ from worker.state.slabs import NO_OFFSET, Rows, Slabs, in_memory
 # 50,000 in memory take 4.0 us each, and 4.8 by a sixty-fourth; a turn of the loop waits 15 ms for it (2026-11).
 SHARE_LEAVES, MOST_LEAVE = 1 / 8, 8192
 STORED_AT_ONCE = 8192  # keys, at the end
-LOOKED_AT = 32  # keys in memory and in the store, at once, for those that no request used for long
+LOOKED_AT = 32  # keys in memory and in the store, at once, for keys that no request used for long
 _FREE = 0  # instead of an owner
 
 
@@ -37,7 +37,7 @@ class Store(Protocol):
 
     @property
     def kept(self) -> Collection[Partition]:
-        """Those of which a former process left something that was not taken yet."""
+        """The partitions of which a former process left something that was not taken yet."""
 
     def grow(self, name: str, array: Array, rows: int) -> Array:
         """The array of that name, of the kind of `array`, with so many rows at least: those it had, and zeros."""
@@ -57,12 +57,12 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class _Keys:
-    """Of one partition, those in memory with their slots. `beyond`: how many the store has alone."""
+    """One partition's keys in memory, with their slots. `beyond`: how many the store has alone."""
 
     beyond: int
     lately: dict[bytes, int] = field(default_factory=dict)
     older: dict[bytes, int] = field(default_factory=dict)
-    to_look_at: list[bytes] = field(default_factory=list)  # in this round, for those that no request used for long
+    to_look_at: list[bytes] = field(default_factory=list)  # in this round, for keys that no request used for long
 
     @property
     def in_memory(self) -> int:
@@ -102,7 +102,7 @@ class StoredSlots:
         return ours.in_memory + ours.beyond
 
     def last_offset(self, partition: Partition) -> int:
-        """The last offset that wrote a state of it, of those that are here."""
+        """The last offset that wrote a state of the partition that is here."""
         are_ours = self._owners[: self._slabs.used] == _owner(partition)
         return int(self._slabs.offsets[: self._slabs.used][are_ours].max(initial=NO_OFFSET))
 
@@ -221,7 +221,7 @@ class StoredSlots:
             self._leaving.append((partition, list(reversed(ours.older))))
 
     def _let_go(self, partition: Partition, keys: Sequence[bytes]) -> int:
-        """Those of these that are still older ones leave memory. Returns how many."""
+        """These keys leave memory, except those used since. Returns how many left."""
         if (ours := self._keys.get(partition)) is None:
             return 0
         leaving = {key: slot for key in keys if (slot := ours.older.pop(key, 0))}

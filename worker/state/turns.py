@@ -22,7 +22,7 @@ from worker.core.tensors.stacking import cut
 
 @dataclass(slots=True)
 class _Turns:
-    """Of one partition during one assignment: the keys that are taken, and what waits for some of them."""
+    """One partition during one assignment: the keys that are taken, and what waits for some of them."""
 
     line: Line
     taken: set[bytes] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What batches wrote that may be taken back: exactly once, until the group has committed it.
+"""Writes of batches that may be taken back: exactly once, until the group has committed them.
 
 An abort makes a partition be read again from where it was committed. What its records wrote from there on is undone,
 the last first.

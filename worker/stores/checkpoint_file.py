@@ -1,4 +1,4 @@
-"""What a clean stop leaves beside the states: of which changelog they are, how far they reach, and their checksums.
+"""The file that a clean stop leaves next to the states: their changelog, how far they reach, and their checksums.
 
 It is there only while no process has the states open: the one that opens them removes it first, durably. So states
 without it were left by a process that did not end well, and states that changed since do not have its checksum. That
@@ -28,7 +28,7 @@ DAMAGED = "it is damaged"
 
 
 class Found(NamedTuple):
-    """What can be used; else `why` not. Neither: there was nothing."""
+    """The states that can be used; else `why` not. Neither: there was nothing."""
 
     extents: Mapping[Partition, Extent] = {}
     why: str | None = None

@@ -89,7 +89,7 @@ class LocalStore:
 
     @property
     def kept(self) -> Sequence[Partition]:
-        """Those of which a former process left something that was not taken yet."""
+        """The partitions of which a former process left something that was not taken yet."""
         return list(self._kept)
 
     def take(self, partition: Partition) -> Extent | None:
@@ -124,7 +124,7 @@ class LocalStore:
         return np.frombuffer(mapped, array.dtype).reshape(-1, *array.shape[1:])
 
     def keys_of(self, partition: Partition) -> int:
-        """Of one."""
+        """How many keys of the partition are stored."""
         if (database := self._databases.get(partition)) is None:
             return 0
         with self._reading(database) as reading:

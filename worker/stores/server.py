@@ -162,7 +162,7 @@ class StoreServer:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What it is, and what an operator should know."""
+    """The server's kind and version, and what an operator should know."""
 
     name: str
     version: str

@@ -160,7 +160,7 @@ def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tens
 
 
 def check_booleans(spec: TensorSpec, raw: bytes | memoryview) -> None:
-    """A BOOL is a byte of 0 or 1; onnxruntime would compute with a 2 as it stands."""
+    """A BOOL is a byte of 0 or 1; ONNX Runtime would compute with a 2."""
     if spec.datatype == "BOOL" and bool((np.frombuffer(raw, np.uint8) > 1).any()):
         raise Reject(f"input {spec.name}: a BOOL is a byte of 0 or 1, got another")
 

@@ -1,4 +1,4 @@
-"""What Open Inference Protocol requests have in common, whichever encoding they came in.
+"""Open Inference Protocol requests in every encoding share these rules.
 
 `oip_json` and `oip_protobuf` take a value apart into a `Question`; here it is held against the model's signature: the
 claims first, then the elements, then which outputs are wanted and how.

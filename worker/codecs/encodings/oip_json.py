@@ -2,7 +2,7 @@
 
 A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
 form, the parameter `binary_data_size`. Members that are not named here mean nothing and are passed over, and so are
-parameters, but for some of other servers (`parameters.py`).
+parameters, except some of other servers (`parameters.py`).
 Of a name that comes twice in an object the last counts: that is what every JSON parser does.
 """
 

@@ -36,7 +36,7 @@ def _pool(descriptor: bytes) -> DescriptorPool:
 
 
 def _what_is_read() -> bytes:
-    """The same file with parameters and contents left as the bytes they are.
+    """The protocol's file with parameters and contents left as the bytes they are.
 
     A parameter takes 20 ns and 50 bytes to parse, and nearly all of them mean nothing here.
     """
@@ -167,7 +167,7 @@ _KNOWN_PARAMETER = re.compile("|".join(parameters.KNOWN).encode())
 
 
 def _parameters(entries: Sequence[bytes], where: str) -> Mapping[str, object]:
-    """Those with a name that is looked at. Raises `Reject` for more than any client sends."""
+    """The parameters with a name that is looked at. Raises `Reject` for more than any client sends."""
     if len(entries) > _MOST_PARAMETERS:
         raise Reject(f"{where}: {len(entries)} parameters, at most {_MOST_PARAMETERS} are read")
     known = [entry for entry in entries if _KNOWN_PARAMETER.search(entry)]
@@ -228,7 +228,7 @@ def _contents(parts: Sequence[bytes], spec: TensorSpec, elements: int) -> Tensor
 
 
 def _read_contents(parts: Sequence[bytes], field: str, spec: TensorSpec, elements: int) -> Tensor:
-    """The same for strings, for what is written as no common client does, and for what is wrong."""
+    """The contents of strings, of what no common client writes so, and of what is wrong."""
     if sum(map(len, parts)) > _MOST_UNPACKED and not spec.is_text:
         raise Reject(f"input {spec.name}: expected {elements} elements in {field}, packed, in range and nothing beside")
     try:
@@ -246,7 +246,7 @@ def _read_contents(parts: Sequence[bytes], field: str, spec: TensorSpec, element
 
 
 def _one_by_one(spec: TensorSpec, values: list[Any]) -> bytes:
-    """Of the field's kind all of them are."""
+    """The elements one by one, all of the field's kind."""
     try:
         return pack(spec.datatype, values)
     except (struct.error, OverflowError):

@@ -34,7 +34,7 @@ _OF_REQUESTS, _OF_TEXT, _OF_NUMBERS = ("np", "pd", "str"), ("np", "str"), ("np",
 
 
 def passed_over(parameters: Mapping[str, Any]) -> Sequence[str]:
-    """Those of a request that mean nothing here, which are nearly always none. Raises `Reject` for what is refused."""
+    """The parameters of a request that mean nothing here, nearly always none. Raises `Reject` for what is refused."""
     if KNOWN.isdisjoint(parameters):
         return ()
     _check_content_type(parameters, "the request", _OF_REQUESTS)

@@ -61,7 +61,7 @@ def packed(message: bytes, number: int) -> bytes | None:
 def elements(spec: TensorSpec, raw: bytes, count: int, field: str) -> Tensor | None:
     """So many numbers, packed as this repeated field of the datatype has them; None for what may be none such.
 
-    Floats are what they are in memory, and so are truth values but for odd ways to write them. Raises `Reject`.
+    Floats are what they are in memory, and so are truth values, except odd ways to write them. Raises `Reject`.
     """
     if spec.is_text or len(raw) % (spec.element_bytes if spec.is_float else 1):
         return None

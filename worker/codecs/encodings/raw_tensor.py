@@ -151,7 +151,7 @@ class Rows:
 
 
 def _odd(values: Sequence[bytes]) -> Sequence[bytes]:
-    """Those that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
+    """Rows that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
     return [value for value in values if value[0] in _ODD_BEGINNINGS]
 
 

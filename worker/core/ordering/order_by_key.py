@@ -46,7 +46,7 @@ class LooseLedger(OffsetLedger):
         return leaving
 
     def _free(self, answered: list[Place]) -> list[Place]:
-        """Those of these that wait for no other, and those that waited for them."""
+        """The places that wait for no earlier one now, and the places that waited for these."""
         return answered
 
     def settle(self, places: Iterable[Place]) -> None:
