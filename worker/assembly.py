@@ -55,7 +55,7 @@ from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
-from worker.settings.wire_digest import wire_digest
+from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
 from worker.state import (
     KeyStates,
@@ -88,6 +88,8 @@ GIVE_UP_TIMEOUT = 1.0
 # overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
+# How long a connection to a store outside, or an answer of its, may take until it is tried again, seconds.
+STORE_TIMEOUT = 2.0
 # For how long a store outside knows that a key was forgotten, and keeps a state that nothing used, beyond its TTL,
 # seconds: a request that is read again so long after must find it. What is read again was not committed, so it is as
 # old as the longest outage.
@@ -279,9 +281,7 @@ def store_server(settings: Settings) -> StoreServer:
 
     state = settings.state
     password = None if state.store_password is None else state.store_password.get_secret_value()
-    address = StoreAddress(
-        state.store or "", state.store_username, password, state.store_ca_location, state.store_timeout_ms / 1000
-    )
+    address = StoreAddress(state.store or "", state.store_username, password, state.store_ca_location, STORE_TIMEOUT)
     return StoreServer(address, state.key_prefix or f"{settings.kafka.group_id}-state:")
 
 

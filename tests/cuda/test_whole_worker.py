@@ -56,7 +56,6 @@ def settings(broker: EmbeddedBroker, folder: Path) -> Mapping[str, str]:
         "MODEL__PATH": str(models.save(models.identity("INT64", (2,)), folder)),
         "MODEL__DEVICE": "cuda",
         "BATCHING__MAX_BATCH_SIZE": "8",
-        "BATCHING__MAX_INFLIGHT_BATCHES": "2",
         "BATCHING__LANES": "2",
     }
 

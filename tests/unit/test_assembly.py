@@ -54,9 +54,7 @@ SET = {
     "WORKER_BATCHING__MAX_BATCH_TOKENS": "300",
     "WORKER_BATCHING__LINGER_MS": "7",
     "WORKER_BATCHING__TIMEOUT_MS": "1500",
-    "WORKER_BATCHING__MAX_INFLIGHT_BATCHES": "5",
     "WORKER_BATCHING__MAX_INFLIGHT_RECORDS": "1001",
-    "WORKER_BATCHING__MAX_INFLIGHT_ROWS": "2002",
     "WORKER_BATCHING__MAX_INFLIGHT_BYTES": "3000003",
     "WORKER_BATCHING__MAX_REQUEST_ROWS": "77",
     "WORKER_BATCHING__LANES": "3",
@@ -272,10 +270,10 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     """Records, rows and bytes taken; batches and lanes. As many records may be a suspect's as there can be."""
     intake = assembled.held["_intake"]
 
-    assert intake._bounds == Bounds(1001, 2002, 3_000_003)
+    assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
     assert intake._chunk == 48
     assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
-    assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 5)
+    assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
     assert len(assembled.held["_lanes"]._threads) == 3
 
 
@@ -364,7 +362,7 @@ def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
 
     limits = [metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
-    assert [numbers[limit][()] for limit in limits] == [3, 1001, 2002, 3_000_003, 90]
+    assert [numbers[limit][()] for limit in limits] == [3, 1001, 131_072, 3_000_003, 90]
     assert assembled.events._max_batch_size == 48
 
 

@@ -15,7 +15,7 @@ from worker.commands.run import RunOrder
 from worker.core.failures import BadConfiguration
 from worker.settings import load
 from worker.settings.dotenv import Dotenv, read_dotenv
-from worker.settings.options import as_variables
+from worker.settings.names import as_variables
 
 
 def test_options_win_over_the_environment_and_the_file(tmp_path: Path) -> None:
@@ -114,34 +114,29 @@ def test_a_dotenv_that_is_none_is_named(tmp_path: Path, content: bytes, told: st
     assert f"{tmp_path}/.env{told}" in str(refusal.value)
 
 
-@pytest.mark.parametrize(("command", "said"), [("run", '"event": "dotenv_read"'), ("check", "LANES from .env\n")])
-def test_a_dotenv_that_was_read_is_told(tmp_path: Path, command: str, said: str) -> None:
-    """A setting whose place is not known is looked for in vain."""
-    (tmp_path / ".env").write_text("WORKER_BATCHING__LANES=2\n")
+@pytest.mark.parametrize(
+    ("command", "file", "said"),
+    [
+        ("run", None, '"event": "dotenv_read"'),
+        ("check", None, "LANES from .env\n"),
+        ("run", "worker.toml", '"event": "dotenv_passed_over"'),
+        ("check", "worker.toml", "LANES of .env passed over"),
+    ],
+)
+def test_a_dotenv_that_was_read_or_passed_over_is_told(
+    tmp_path: Path, command: str, file: str | None, said: str
+) -> None:
+    """A setting whose place is not known is looked for in vain; beside a file it does not count."""
+    (tmp_path / ".env").write_text("WORKER_BATCHING__LANES=61\n")
+    (tmp_path / "worker.toml").write_text("[telemetry]\nhttp_port = 1\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WORKER_")}
     words = [sys.executable, "-m", "worker", command, "--requests", "r", "--answers", "a", "--group", "g"]
     words += ["--model", "absent.onnx", "--bootstrap-servers", "127.0.0.1:1", "--set", "TELEMETRY__HTTP_PORT=1"]
+    words += ["--set", "BATCHING__MAX_BATCH_BYTES=1024", *([] if file is None else ["--config", file])]
     environ["PYTHONPATH"] = str(Path.cwd())
 
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own
 
     assert done.returncode == 2
     assert said in done.stderr
-
-
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_a_file_that_is_named_wins_over_the_dotenv_of_the_folder(tmp_path: Path, command: str) -> None:
-    """Also with what it leaves at its default; that something was passed over is told."""
-    (tmp_path / ".env").write_text("WORKER_BATCHING__LANES=999999\nWORKER_KAFKA__CONFIG={}\n")
-    table = 'bootstrap_servers="127.0.0.1:1"\nrequest_topics="r"\nresponse_topic="a"\ngroup_id="g"\n'
-    (tmp_path / "worker.toml").write_text(f'[kafka]\n{table}[model]\npath="absent.onnx"\n[telemetry]\nhttp_port=1\n')
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("WORKER_")}
-    environ["PYTHONPATH"] = str(Path.cwd())
-    words = [sys.executable, "-m", "worker", command, "--config", "worker.toml"]
-
-    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own
-
-    assert done.returncode == 2
-    assert "passed" in done.stderr.splitlines()[0]
-    assert "WORKER_KAFKA__CONFIG" in done.stderr.splitlines()[0]
-    assert "999999" not in done.stdout + done.stderr
+    assert ("61" in done.stdout) is (command == "check" and file is None)

@@ -1,4 +1,4 @@
-"""The settings as `check` shows them, and what it can use of settings that are not right as a whole."""
+"""The settings as `check` shows them, the parts that it can use of wrong ones, and the digest that replicas compare."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from worker.core.failures import BadConfiguration
 from worker.settings import load
-from worker.settings.effective import effective
+from worker.settings.effective import NOTICED, effective, wire_digest
 from worker.settings.for_commands import load_parts
+from worker.settings.sections import SECTIONS
 
 MINIMUM = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
@@ -27,18 +28,23 @@ LOGIN = {
 
 
 def test_what_was_set_is_told_from_what_is_a_default() -> None:
-    """So that a reader sees what this deployment chose."""
-    shown = {setting.name: setting for setting in effective(load(None, {**MINIMUM, "WORKER_BATCHING__LANES": "1"}))}
+    """So that a reader sees what this deployment chose. A number is no secret, whatever its name."""
+    given = {
+        "WORKER_BATCHING__LANES": "1",
+        "WORKER_BATCHING__BUCKETS": '{"ids": {"axis": 1, "boundaries": [4, 8], "pad": 0}}',
+        "WORKER_MODEL__INPUT_DEFAULTS": '{"attention_mask": 1, "token_type_ids": 0}',
+    }
+
+    shown = {setting.name: setting for setting in effective(load(None, MINIMUM | given))}
 
     assert shown["WORKER_KAFKA__REQUEST_TOPICS"].value == ["requests", "backfill"]
     assert shown["WORKER_KAFKA__REQUEST_TOPICS"].text == "requests,backfill"
     assert not shown["WORKER_KAFKA__REQUEST_TOPICS"].is_default
-    assert shown["WORKER_BATCHING__MAX_BATCH_SIZE"].value == 32
-    assert shown["WORKER_BATCHING__MAX_BATCH_SIZE"].is_default
     assert shown["WORKER_BATCHING__LANES"].is_default, "set to the default"
+    assert shown["WORKER_BATCHING__BUCKETS"].text == 'ids=[{"axis": 1, "boundaries": [4, 8], "pad": 0}]'
+    assert shown["WORKER_MODEL__INPUT_DEFAULTS"].text == "attention_mask=1, token_type_ids=0"
     assert shown["WORKER_MODEL__NAME"] == ("WORKER_MODEL__NAME", "model", True)
     assert shown["WORKER_KAFKA__ALLOW_PLAINTEXT"].text == "false"
-    assert shown["WORKER_KAFKA__DEAD_LETTER_TOPIC"].text == ""
 
 
 def test_a_default_that_depends_on_another_setting_is_shown_as_it_is() -> None:
@@ -99,38 +105,6 @@ def test_what_is_refused_for_its_secret_does_not_show_it(key: str, value: str) -
     assert "hunter2" not in f"{shown} {parts.problems}"
 
 
-def test_a_number_is_no_secret_whatever_its_name() -> None:
-    """A model's `token_type_ids` are no token."""
-    defaults = '{"attention_mask": 1, "token_type_ids": 0}'
-    settings = load(None, {**MINIMUM, "WORKER_MODEL__INPUT_DEFAULTS": defaults})
-
-    shown = {setting.name: setting.text for setting in effective(settings)}
-
-    assert shown["WORKER_MODEL__INPUT_DEFAULTS"] == "attention_mask=1, token_type_ids=0"
-
-
-def test_padded_axes_are_shown_as_they_are_set() -> None:
-    """And not as the objects that they become."""
-    buckets = '{"ids": {"axis": 1, "boundaries": [4, 8], "pad": 0}}'
-
-    shown = {
-        setting.name: setting for setting in effective(load(None, {**MINIMUM, "WORKER_BATCHING__BUCKETS": buckets}))
-    }
-
-    assert shown["WORKER_BATCHING__BUCKETS"].text == 'ids=[{"axis": 1, "boundaries": [4, 8], "pad": 0}]'
-
-
-def test_right_settings_have_all_their_parts() -> None:
-    """And no problem."""
-    parts = load_parts(None, MINIMUM)
-
-    assert parts.problems == ()
-    assert parts.settings == load(None, MINIMUM)
-    assert parts.kafka is not None
-    assert parts.scoring is not None
-    assert parts.scoring.batching.max_batch_size == 32
-
-
 def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     """And the other way round."""
     no_cluster = load_parts(None, {"WORKER_MODEL__PATH": "model.onnx"})
@@ -145,16 +119,6 @@ def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     assert no_model.delivery is not None
     assert no_model.delivery.guarantee == "at_least_once"
     assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
-
-
-def test_a_mistyped_name_hides_nothing() -> None:
-    """It is a problem, and everything else is still there to be looked at."""
-    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__GROUP": "g"})
-
-    assert parts.problems == ("WORKER_KAFKA__GROUP: no such setting; did you mean WORKER_KAFKA__GROUP_ID?",)
-    assert parts.settings is not None
-    assert parts.kafka is not None
-    assert parts.scoring is not None
 
 
 def test_no_connection_is_tried_that_the_settings_forbid() -> None:
@@ -174,3 +138,26 @@ def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
     assert len(parts.problems) == 1
     with pytest.raises(BadConfiguration):
         load(tmp_path / "absent.toml", MINIMUM)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_noticed"),
+    [
+        ("KAFKA__RESPONSE_TOPIC", "others", True),
+        ("KAFKA__ROWS_HEADERS", "required", True),
+        ("MODEL__INPUT_DEFAULTS", '{"mask": 1}', True),
+        ("BATCHING__BUCKETS", '{"ids": {"axis": 1, "boundaries": [8, 16], "pad": 0}}', True),
+        ("STATE__TENSORS", '{"h_in": "h_out"}', True),
+        ("BATCHING__MAX_BATCH_SIZE", "64", False),
+        ("MODEL__DEVICE", "cpu", False),
+        ("KAFKA__BOOTSTRAP_SERVERS", "localhost:9092", False),
+    ],
+)
+def test_the_digest_is_of_what_a_requester_notices(name: str, value: str, is_noticed: bool) -> None:  # noqa: FBT001 - of the table
+    """Where answers go, what is taken, what comes back; not how a replica works."""
+    least = MINIMUM | {"WORKER_KAFKA__REQUEST_TOPICS": "requests"}
+
+    other = wire_digest(load(None, least | {f"WORKER_{name}": value}))
+
+    assert (other != wire_digest(load(None, least))) is is_noticed
+    assert all(keys <= SECTIONS[section].model_fields.keys() for section, keys in NOTICED.items())

@@ -62,7 +62,7 @@ def load(
     graph, settings = _completed(settings)
     sha256 = settings.sha256 or digest_of(settings.path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
-    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
+    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit)}
 
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)

@@ -1,8 +1,4 @@
-"""The reference of all settings as Markdown.
-
-`python -m worker.settings` prints it; `python -m worker.settings docs/settings.md` writes it between the markers of
-that file.
-"""
+"""The reference of all settings as Markdown: `python -m worker.settings docs/settings.md` writes it into that page."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from worker.settings.sections import SECTIONS, is_secret, variable
 from worker.settings.value_types import Section
@@ -21,12 +16,12 @@ _BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settin
 
 
 def reference() -> str:
-    """One Markdown table per section: variable, default, meaning."""
+    """One Markdown table per section: variable, default with the other choices, meaning."""
     parts = []
     for section, cls in SECTIONS.items():
         rows = [_row(section, key, field) for key, field in sorted(cls.model_fields.items(), key=_is_inherited(cls))]
         parts.append(
-            f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default | meaning |\n|---|---|---|\n"
+            f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default (or) | meaning |\n|---|---|---|\n"
             + "\n".join(rows)
         )
     return "\n\n".join(parts) + "\n"
@@ -46,22 +41,17 @@ def with_reference(document: str) -> str:
 
 
 def _row(section: str, key: str, field: FieldInfo) -> str:
-    from_file = f" Or `{variable(section, key)}_FILE` names the file that holds it." if is_secret(section, key) else ""
-    return f"| `{variable(section, key)}` | {_default(field)} | {field.description}{_choices(field)}{from_file} |"
-
-
-def _choices(field: FieldInfo) -> str:
-    """The values there are to choose from, where the sentence does not name them all."""
-    literals = re.findall(r"Literal\[(.*?)\]", str(field.annotation))
-    values = re.findall(r"'([^']*)'", " ".join(literals))
-    unnamed = [value for value in values if f"`{value}`" not in (field.description or "")]
-    return f" One of {', '.join(f'`{value}`' for value in values)}." if unnamed else ""
+    secret = " A secret." if is_secret(section, key) else ""
+    choices = re.findall(r"'([^']*)'", " ".join(re.findall(r"Literal\[(.*?)\]", str(field.annotation))))
+    others = ", ".join(f"`{value}`" for value in choices if value != field.default and len(choices) > 1)
+    values = f"{_default(field)}{f' ({others})' if others else ''}".strip()
+    return f"| `{variable(section, key)}` | {values} | {field.description}{secret} |"
 
 
 def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "" if field.default_factory else "required"
-    if field.default in (None, (), {}):
+    if field.is_required():
+        return "required"
+    if field.default_factory or field.default in (None, (), {}):
         return ""
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 

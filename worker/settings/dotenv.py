@@ -1,8 +1,7 @@
-"""The file `.env` of the folder where a command is called: settings beneath those of the environment.
+"""The file `.env` of the folder where a command is called: settings that give way to those of the environment.
 
-Taken are `WORKER_*` names alone; what else stands in it belongs to other programs. `$` means nothing in a value. Where
-`--config` names a file, nothing is taken: a folder where a command happens to be called must not say where that file's
-login goes, or set what the file leaves as it is.
+Only `WORKER_*` names are taken; the others belong to other programs. `$` means nothing in a value. Where `--config`
+names a file, nothing is taken: the folder of a call must not say where that file's login goes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What commands need of the settings that are no worker: some sections alone, or each section that holds by itself.
+"""The settings of commands that are no worker: some sections alone, or each section that holds by itself.
 
-From the same variables and file as a worker's. Nothing that `run` reaches imports this.
+They come from the variables and the file of a worker. Nothing that `run` reaches imports this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClientKafkaSettings(Connection):
 
 
 class ScoringKafkaSettings(Section):
-    """What a command without Kafka needs of the wire contract all the same."""
+    """The limit on a request, for a command without Kafka."""
 
     model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
 
@@ -47,25 +47,25 @@ class ScoringKafkaSettings(Section):
 
 
 class ClientSettings(Sections):
-    """For commands that publish or read. Made by `load_client` from the same variables and file."""
+    """For commands that publish or read. Made by `load_client`."""
 
     kafka: ClientKafkaSettings
 
 
 class KafkaPart(Sections):
-    """A worker's Kafka section alone: `check` looks at the cluster also where the rest is wrong."""
+    """A worker's KAFKA section alone."""
 
     kafka: KafkaSettings
 
 
 class DeliveryPart(Sections):
-    """A worker's DELIVERY section alone: `check` shows it also where the rest is wrong."""
+    """A worker's DELIVERY section alone."""
 
     delivery: DeliverySettings
 
 
 class ScoringSettings(Sections):
-    """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
+    """For commands that run the model without Kafka. Made by `load_scoring`."""
 
     kafka: ScoringKafkaSettings
     model: ModelSettings
@@ -74,17 +74,13 @@ class ScoringSettings(Sections):
 
 
 def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
-    """What a command needs that only publishes or reads; the rest may be absent. Raises as `load` does."""
-    return load_shape(ClientSettings, _client_conflicts, config_path, environ)
+    """For a command that only publishes or reads; the rest may be absent. Raises as `load` does."""
+    return load_shape(ClientSettings, lambda found: connection_conflicts(found.kafka), config_path, environ)
 
 
 def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
-    """What a command needs that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
+    """For a command that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
     return load_shape(ScoringSettings, _scoring_conflicts, config_path, environ)
-
-
-def _client_conflicts(settings: ClientSettings) -> Iterator[str]:
-    yield from connection_conflicts(settings.kafka)
 
 
 def _scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
@@ -97,7 +93,7 @@ def unset(problem: str, config_path: Path | None) -> BadConfiguration:
 
 
 class Parts(NamedTuple):
-    """What holds by itself of settings that may not hold together, and each problem as a line."""
+    """The sections that hold by themselves, of settings that may not hold together; each problem is a line."""
 
     settings: Settings | None
     kafka: KafkaSettings | None
@@ -112,8 +108,7 @@ def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
         settings = load(config_path, environ)
     except BadConfiguration as refusal:
         return _parts(config_path, environ, tuple(str(refusal).splitlines()))
-    # Not by its constructor, which would read the environment again.
-    scoring = ScoringSettings.model_construct(model=settings.model, state=settings.state, batching=settings.batching)
+    scoring, _ = read_shape(ScoringSettings, config_path, environ)
     return Parts(settings, settings.kafka, settings.delivery, scoring, ())
 
 

@@ -14,6 +14,7 @@ from worker.settings.value_types import (
     MIB,
     Brokers,
     ContentType,
+    Issuer,
     NameOfHost,
     PassedThrough,
     SaslMechanism,
@@ -31,33 +32,31 @@ class Connection(Section):
     """How the brokers are reached, and who we are to them."""
 
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
-    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="How connections to the brokers are secured.")
+    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="Security of the connections to the brokers.")
     allow_plaintext: bool = Field(
         False,
-        description="Allow unencrypted connections to brokers, to the issuer of tokens and to STATE__STORE, on other "
-        "machines.",
+        description="Allow unencrypted connections to brokers, token issuer and STATE__STORE on other machines.",
     )
-    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
+    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench only.")
     ssl_ca_location: Path | None = Field(
-        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
+        None, description="Authorities to trust, a PEM file or directory; else the system's."
     )
     ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
     ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
     ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
-    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
     sasl_mechanism: SaslMechanism | None = Field(None, description="How we log in, with a SASL security protocol.")
     sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
     sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
-    oauth_token_endpoint_url: Text | None = Field(
+    oauth_token_endpoint_url: Issuer | None = Field(
         None, description="OAUTHBEARER (OIDC): where tokens are issued, `https://…`."
     )
     oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
     oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
-    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
     config: PassedThrough = Field(
         {},
         repr=False,
-        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
+        description="Other librdkafka keys for all clients (`ssl.crl.location`, `sasl.oauthbearer.scope`, …), except "
+        "those that the worker owns.",
     )
     _secret_files: tuple[Path, ...] = PrivateAttr(())
 
@@ -67,13 +66,13 @@ class Connection(Section):
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
-        """Those that held passwords, as far as they lie in files."""
+        """The files that held passwords."""
         return self._secret_files
 
     @property
     def certificates(self) -> dict[str, Path]:
         """The files of our certificate and key, and of the authorities we trust, by the setting that names each."""
-        settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
+        settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
         return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
 
 
@@ -81,31 +80,27 @@ class KafkaSettings(Connection):
     """Where requests come from, where answers go, and how the cluster knows us."""
 
     request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
-    response_topic: TopicName = Field(
-        description="Topic for the answers. Must exist and be none of the request topics."
-    )
+    response_topic: TopicName = Field(description="Topic for the answers.")
     reply_topics: TopicNames = Field(
         (),
         description="Other topics that a request may name for its answer (header `reply-topic`, Spring's "
-        "`kafka_replyTopic`), comma-separated. For one that is gone or refuses an answer, requests that name it get an "
-        "error in RESPONSE_TOPIC until the worker is started again.",
+        "`kafka_replyTopic`).",
     )
     dead_letter_topic: TopicName | None = Field(
         None, description="Topic that also gets the original of every rejected request."
     )
     changelog_topic: TopicName | None = Field(
         None,
-        description="Where the states of keys are kept, with STATE__TENSORS: a compacted topic with as many partitions "
-        "as the request topic. GROUP_ID and `-state` unless set.",
+        description="With STATE__TENSORS: the compacted topic that keeps the states, with as many partitions as the "
+        "request topic. GROUP_ID and `-state` unless set.",
     )
     group_id: Text = Field(
-        description="Consumer group. Replicas of one deployment share it; different models never do, and a start and "
-        "`check` warn of one that does."
+        description="Consumer group. Replicas of one deployment share it, different models never do."
     )
     group_instance_id: NameOfHost | None = Field(
         None,
-        description="Static membership: a name that is this replica's alone and outlives its restarts, such as "
-        "`{hostname}` where pods keep their names.",
+        description="Static membership: a name that only this replica has, also after a restart: `{hostname}` in a "
+        "StatefulSet.",
     )
     group_protocol: Literal["auto", "consumer", "classic"] = Field(
         "auto",
@@ -117,9 +112,7 @@ class KafkaSettings(Connection):
     )
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
         "earliest",
-        description="Where a group begins that has no offset of a partition committed, and where it goes on when "
-        "retention has taken what it comes to next (`requests_deleted_total` counts those). With `latest` that is the "
-        "end: what is left, and what came to a partition that was added before the worker saw it, is not read.",
+        description="Where a partition is begun that has no committed offset, or whose next record retention deleted.",
     )
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(
@@ -133,8 +126,8 @@ class KafkaSettings(Connection):
     )
     rows_headers: Literal["optional", "required"] = Field(
         "optional",
-        description="Whether plain rows must say what they are, in the headers `datatype` and `rows`. Both are checked "
-        "where they are there. Without them a row of another type is taken for rows of the model's if it is as long.",
+        description="Whether plain rows must carry the headers `datatype` and `rows`; without, another type may be "
+        "taken for the model's.",
     )
     null_value: Literal["reject", "skip"] = Field(
         "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."

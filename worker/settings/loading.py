@@ -1,39 +1,35 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
-pydantic-settings reads; the environment wins over the file. This module checks names and reports problems. Every
-`WORKER_*` name must be known, so that a mistyped one is an error and not a default: `names` says which are not ours,
-and what a mistyped one was meant to be. A secret may stand in a file instead: `WORKER_KAFKA__SASL_PASSWORD_FILE` names
-it. All problems are found before one exception reports them.
+pydantic-settings reads, and the environment wins over the file. Every `WORKER_*` name and every name in the file must be
+a setting, so that a mistyped one is an error and not a default. A secret may stand in a file:
+`WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
+from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.kafka_sections import Connection
-from worker.settings.names import KNOWN, PREFIX, SECRET_FILES, is_ours, meant
-from worker.settings.sections import SECTIONS, Sections, Settings, is_secret, variable
+from worker.settings.names import KNOWN, SECRET_FILES, is_ours, nearest
+from worker.settings.sections import SECTIONS, Sections, Settings, is_path, is_secret, variable
 from worker.settings.value_types import UNSHOWN
 
 _S = TypeVar("_S", bound=Sections)
-
-_SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
-_SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
+Tables = dict[str, Any]
 
 USUAL_FILE = "worker.toml"  # as `init` calls it
-_OTHER_FORMATS = {".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".env": "variables", ".properties": "properties"}
 
-# Unknown names are reported by `_unknown_names`, which knows where they stand. A default that cannot be made, because
-# the value that it is made from is wrong, is no second mistake.
-_REPORTED_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
+_SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}"
+_SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}"
 
 
 def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -57,17 +53,21 @@ def load_shape(
 
 
 def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
-    """The settings, unless a value is missing or wrong, and what is wrong with names and values."""
-    file = _file(shape, path)
-    problems = list(_unknown_names(file, path))
+    """The settings, unless a value is missing or wrong; and the problems with names and values."""
+    tables = _read(path)
+    problems = list(_unknown_names(tables, path))
+    # Every section is there, at least empty: a value that it lacks is then reported key by key.
+    given: dict[str, Tables] = {section: {} for section in SECTIONS}
+    for section, key in KNOWN.values():
+        if isinstance(table := tables.get(section), dict) and key in table:
+            given[section][key] = _from_file(section, key, table[key], path)
     environment = EnvSettingsSource(shape)
     environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
-    # Every section is there, at least empty: what it lacks is then reported key by key.
-    sections = InitSettingsSource(shape, {section: {} for section in shape.model_fields})
+    file = InitSettingsSource(shape, {section: given[section] for section in shape.model_fields})
     try:
-        settings = shape(_build_sources=((environment, file, sections), {}))
+        settings = shape(_build_sources=((environment, file), {}))
     except ValidationError as error:
-        errors = [e for e in error.errors(include_url=False) if not _is_reported_elsewhere(e)]
+        errors = [e for e in error.errors(include_url=False) if e["type"] != "default_factory_not_called"]
         problems += map(_problem, errors)
         if any(_is_unset(e) for e in errors):
             problems += where_settings_stand(path)
@@ -78,7 +78,7 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
 
 
 def where_settings_stand(path: Path | None) -> list[str]:
-    """The line that ends what is said of a setting that is missing: where it may stand. None where a file was read."""
+    """The line that follows a missing setting: the file where it may stand. None where a file was read."""
     if path is not None:
         return []
     if Path(USUAL_FILE).is_file():
@@ -87,42 +87,42 @@ def where_settings_stand(path: Path | None) -> list[str]:
     return [f"no settings file was read: {writes}, and --config {USUAL_FILE} reads it"]
 
 
-def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
-    """pydantic-settings ignores what is no regular file; here that is an error."""
+def _read(path: Path | None) -> Tables:
+    if path is None:
+        return {}
     try:
-        if path is not None and not path.is_file():
-            writes = f"there is no such file; `inference-worker init --model model.onnx --config {path}` writes it"
-            raise FileNotFoundError("it is a folder" if path.is_dir() else writes)
-        return TomlConfigSettingsSource(shape, path)
-    except UnicodeDecodeError:
-        raise BadConfiguration(f"--config {path}: cannot be read: it is no text, and TOML is") from None
-    except ValueError as error:
-        raise BadConfiguration(f"--config {path}: {_not_toml(path)}: {error}") from None
-    except OSError as error:
-        raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        writes = f"`inference-worker init --model model.onnx --config {path}` writes it"
+        raise BadConfiguration(f"--config {path}: there is no such file; {writes}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
+        raise BadConfiguration(f"--config {path}: cannot be read: {why}") from None
 
 
-def _not_toml(path: Path | None) -> str:
-    """Formats that people expect, by the name of the file, with one line of it as TOML has it."""
-    other = None if path is None else _OTHER_FORMATS.get(path.suffix.lower())
-    if other is None:
-        return "cannot be read: it is not TOML"
-    return (
-        f"is {other} by its name, and TOML is read: a line [kafka] and below it lines like "
-        'bootstrap_servers = "localhost:9092"'
-    )
+def _from_file(section: str, key: str, value: Any, path: Path | None) -> Any:
+    """A path in the file is relative to the file."""
+    if path is None or not isinstance(value, str) or not is_path(section, key):
+        return value
+    try:
+        float(value)  # STATE__INITIAL may be a number in quotes
+    except ValueError:
+        return str(path.parent / value) if value else value
+    return value
 
 
-def _unknown_names(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:
-    for section, table in file.toml_data.items():
+def _unknown_names(tables: Tables, path: Path | None) -> Iterator[str]:
+    for section, table in tables.items():
         if section in SECTIONS and not isinstance(table, dict):
             yield f"{section} in {path}: is a table, [{section}], and no value"
-            continue
-        # A stray value, or an empty table of no section's name, has no key to name.
-        is_read = isinstance(table, dict) and (table or section in SECTIONS)
-        for setting in [(section, key) for key in table] if is_read else [("", section)]:
-            if setting not in KNOWN.values():
-                yield _unknown_in_file(setting, path)
+        elif isinstance(table, dict) and table:
+            yield from (_unknown_in_file(f"{section}.{key}", path) for key in table if not _is_known(section, key))
+        elif section not in SECTIONS:
+            yield _unknown_in_file(section, path)
+
+
+def _is_known(section: str, key: str) -> bool:
+    return section in SECTIONS and key in SECTIONS[section].model_fields
 
 
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
@@ -132,7 +132,7 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
         if name in KNOWN:
             yield name, value
         elif name not in SECRET_FILES:
-            problems.append(_unknown_variable(name))
+            problems.append(f"{name}: no such setting; {_guess(nearest(name), _SECTIONS_AS_VARIABLES)}")
         elif SECRET_FILES[name] in ours:
             problems.append(f"{name}: {SECRET_FILES[name]} is set as well; unset one of them")
         else:
@@ -143,53 +143,25 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
                 yield SECRET_FILES[name], secret
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-                # What is no path may be the secret itself, in the wrong variable.
+                # A value that is no path may be the secret itself, in the wrong variable.
                 named = value if value.startswith(("/", ".")) else "the file that it names"
                 problems.append(f"{name}: cannot read {named}: {reason}")
 
 
-def _unknown_variable(name: str) -> str:
-    guess = meant(name)
-    told = f"{name}: no such setting; {_guessed(guess, _SECTIONS_AS_VARIABLES)}"
-    if guess and "__" not in name and name == guess[0].replace("__", "_"):
-        return f"{told.removesuffix('?')}, with two underscores?"
-    if name.upper().startswith("WORKER_KAFKA__"):
-        return told + _client_key(guess, "WORKER_KAFKA__CONFIG")
-    has_words = "_" in name.removeprefix(PREFIX)  # one word alone may well be another program's
-    if "__" in name or (guess and has_words):
-        return told
-    return f"{told} If other software reads it, empty it for this process: {name}="
+def _unknown_in_file(name: str, path: Path | None) -> str:
+    meant = nearest(name)
+    spelled = ".".join(KNOWN[meant]) if meant in KNOWN else meant and f"the variable {meant}"
+    told = f"{name} in {path}: no such setting; {_guess(spelled, _SECTIONS_AS_TABLES)}"
+    return f"{told}, and librdkafka's own keys stand in [kafka.config]" if name.startswith("kafka.") else told
 
 
-def _unknown_in_file(setting: tuple[str, str], path: Path | None) -> str:
-    guess = meant(variable(*setting))
-    spelled = [".".join(KNOWN[name]) if name in KNOWN else f"the variable {name}" for name in guess]
-    name = ".".join(setting).removeprefix(".")
-    told = f"{name} in {path}: no such setting; {_guessed(spelled, _SECTIONS_AS_TABLES)}"
-    return told + _client_key(guess, "the table kafka.config") if setting[0] == "kafka" else told
-
-
-def _guessed(names: Sequence[str], otherwise: str) -> str:
-    return f"did you mean {' or '.join(names)}?" if names else otherwise
-
-
-def _client_key(guess: Sequence[str], place: str) -> str:
-    """What is no setting of that section may be one of the client's."""
-    is_ours = any(name.startswith("WORKER_KAFKA__") for name in guess)
-    return "" if is_ours else f" librdkafka's own settings stand in {place}"
-
-
-def _is_reported_elsewhere(error: ErrorDetails) -> bool:
-    return error["type"] in _REPORTED_ELSEWHERE and _is_of_setting(error)
+def _guess(name: str | None, otherwise: str) -> str:
+    return f"did you mean {name}?" if name else otherwise
 
 
 def _is_unset(error: ErrorDetails) -> bool:
-    return error["type"] == "missing" and _is_of_setting(error)
-
-
-def _is_of_setting(error: ErrorDetails) -> bool:
-    """As a whole, and of no part of its value."""
-    return len(error["loc"]) <= len(("section", "key"))
+    """Whether a setting is missing, and not a part of its value."""
+    return error["type"] == "missing" and len(error["loc"]) == len(("section", "key"))
 
 
 def _problem(error: ErrorDetails) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -24,6 +24,7 @@ from worker.settings.value_types import (
     LogLevel,
     NameOfHost,
     PaddedAxes,
+    Pages,
     Pairs,
     PassedThrough,
     RowCounts,
@@ -32,13 +33,16 @@ from worker.settings.value_types import (
     StoreUrl,
     Text,
     Texts,
+    plain_types,
 )
 
 # How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
 COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
-# Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
-# when a transaction is due is answered in a later one, also while partitions move.
+# A transaction fills for a quarter of its timeout at most; the rest is for its end. No inference counts: what runs when
+# a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
+# Rows that may be in flight, or as many as the batches under way hold, where these are more.
+MAX_INFLIGHT_ROWS = 131_072
 
 
 def _readable(name: str) -> str:
@@ -57,7 +61,7 @@ class ModelSettings(Section):
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
     sha256: Sha256 | None = Field(
         None,
-        description="The file must have this SHA-256, with no weights in other files, or the worker does not start.",
+        description="SHA-256 that the file must have, with no weights in other files, or the worker does not start.",
     )
     device: DeviceName = Field(
         "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
@@ -67,16 +71,11 @@ class ModelSettings(Section):
     )
     provider_options: PassedThrough = Field(
         {},
-        description="Options of the providers, passed on as they are; in the environment a JSON object, "
-        '`{"CUDAExecutionProvider": {"gpu_mem_limit": "8589934592"}}`.',
+        description="Options of the providers: "
+        '`{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.',
     )
     gpu_mem_limit: int | None = Field(
-        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA; means nothing on the CPU."
-    )
-    arena_extend_strategy: Literal["next_power_of_two", "same_as_requested"] | None = Field(
-        None,
-        description="How that arena grows: ahead of the need, ONNX Runtime's own choice, or by no more than it; means "
-        "nothing on the CPU.",
+        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA."
     )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
@@ -86,28 +85,25 @@ class ModelSettings(Section):
     )
     input_defaults: Elements = Field(
         {},
-        description="Inputs that a request may leave out, and what each of their elements then is; of one without a "
-        'batch axis, for all requests. In the environment a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
+        description='Inputs that a request may leave out, and the value of their elements: `{"attention_mask": 1}`.',
     )
     fixed_batch: Literal["refuse", "pad"] = Field(
         "refuse",
-        description="What becomes of a model exported for a fixed number of rows; `pad`: it runs, short batches padded "
-        "to that number.",
+        description="A model exported for a fixed number of rows is refused, or its short batches are padded.",
     )
     full_batches: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="Whether short batches are padded to MAX_BATCH_SIZE rows, or as many as MAX_BATCH_BYTES has room "
-        "for. `auto`: on CUDA, where the model has convolutions and all rows have one size.",
+        description="Whether short batches are padded to MAX_BATCH_SIZE rows. `auto`: on CUDA, where the model has "
+        "convolutions and all rows have one size.",
     )
     warm_up_rows: RowCounts = Field(
         (),
-        description="Row counts to run at start, two or more, comma-separated; unless set 1, 2 and MAX_BATCH_SIZE, on "
-        "CUDA also the powers of two between.",
+        description="Row counts to run at start, two or more; unless set 1, 2 and MAX_BATCH_SIZE, on CUDA also the "
+        "powers of two between.",
     )
     warm_up_example: Path | None = Field(
         None,
-        description="What the model is tried with instead of zeros and ones, at start and whenever it is in doubt: an "
-        "`.npz` with an array for each input by name, with a row or more of them or without a batch axis, or one "
+        description="Input to try the model with, instead of zeros and ones: an `.npz` with an array by input, or one "
         "request as JSON.",
     )
     non_finite_input: Literal["reject", "allow"] = Field(
@@ -125,51 +121,50 @@ class BatchingSettings(Section):
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: Linger = Field(
         "auto",
-        description="Longest wait of a batch's first request for company. `auto` learns from the requests whether any "
-        "is worth it, and how long.",
+        description="Longest wait of a batch's first request for company. `auto` learns it from the traffic.",
     )
     latency_budget_ms: float | None = Field(
         None,
         gt=0,
-        description="With LINGER_MS=auto: the wait and a full batch's inference take no longer than this together; any "
-        "wait that is worth it unless set.",
+        description="With LINGER_MS=auto: the most that the wait and a full batch's inference take together.",
     )
     timeout_ms: float | None = Field(
         None,
         gt=0,
         le=604_800_000,
-        description="Longest wait for an answer, from a request's timestamp on, unless its header `timeout-ms` says "
-        "another: what cannot keep it is answered `DEADLINE_EXCEEDED` without being run; any wait unless set.",
+        description="Longest wait for an answer from a request's timestamp on, unless its header `timeout-ms` says "
+        "another. Requests that cannot keep it are answered `DEADLINE_EXCEEDED`.",
     )
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
     max_batch_tokens: int | None = Field(
         None,
         ge=1,
-        description="Elements of the largest input, padding included, at which a batch closes; any number unless set.",
+        description="Elements of the largest input, padding included, at which a batch closes.",
     )
     buckets: PaddedAxes = Field(
         {},
-        description="Axes to pad, so that requests of different lengths share a batch; in the environment a JSON "
-        'object, `{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
+        description="Axes to pad, so that requests of different lengths share a batch: "
+        '`{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
     )
     lanes: int = Field(
         1,
         ge=1,
         le=64,
-        description="Inference threads. One is right on the CPU, where it leaves what is done in 0.3 to 0.9 ms, by the "
-        "machine's speed, to the thread that serves Kafka. On CUDA a second one gives a tenth to a quarter more, but "
-        "see `docs/models.md` first: it takes memory of the device, and ONNX Runtime has an open defect there.",
-    )
-    max_inflight_batches: int = Field(
-        default_factory=lambda section: section.get("lanes", 1) + 1,
-        ge=1,
-        le=64,
-        description="Batches running or stacked ahead: one more than there are lanes unless set.",
+        description="Inference threads. One is right on the CPU; read `docs/models.md` before a second one on CUDA.",
     )
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
-    max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")
     max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
+
+    @property
+    def max_inflight_batches(self) -> int:
+        """Batches that run or are stacked ahead: one more than there are lanes."""
+        return self.lanes + 1
+
+    @property
+    def max_inflight_rows(self) -> int:
+        """Rows of requests that are taken and not yet answered: one batch more fills while the others run."""
+        return max(MAX_INFLIGHT_ROWS, (self.max_inflight_batches + 1) * self.max_batch_size)
 
     @property
     def linger(self) -> float | None:
@@ -196,30 +191,29 @@ class DeliverySettings(Section):
 
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
         "at_least_once",
-        description="How often a request is answered whatever dies in between. `exactly_once` takes transactions.",
+        description="How often a request is answered, whatever dies. `exactly_once` takes transactions.",
     )
     order: Literal["partition", "key", "none"] = Field(
         "partition",
-        description="For which earlier requests of its partition an answer waits: for all, those of its key, or none.",
+        description="The earlier requests that an answer waits for: all of its partition, all of its key, or none.",
     )
     commit_interval_ms: int = Field(
         default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],
         ge=1,
         le=60_000,
-        description="Time between two commits of offsets: 200 unless set. Exactly once: how long answers are gathered "
-        "for a transaction: 100 unless set.",
+        description="Time between two commits: 200 unless set. Exactly once: the time that a transaction is filled, "
+        "100 unless set.",
     )
     transactional_id: NameOfHost | None = Field(
         None,
-        description="Exactly once: a name that is this replica's alone and outlives its restarts, such as "
-        "`my-group-{hostname}`. Unless set it is made of GROUP_ID and GROUP_INSTANCE_ID; without the latter, of "
-        "GROUP_ID and a random part.",
+        description="Exactly once: a name that only this replica has, also after a restart: `my-group-{hostname}`. "
+        "Unless set, GROUP_ID with GROUP_INSTANCE_ID or a random part.",
     )
     transaction_timeout_ms: int = Field(
         10_000,
         ge=1_000,
         le=900_000,
-        description="Exactly once: when the broker takes back what a dead replica has left open.",
+        description="Exactly once: time after which the broker aborts a dead replica's transaction.",
     )
     drain_timeout_s: float = Field(
         20.0,
@@ -230,8 +224,8 @@ class DeliverySettings(Section):
     rejection_limit: int | None = Field(
         None,
         ge=0,
-        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted. "
-        "Unless set, only where a group has never had a request, and the first 100 records are none; 0: never.",
+        description="Stop (exit 6) after so many rejections in a row, late requests not counted; 0: never. Unless set, "
+        "only where the first 100 records of a new group are all rejected.",
     )
 
 
@@ -240,94 +234,80 @@ class StateSettings(Section):
 
     tensors: Pairs = Field(
         {},
-        description="Inputs that are state, each with the output that is its next value; in the environment a JSON "
-        'object, `{"h_in": "h_out"}`. Requests do not bring those inputs. Without any, the model has no state.',
+        description="Inputs that are state, each with the output that is its next value: "
+        '`{"h_in": "h_out"}`. Requests do not bring these inputs.',
     )
     initial: Annotated[float, Field(allow_inf_nan=True)] | Path = Field(  # a running maximum begins with -inf
         0.0,
-        description="State of a key that has none: a number for all elements (`-inf`, too), an `.npy`, or an `.npz` "
-        "with an array for each input by name, each without the batch axis.",
+        description="State of a key that has none: a number for all elements, an `.npy`, or an `.npz` with an array by "
+        "input, without the batch axis.",
     )
     missing: Literal["zeros", "refuse"] = Field(
-        "zeros", description="What a request gets whose key has no state: INITIAL for its state, or an error."
+        "zeros", description="What a request gets whose key has no state: INITIAL, or an error."
     )
     answer: bool = Field(False, description="Answers carry the next state, too.")
     steps: Literal["rows", "axis:1"] = Field(
         "rows",
-        description="A request of several rows is a sequence of one key. `rows`: they run one after the other. "
-        "`axis:1`: the model takes a sequence at once, along its second axis, and a request has one row.",
+        description="How a sequence comes. `rows`: its steps are a request's rows, run one after the other. `axis:1`: "
+        "the model takes it at once, along its second axis.",
     )
     ttl_s: float | None = Field(
         None,
         gt=0,
-        description="A state that no request used for so long, by the requests' timestamps, is forgotten; never unless "
-        "set.",
+        description="A state that no request used for so long, by the requests' timestamps, is forgotten.",
     )
     directory: Path | None = Field(
         None,
-        description="Where states lie that need not fit into memory, in files that are mapped into it, and where a "
-        "clean stop leaves them to the next start: a directory of this replica alone, on a quick local disk. Unless "
-        "set, all are in memory.",
+        description="A directory of this replica alone, on a quick local disk, for states that do not fit into memory.",
     )
     keys_in_memory: int = Field(
         1_000_000,
         ge=1024,
-        description="Of the keys used lately, how many are in memory: with DIRECTORY the keys and where their states "
-        "lie, with STORE the states themselves.",
+        description="Keys used lately that are in memory: with DIRECTORY without, with STORE with their states.",
     )
     store: StoreUrl | None = Field(
         None,
-        description="A Valkey or Redis server that keeps the states in the place of a changelog, for other services to "
-        "read: `redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
+        description="A Valkey or Redis server that keeps the states in the place of a changelog: "
+        "`redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
     )
     store_username: Text | None = Field(None, description="STORE: the user to log in as.")
     store_password: SecretStr | None = Field(None, description="STORE: the password.")
     store_ca_location: Path | None = Field(
-        None, description="STORE: certificates we trust, a PEM file. Unless set, the system's."
-    )
-    store_timeout_ms: int = Field(
-        2000,
-        ge=10,
-        le=60_000,
-        description="STORE: how long a connection or an answer may take, until it is tried again.",
+        None, description="STORE: authorities to trust, a PEM file; else the system's."
     )
     key_prefix: Text | None = Field(
         None,
-        description="STORE: what stands before a request's key in the server's. GROUP_ID and `-state:` unless set.",
+        description="STORE: prefix of a request's key in the server. GROUP_ID and `-state:` unless set.",
     )
 
 
 class TelemetrySettings(Section):
     """What an operator sees."""
 
-    http_address: Text = Field(
-        "127.0.0.1", description="Address of `/metrics`, `/healthz`, `/readyz`, `/startupz`, `/v2` and the page."
-    )
+    http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, the probes, `/v2` and the live page.")
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")
-    replicas: Texts = Field(
-        (),
-        description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's. By the "
-        "names in them this one's may be asked for, too.",
+    replicas: Pages = Field(
+        (), description="Addresses of the other replicas' live pages, to be linked from this one's."
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto",
-        description="One JSON object per line (`json`), or text for people (`console`). `auto`: text where standard "
-        "error is a terminal, else JSON.",
+        description="One JSON object a line, or text for people. `auto`: text where standard error is a terminal.",
     )
     log_level: LogLevel = Field("INFO", description="The least level logged.")
     tracing: bool = Field(
-        False, description="Spans for requests that carry a sampled `traceparent`, exported as OTEL_* variables say."
+        False, description="Spans for requests with a sampled `traceparent`, exported as OTEL_* variables say."
     )
 
 
 class Sections(BaseSettings):
-    """What is read from the environment and a file: some sections, or all."""
+    """The sections that a command reads: some, or all."""
 
     model_config = SettingsConfigDict(
         env_prefix="WORKER_",
         env_nested_delimiter="__",
         env_nested_max_split=1,  # section and key: nothing lies deeper
+        enable_decoding=False,  # `value_types.py` reads lists and objects, and reports each mistake
         frozen=True,
         extra="ignore",  # each name is checked in `loading`, whichever sections are read
         hide_input_in_errors=True,
@@ -347,7 +327,7 @@ class Settings(Sections):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_state(cls, sections: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    def _with_state(cls, sections: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """With state the guarantee is exactly once, and there is a changelog, unless they are set, or a store is."""
         if sections.get("state", {}).get("tensors") and sections["state"].get("store") is None:
             sections.setdefault("delivery", {}).setdefault("guarantee", "exactly_once")
@@ -374,3 +354,8 @@ def variable(section: str, key: str) -> str:
 def is_secret(section: str, key: str) -> bool:
     """Whether no message may show its value, and a file may hold it instead of the environment."""
     return "SecretStr" in str(SECTIONS[section].model_fields[key].annotation)
+
+
+def is_path(section: str, key: str) -> bool:
+    """Whether its value names a file or a folder."""
+    return Path in plain_types(SECTIONS[section].model_fields[key].annotation)

@@ -5,7 +5,6 @@ Pure. What needs two values is checked in `conflicts.py`. The sections are in `k
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -26,8 +25,8 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import NoDecode
 
+from worker.core.addresses import Url
 from worker.core.records import Value
 
 MIB = 1024 * 1024
@@ -79,16 +78,6 @@ def _text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _device(value: Any) -> Any:
-    """What others call it is guessed: the pattern alone would tell a reader nothing."""
-    if not isinstance(value, str) or _DEVICE.fullmatch(value):
-        return value
-    guess = re.sub(r"gpu|nvidia", "cuda", value.lower())
-    near = [guess] if _DEVICE.fullmatch(guess) else difflib.get_close_matches(guess, DEVICES, n=1)
-    told = f"did you mean {near[0]}? It " if near else ""
-    raise ValueError(f"{told}must be {', '.join(DEVICES)} or cuda:N")
-
-
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
@@ -133,9 +122,40 @@ def _of_this_host(value: str) -> str:
     return value
 
 
-DEVICES = ("auto", "cpu", "cuda")
-_DEVICE = re.compile(rf"{'|'.join(DEVICES)}|cuda:\d+", re.ASCII)
+def is_page(address: str) -> bool:
+    """Whether it is an address of a web page, without a login in it."""
+    try:
+        return not Url(address).has_login
+    except ValueError:
+        return False
 
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise ValueError("must be auto, cpu, cuda or cuda:N")
+    return value
+
+
+def _issuer(value: str) -> str:
+    if not is_page(value):
+        raise PydanticCustomError(
+            UNSHOWN,
+            "is no address of an issuer of tokens; write https://host/path, without a login, which is "
+            "WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET",
+        )
+    return value
+
+
+def _pages(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The live page shows them to all who reach it."""
+    if not all(map(is_page, values)):
+        raise PydanticCustomError(
+            UNSHOWN, "must be addresses of pages without a login; write http://host:port/, and a comma between two"
+        )
+    return values
+
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?", re.ASCII)
 _STORE = re.compile(r"rediss?://([\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:/\d*)?", re.ASCII)
 
 # The type of a problem whose value is not shown: it may hold a secret.
@@ -145,19 +165,16 @@ UNSHOWN: LiteralString = "unshown"
 TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
 TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-# NoDecode: pydantic-settings would take these for JSON, and end at the first that is none with the rest untold.
-TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
-Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
-RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
+TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_split), Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), Field(min_length=2)]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 PassedThrough = Annotated[
-    dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
+    dict[str, str], BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
 ]
 # Checked by `_elements`; pydantic would report one wrong value once for each type that it might have been.
-Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
-Pairs = Annotated[
-    dict[Text, Text], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))
-]
+Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], BeforeValidator(_elements)]
+Pairs = Annotated[dict[Text, Text], BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
 StoreUrl = Annotated[Text, AfterValidator(_store)]
 Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
@@ -165,14 +182,16 @@ SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
-DeviceName = Annotated[str, BeforeValidator(_device)]
+DeviceName = Annotated[str, AfterValidator(_device)]
+Issuer = Annotated[Text, AfterValidator(_issuer)]
+Pages = Annotated[Texts, AfterValidator(_pages)]
 
 
-def _plain_types(annotation: Any) -> Iterator[Any]:
-    """Those of which a value may be: of a union and what it holds, but not of what stands in a list."""
+def plain_types(annotation: Any) -> Iterator[Any]:
+    """The types that a value may have: each part of a union, and not what stands in a list."""
     if get_origin(annotation) in (Annotated, Union, UnionType):
         for part in get_args(annotation):
-            yield from _plain_types(part)
+            yield from plain_types(part)
     else:
         yield annotation
 
@@ -189,7 +208,7 @@ class Section(BaseModel):
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         """pydantic takes the `true` of a TOML file for 1."""
         if isinstance(value, bool) and info.field_name is not None:
-            kinds = set(_plain_types(cls.model_fields[info.field_name].annotation))
+            kinds = set(plain_types(cls.model_fields[info.field_name].annotation))
             if kinds & {int, float} and bool not in kinds:
                 raise PydanticCustomError("truth_for_a_number", "must be a number")
         return value
@@ -220,6 +239,5 @@ Linger = Annotated[
 # Several axes of one input stand in a list. Whether a pad fits is checked when the model is known.
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
-    NoDecode,
     BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
 ]

@@ -42,7 +42,7 @@ class WorkerOptions:
 
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment with what was given in the place of its own. Raises `BadConfiguration`."""
-        from worker.settings.options import as_variables  # noqa: PLC0415 - pydantic takes its time
+        from worker.settings.names import as_variables  # noqa: PLC0415 - pydantic takes its time
 
         given = {
             setting: str(value) for name, setting in _SETTINGS.items() if (value := getattr(self, name)) is not None

@@ -42,7 +42,7 @@ def test_an_address_of_another_machine_is_a_problem() -> None:
 def test_neither_brokers_nor_a_store_are_asked_where_settings_forbid_it() -> None:
     """A login that would cross the network in clear stays here: each is one problem, of its setting."""
     distant = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "192.0.2.1:9092", "WORKER_STATE__STORE": "redis://192.0.2.1"}
-    states = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}', "WORKER_STATE__STORE_TIMEOUT_MS": "50"}
+    states = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
 
     report = examined(None, LEAST | distant | states)
 

@@ -134,25 +134,19 @@ def test_options_of_cuda_hold_where_only_the_device_is_named(tmp_path: Path, mon
     assert opening.providers == [(CUDA, {"cudnn_conv_algo_search": "HEURISTIC", "device_id": "1"}), CPU]
 
 
-def test_memory_settings_are_options_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_memory_is_an_option_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ONNX Runtime's words, beside those that are passed on."""
     opening = Opening(monkeypatch)
     path = models.save(models.mlp(), tmp_path)
     options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
-    limited = ModelSettings(
-        path=path, gpu_mem_limit=2**31, arena_extend_strategy="same_as_requested", provider_options=options
-    )
-    grown = ModelSettings(path=path, providers=(CUDA, CPU), arena_extend_strategy="next_power_of_two")
+    limited = ModelSettings(path=path, gpu_mem_limit=2**31, provider_options=options)
 
     load(limited, max_batch_size=4)
-    load(grown, max_batch_size=4)
 
-    memory = {"gpu_mem_limit": "2147483648", "arena_extend_strategy": "kSameAsRequested"}
+    memory = {"gpu_mem_limit": "2147483648"}
     assert opening.providers == [
         (CUDA, {"cudnn_conv_algo_search": "HEURISTIC", **memory, "device_id": "0"}),
         CPU,
-        (CUDA, {"arena_extend_strategy": "kNextPowerOfTwo"}),
-        (CPU, {}),
     ]
 
 

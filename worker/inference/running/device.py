@@ -41,9 +41,6 @@ _PLACEMENT = "session.record_ep_graph_assignment_info"
 # 0 to 24 % without any spinning, though up to a third less where others want the cores (two threads, 2026-11).
 _AT_REST = "session.force_spinning_stop"
 
-# The two ways in which an arena grows, in ONNX Runtime's words.
-_STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
-
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -126,10 +123,9 @@ def check_options(options: Options, wanted: str, providers: Sequence[str]) -> No
             )
 
 
-def memory_options(limit: int | None, strategy: str | None) -> Options:
-    """The most bytes of the CUDA provider's arena and how it grows, as its options; None leaves it to ONNX Runtime."""
-    options = {} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)}
-    return options if strategy is None else options | {f"{CUDA}.arena_extend_strategy": _STRATEGIES[strategy]}
+def memory_options(limit: int | None) -> Options:
+    """The most bytes of the CUDA provider's arena, as its option; None leaves it to ONNX Runtime."""
+    return {} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)}
 
 
 def _options_of(provider: str, options: Options) -> dict[str, str]:

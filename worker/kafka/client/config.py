@@ -31,14 +31,12 @@ SECURITY: Mapping[str, str] = {
     "ssl_certificate_location": "ssl.certificate.location",
     "ssl_key_location": "ssl.key.location",
     "ssl_key_password": "ssl.key.password",
-    "ssl_crl_location": "ssl.crl.location",
     "sasl_mechanism": "sasl.mechanism",
     "sasl_username": "sasl.username",
     "sasl_password": "sasl.password",
     "oauth_token_endpoint_url": "sasl.oauthbearer.token.endpoint.url",
     "oauth_client_id": "sasl.oauthbearer.client.id",
     "oauth_client_secret": "sasl.oauthbearer.client.secret",
-    "oauth_scope": "sasl.oauthbearer.scope",
 }
 
 

@@ -85,7 +85,7 @@ RESTORE_LEFT = gauge("restore_records_left", "How many records of their changelo
 RESTORE = histogram("restore_seconds", "How long does it take to read a partition's states back?", SECONDS)
 WAITING_FOR_KEY = gauge("requests_waiting_for_key", "How many requests wait for an earlier one of their key?")
 RECORDS_LIMIT = gauge("records_in_flight_limit", "How many requests may be in flight? MAX_INFLIGHT_RECORDS.")
-ROWS_LIMIT = gauge("rows_in_flight_limit", "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
+ROWS_LIMIT = gauge("rows_in_flight_limit", "How many rows may be in flight?")
 BYTES_LIMIT = gauge("in_flight_limit_bytes", "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.")
 MEMORY_LIMIT = gauge("memory_limit_bytes", "How much memory may this container use? 0: no limit.")
 BATCHES = counter("batches", "Why do batches close?", closed_by=REASONS)

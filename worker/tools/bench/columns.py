@@ -103,8 +103,12 @@ def _variable(name: str) -> str:
         return _allowed(meant[0])
     if meant:
         raise BadConfiguration(f"--set {name}: which one, {' or '.join(m.removeprefix('WORKER_') for m in meant)}?")
-    near = " or ".join(variable.removeprefix("WORKER_") for variable in names.meant(exact))
-    guess = f"; did you mean {near}?" if near else "; `inference-worker check --all` shows all settings"
+    near = names.nearest(exact)
+    guess = (
+        f"; did you mean {near.removeprefix('WORKER_')}?"
+        if near
+        else "; `inference-worker check --all` shows all settings"
+    )
     raise BadConfiguration(f"--set {name}: no such setting{guess}")
 
 

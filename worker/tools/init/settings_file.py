@@ -1,4 +1,4 @@
-"""The text of a settings file: what most deployments set, and what was set, each with its meaning and what was found.
+"""The text of a settings file: what most deployments set, and what was set, each with its meaning.
 
 Pure. A line that is commented out has the value in force, so that it can be changed in its place. No secret goes into
 the file: a comment says where it is read instead.
@@ -7,88 +7,95 @@ the file: a comment says where it is read instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from worker.core.secrets import MASK
 from worker.settings import Settings
-from worker.settings.effective import Effective, Value, effective
+from worker.settings.effective import Effective, effective
 from worker.settings.names import KNOWN, SECRET_FILES
-from worker.settings.sections import SECTIONS
+from worker.settings.sections import SECTIONS, is_path
 
 WIDTH = 100  # columns of a comment
 
-# What stands in the file though it has its default.
+# Shown though they have their defaults.
 _OFTEN_SET = {
-    "WORKER_KAFKA__SECURITY_PROTOCOL",
-    "WORKER_MODEL__DEVICE",
-    "WORKER_BATCHING__MAX_BATCH_SIZE",
-    "WORKER_BATCHING__LINGER_MS",
-    "WORKER_DELIVERY__GUARANTEE",
-    "WORKER_TELEMETRY__HTTP_ADDRESS",
-    "WORKER_TELEMETRY__HTTP_PORT",
+    *("WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_MODEL__DEVICE", "WORKER_DELIVERY__GUARANTEE"),
+    *("WORKER_BATCHING__MAX_BATCH_SIZE", "WORKER_BATCHING__LINGER_MS", "WORKER_BATCHING__BUCKETS"),
+    *("WORKER_TELEMETRY__HTTP_ADDRESS", "WORKER_TELEMETRY__HTTP_PORT"),
 }
 
 _HEAD = """\
-Settings of a worker, written by `inference-worker init`. A line that is commented out has its default. A variable of \
-the environment wins over a line here: WORKER_KAFKA__GROUP_ID over group_id in [kafka]. Beside a --config no `.env` is \
-read. \
-`inference-worker check --config FILE --all` shows all settings that are in force, docs/settings.md what they mean."""
+Settings of a worker, written by `inference-worker init`. A line that is commented out has its default. A path is \
+relative to this file. A variable of the environment wins over a line here: WORKER_KAFKA__GROUP_ID over group_id in \
+[kafka]. `inference-worker check --config FILE --all` shows all settings in force, docs/settings.md their meaning."""
 
 
-def settings_file(settings: Settings, environ: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> str:
-    """The file for these settings, which `environ` alone has set. `found`: sentences about settings, by variable."""
-    tables: dict[str, list[str]] = {section: [] for section in SECTIONS}
-    for setting in effective(settings):
-        if _is_shown(setting, found):
-            entry = _entry(setting, environ, found.get(setting.name, ()))
-            tables[KNOWN[setting.name][0]].append("\n".join(entry))
-    parts = [f"[{section}]\n" + "\n\n".join(entries) for section, entries in tables.items() if entries]
-    return "\n\n".join([_comment(_HEAD), *parts]) + "\n"
+def settings_file(settings: Settings, environ: Mapping[str, str], folder: Path) -> str:
+    """The file for these settings, which `environ` alone has set, in its folder."""
+    parts = [_comment(_HEAD)]
+    shown = [one for one in effective(settings) if not one.is_default or one.name in _OFTEN_SET]
+    for section in SECTIONS:
+        ours = [one for one in shown if KNOWN[one.name][0] == section]
+        # A table within the section ends it: it comes last.
+        for at, one in enumerate(sorted(ours, key=lambda one: isinstance(one.value, dict))):
+            entry = "\n".join(_entry(one, environ, folder))
+            parts.append(entry if at else f"[{section}]\n{entry}")
+    return "\n\n".join(parts) + "\n"
 
 
-def _is_shown(setting: Effective, found: Mapping[str, Sequence[str]]) -> bool:
-    return not setting.is_default or setting.name in _OFTEN_SET or setting.name in found
-
-
-def _entry(setting: Effective, environ: Mapping[str, str], found: Sequence[str]) -> Iterator[str]:
-    section, key = KNOWN[setting.name]
+def _entry(setting: Effective, environ: Mapping[str, str], folder: Path) -> Iterator[str]:
+    (section, key), value = KNOWN[setting.name], setting.value
     yield _comment(SECTIONS[section].model_fields[key].description or "")
-    yield from (_comment(f"Found: {sentence}.") for sentence in found)
-    if _holds_a_secret(setting.value):
-        yield _comment(f"{key} holds a secret and is not in this file: set {_places(setting.name)}.")
+    off = "# " if setting.is_default else ""
+    if value == MASK or (isinstance(value, dict) and MASK in value.values()):
+        also = f", or {setting.name}_FILE" if f"{setting.name}_FILE" in SECRET_FILES else ""
+        yield _comment(f"{key} holds a secret and is not in this file: set {setting.name}{also}.")
+    elif isinstance(value, dict):
+        yield off + "\n".join(_table(f"{section}.{key}", json.loads(environ.get(setting.name, "{}"))))
     else:
-        yield f"{'# ' if setting.is_default else ''}{key} = {_toml(setting.value, environ.get(setting.name, '{}'))}"
+        yield f"{off}{key} = {_value(_path(value, folder) if is_path(section, key) else value)}"
 
 
-def _holds_a_secret(value: Value) -> bool:
-    return value == MASK or (isinstance(value, dict) and MASK in value.values())
+def _path(value: Any, folder: Path) -> Any:
+    return os.path.relpath(value, folder) if isinstance(value, str) and not Path(value).is_absolute() else value
 
 
-def _places(name: str) -> str:
-    return f"{name}, or {name}_FILE" if f"{name}_FILE" in SECRET_FILES else name
+def _table(name: str, members: Mapping[str, Any]) -> Iterator[str]:
+    """A table, and the tables in it after its own values."""
+    tables = {key: value for key, value in members.items() if isinstance(value, dict)}
+    if not members or len(tables) < len(members):
+        yield f"[{name}]"
+    yield from (f"{_key(key)} = {_value(value)}" for key, value in members.items() if key not in tables)
+    for key, value in tables.items():
+        yield from _table(f"{name}.{_key(key)}", value)
 
 
-def _comment(text: str) -> str:
-    return "\n".join(f"# {line}" for line in wrap(text, WIDTH - 2, break_on_hyphens=False, break_long_words=False))
-
-
-def _toml(value: Value, as_given: str) -> str:
-    """An object is written as the environment has it, in JSON: its parts are of more kinds than are shown."""
+def _value(value: Any) -> str:
     match value:
-        case bool():
+        case bool() | float():
             return str(value).lower()
-        case int() | float():
-            return repr(value)
         case list():
-            return f"[{', '.join(map(_quoted, value))}]"
+            return f"[{', '.join(map(_value, value))}]"
         case dict():
-            return _quoted(as_given)
-    return _quoted(str(value))
+            return f"{{{', '.join(f'{_key(key)} = {_value(held)}' for key, held in value.items())}}}"
+        case str():
+            return _quoted(value)
+    return str(value)
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
     """JSON's escapes are TOML's, too; DEL, which JSON takes raw, TOML does not."""
-    if '"' in text and "'" not in text and text.isprintable():
-        return f"'{text}'"  # as it is: JSON in quotes of its own is hard to read
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in wrap(text, WIDTH - 2, break_on_hyphens=False, break_long_words=False))

@@ -16,12 +16,12 @@ from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from tests.models import hungry, save
 from worker.core.failures import Code, RunFailure
 
-STRATEGIES = ("next_power_of_two", "same_as_requested")
+STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
 ROW = 32 << 20  # what one row of `hungry` takes
 FITS, LIMIT = 16, 20  # rows
 NO_GPU = "a device's memory needs a GPU"
 HOW = """What the whole device holds more, in MiB, once a model is warm up to its batch and has run three of them, by
-`WORKER_MODEL__ARENA_EXTEND_STRATEGY`. The last lines: a batch of three times what `WORKER_MODEL__GPU_MEM_LIMIT` has."""
+the provider's `arena_extend_strategy`. The last: a batch of three times what `WORKER_MODEL__GPU_MEM_LIMIT` has."""
 COLUMNS = (
     *NETWORK,
     Column("what", "what"),
@@ -43,7 +43,8 @@ def _held(stage: Stage, network: Network, strategy: str) -> Iterator[Line]:
     device = Device()
     answered(loaded(stage.model(network), stage.device, 2), network.feeds(1))  # CUDA itself and its libraries
     before = device.sample().used
-    settings = {"arena_extend_strategy": strategy, "warm_up_rows": ()}
+    options = {"CUDAExecutionProvider.arena_extend_strategy": strategy}
+    settings = {"provider_options": options, "warm_up_rows": ()}
     model = loaded(stage.model(network), stage.device, network.batch, **settings)
     ms = milliseconds(partial(answered, model, network.feeds(network.batch)), 0.0)
     yield {"used_mib": (device.sample().used - before) / MIB, "ms": ms}

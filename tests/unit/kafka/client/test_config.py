@@ -169,7 +169,6 @@ def test_tokens_come_from_the_identity_provider() -> None:
         oauth_token_endpoint_url="https://id.example/token",  # noqa: S106  # of no real user
         oauth_client_id="worker",
         oauth_client_secret="s",  # noqa: S106  # of no real user
-        oauth_scope="kafka",
     )
 
     config = admin_config(kafka)
@@ -177,7 +176,6 @@ def test_tokens_come_from_the_identity_provider() -> None:
     assert config["sasl.oauthbearer.method"] == "oidc"
     assert config["sasl.oauthbearer.token.endpoint.url"] == "https://id.example/token"
     assert config["sasl.oauthbearer.client.secret"] == "s"
-    assert config["sasl.oauthbearer.scope"] == "kafka"
 
 
 def test_certificates_go_unchecked_only_when_asked_for() -> None:

@@ -27,7 +27,7 @@ def test_settings_are_known_by_any_of_their_names(text: str, settings: dict[str,
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("MAX_BATCH=64", "did you mean BATCHING__MAX_BATCH_SIZE"),
+        ("BATCHING__MAX_BATCH=64", "did you mean BATCHING__MAX_BATCH_SIZE"),
         ("MIN_BATCH_SIZE=64", "no such setting; `inference-worker check --all` shows"),
         ("ZEBRA=1", "no such setting"),
         ("64", "NAME=VALUE"),

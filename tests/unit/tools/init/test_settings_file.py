@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_settings_shown import MINIMUM
+from tests.unit import test_settings_shown
 from worker.settings import Settings, load
 from worker.tools.init.settings_file import WIDTH, settings_file
 
+MINIMUM = test_settings_shown.MINIMUM | {"WORKER_MODEL__PATH": "/models/model.onnx"}
 # One of each kind of value, and the names that a file must quote.
 OF_EACH_KIND = {
     "WORKER_KAFKA__REQUEST_TOPICS": "requests",  # with state there is one
@@ -19,8 +20,10 @@ OF_EACH_KIND = {
     "WORKER_KAFKA__CHANGELOG_TOPIC": "states",
     "WORKER_KAFKA__CONFIG": '{"client.id": "it\'s", "fetch.wait.max.ms": 50}',
     "WORKER_MODEL__INPUT_DEFAULTS": '{"attention_mask": 1, "lang": "de"}',
-    "WORKER_MODEL__WARM_UP_ROWS": "1,8",
-    "WORKER_BATCHING__BUCKETS": '{"input_ids": {"axis": 1, "boundaries": [16, 32], "pad": 0}}',
+    "WORKER_MODEL__PROVIDER_OPTIONS": '{"CUDAExecutionProvider": {"use_tf32": "0"}}',
+    "WORKER_BATCHING__BUCKETS": (
+        '{"a.b": {"axis": 1, "boundaries": [16, 32], "pad": 0}, "c": [{"axis": 1, "boundaries": [4]}]}'
+    ),
     "WORKER_BATCHING__LINGER_MS": "2.5",
     "WORKER_BATCHING__MAX_BATCH_SIZE": "64",
     "WORKER_STATE__TENSORS": '{"h_in": "h_out"}',
@@ -37,8 +40,8 @@ LOGIN = {
 }
 
 
-def written(environ: Mapping[str, str]) -> str:
-    return settings_file(load(None, environ), environ, {})
+def written(environ: Mapping[str, str], folder: Path) -> str:
+    return settings_file(load(None, environ), environ, folder)
 
 
 def read_back(text: str, folder: Path, environ: Mapping[str, str] = {}) -> Settings:
@@ -51,12 +54,12 @@ def test_the_file_says_what_is_in_force(more: Mapping[str, str], tmp_path: Path)
     """Read without an environment, it makes the settings that it was written from."""
     environ = {**MINIMUM, **more}
 
-    assert read_back(written(environ), tmp_path) == load(None, environ)
+    assert read_back(written(environ, tmp_path), tmp_path) == load(None, environ)
 
 
 def test_a_default_may_be_uncommented(tmp_path: Path) -> None:
     """Every setting that stands in a comment is one, with the value that it has there."""
-    text = written(MINIMUM)
+    text = written(MINIMUM, tmp_path)
     lines = [line.removeprefix("# ") if " = " in line else line for line in text.splitlines()]
 
     assert tomllib.loads(text)["kafka"].keys() < tomllib.loads("\n".join(lines))["kafka"].keys()
@@ -66,7 +69,7 @@ def test_a_default_may_be_uncommented(tmp_path: Path) -> None:
 def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
     """It says where each is read instead, and works with those in the environment."""
     environ = {**MINIMUM, **LOGIN}
-    text = written(environ)
+    text = written(environ, tmp_path)
     secrets = ("WORKER_KAFKA__SASL_PASSWORD", "WORKER_KAFKA__CONFIG")
 
     said = text.replace("\n# ", " ")
@@ -76,14 +79,16 @@ def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
     assert read_back(text, tmp_path, {name: environ[name] for name in secrets}) == load(None, environ)
 
 
-def test_what_was_found_stands_with_its_setting() -> None:
-    """Behind the setting's own sentence, no line longer than the others; a setting that has some is shown."""
-    found = {"WORKER_BATCHING__BUCKETS": ["lengths differ", "so " * 50 + "long"]}
+def test_objects_are_tables_and_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a reader can change them, and the folder can be moved. No line is longer than the others."""
+    monkeypatch.chdir(tmp_path)
 
-    text = settings_file(load(None, MINIMUM), MINIMUM, found)
+    text = written(MINIMUM | OF_EACH_KIND | {"WORKER_MODEL__PATH": "models/m.onnx"}, Path("conf"))
 
-    entry = next(entry for entry in text.split("\n\n") if "Found" in entry)
-    assert entry.startswith("# Axes to pad")
-    assert "\n# Found: lengths differ.\n# Found: so so" in entry
-    assert entry.endswith('\n# buckets = "{}"')
+    read = tomllib.loads(text)
+    assert read["batching"]["buckets"]["a.b"] == {"axis": 1, "boundaries": [16, 32], "pad": 0}
+    assert read["kafka"]["config"] == {"client.id": "it's", "fetch.wait.max.ms": 50}
+    assert read["model"]["path"] == "../models/m.onnx"
+    assert '\n[batching.buckets."a.b"]\naxis = 1\n' in text
+    assert "\n# [batching.buckets]\n" in written(MINIMUM, Path())
     assert max(map(len, text.splitlines())) <= WIDTH
