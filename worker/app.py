@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
-from worker.core.failures import BadConfiguration, Stop, TopicTakesLess
+from worker.core.failures import BadConfiguration, Stop
 from worker.kafka import Topics, examine, losses
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -91,15 +91,13 @@ def _ended(
                 report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
                 closing.callback(report.close)
             topics = _examined_beside_imports(settings, events)
-            while isinstance(end := _served(settings, topics, signals, events, tracing, watchdog, closing), Topics):
-                topics = end
-                gc.collect()  # what has ended: its parts know each other, and its model would stay beside the next one
+            left = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
         raise
     except Stop as stop:
         events.stopped(stop.exit_code, str(stop))
         return stop.exit_code
-    events.stopped(0, f"asked to; {_what_was_left(end)}")
+    events.stopped(0, f"asked to; {_what_was_left(left)}")
     return 0
 
 
@@ -161,7 +159,7 @@ def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents)
     return topics.announcing(client_id)
 
 
-def _served(  # what outlives a worker that begins anew, named once
+def _served(
     settings: Settings,
     topics: Topics,
     signals: StopSignals,
@@ -169,13 +167,8 @@ def _served(  # what outlives a worker that begins anew, named once
     tracing: Tracing | None,
     watchdog: telemetry.Watchdog,
     closing: ExitStack,
-) -> Topics | int:
-    """Serve until told to stop, or until a topic takes less than `topics` say.
-
-    Returns how many records were left to their next owner; or what the topics take now.
-
-    What was refused is unsettled, so that the next worker reads its request again and answers what fits. Raises `Stop`.
-    """
+) -> int:
+    """Serve until told to stop. Returns how many records were left to their next owner. Raises `Stop`."""
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
     for note in topics.notes:
@@ -189,27 +182,11 @@ def _served(  # what outlives a worker that begins anew, named once
         membership=str(topics.membership),
         client_id=topics.membership.client_id,
     )
-    parts = closing.enter_context(ExitStack())
-    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
+    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=closing)
     for why in lost.result():  # before the worker commits anything
         events.warned("group_has_lost", why=why)
     watchdog.let_begin(worker.leave)
-    try:
-        return worker.run()
-    except TopicTakesLess as less:
-        try:
-            found = _examined_topics(settings, events).shutting(topics.shut)
-        except BadConfiguration as closed:  # another topic is gone, too: the next start says so
-            raise less from closed
-        if less.reply_topic is not None and not found.takes_less_than(topics):
-            found = found.shutting({less.reply_topic: "it refused an answer of this worker's"})
-        if not found.takes_less_than(topics):
-            raise
-        parts.close()
-        events.warned("topic_takes_less", why=str(less), max_bytes=dict(found.max_bytes), shut=list(found.shut))
-        events.begins_anew()
-        watchdog.begins_anew()
-        return found.announcing(topics.membership.client_id)
+    return worker.run()
 
 
 def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:

@@ -16,7 +16,7 @@ from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, quick_consumer, raw
 from tests.kafka.test_faults import each_way
 from tests.kafka.test_publish_consume import environment
-from worker.kafka.offsets.starting_offsets import PATIENCE
+from worker.kafka.consumer.rebalances import PATIENCE
 
 COUNT, PARTITIONS = 400, 4
 SECOND_THOUGHTS = 2.0  # seconds: a client that was moved while it looked up where the log begins went there in 0.5

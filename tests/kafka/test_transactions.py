@@ -20,7 +20,7 @@ from tests.kafka.broker import FORGETFUL, FORGOTTEN_AFTER, JvmBroker
 from tests.kafka.cluster import Cluster, Reader, Sent, fresh
 from tests.kafka.dying_transaction import opened
 from tests.kafka.fixtures import NewBroker
-from worker.core.failures import BadConfiguration, KafkaFatal, TopicTakesLess
+from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message
 from worker.kafka.client.transactional_id import TransactionalId
 
@@ -78,6 +78,13 @@ def commit_at_last(stage: KafkaStage, value: bytes, next_offset: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while (ended := commit(stage, value, next_offset)).failure is not None and stage.committed() != next_offset:
         assert time.monotonic() < deadline, ended
+
+
+def refused(stage: KafkaStage) -> None:
+    """A transaction with an answer that the client does not take: for a partition that is not there."""
+    (place,) = places(1)
+    stage.transactions.begin()
+    stage.transactions.send([Message(stage.topic, b"k", b"v", [], 0, 99)], place)
 
 
 def arrive(stage: KafkaStage) -> None:
@@ -253,7 +260,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], places(1)[0])
 
     stage.transactions.commit({stage.requests: 2})
-    with pytest.raises(TopicTakesLess, match=f"the broker refused a record for topic {stage.topic} as too large"):
+    with pytest.raises(KafkaFatal, match=f"the broker refused a record for topic {stage.topic} as too large"):
         ending(stage)
 
     stage.cluster.produce(stage.topic, [Sent(b"k", b"behind")])
@@ -281,7 +288,9 @@ def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage)
     try:
         before = threads()
         for _ in range(4):
-            assert commit(stage, b"x" * 2_000_000, 2).failure is not None
+            refused(stage)
+            stage.transactions.commit({stage.requests: 2})
+            assert ending(stage).failure is not None
         assert threads() <= before
     finally:
         gc.enable()
@@ -290,13 +299,13 @@ def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage)
 def test_an_answer_that_the_client_refuses_fails_its_transaction(new_stage: NewStage) -> None:
     """The reason names the record."""
     stage = new_stage()
-    fill(stage, [b"fine", b"x" * 2_000_000])
+    refused(stage)
 
-    stage.transactions.commit({stage.requests: 2})
+    stage.transactions.commit({stage.requests: 1})
     failure = ending(stage).failure
 
     assert failure is not None
-    assert f"does not take the answer to requests/0/1 for topic {stage.topic}" in failure
+    assert f"does not take the answer to requests/0/0 for topic {stage.topic}" in failure
     assert stage.committed() is None
     assert stage.values(0) == []
 

@@ -43,9 +43,9 @@ from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.changelog import restorer
-from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.consumer.flow import By, Pauses
 from worker.kafka.offsets.notes import Notes
-from worker.kafka.producer.receipts import Receipt
+from worker.kafka.producer.sink import Receipt
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes

@@ -81,17 +81,6 @@ class KafkaFatal(Stop):
     exit_code = 4
 
 
-class TopicTakesLess(KafkaFatal):
-    """A topic takes less than it did at the start: one that begins anew writes what it takes.
-
-    `reply_topic`: one that requests name, and that refused an answer. It is to get none, whatever the cluster says.
-    """
-
-    def __init__(self, message: str, reply_topic: str | None = None) -> None:
-        super().__init__(message)
-        self.reply_topic = reply_topic
-
-
 class ModelBroken(Stop):
     """The model or its device fails on data that ran before; the suspect requests stay unanswered."""
 

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -18,9 +19,9 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.consumer import batch_end, rebalances, request_topics, source
+from worker.kafka.consumer import rebalances, request_topics, source, spoiled_batches
 from worker.kafka.consumer.source import KafkaSource
-from worker.kafka.offsets import standing_lookup
+from worker.kafka.offsets import standings
 
 P, Q = Partition("r", 0), Partition("r", 1)
 DAMAGED = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
@@ -237,6 +238,22 @@ class FurtherClient:
     def close(self) -> None: ...
 
 
+class Beside:
+    """An executor whose work is done at once, or by `background` when that likes."""
+
+    def __init__(self, background: Callable[[Callable[[], None]], None] | None) -> None:
+        self._background = background or (lambda now: now())
+
+    def submit(self, work: Callable[..., Any], *arguments: object) -> Future[Any]:
+        found: Future[Any] = Future()
+        self._background(lambda: found.set_result(work(*arguments)))
+        return found
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        assert cancel_futures
+        assert not wait
+
+
 class Quiet:
     """Remembers the suspects; `failure` is raised when partitions go."""
 
@@ -306,13 +323,10 @@ class World(NamedTuple):
         self.client.script.append(fetch)
         self.polled()
 
-    def fails(self, first: int, times: int = 3, partition: Partition = P) -> list[tuple[Partition, int]]:
-        """The batch that begins there cannot be read, so often. Returns what came."""
-        came: list[tuple[Partition, int]] = []
-        for _ in range(times):
-            self.client.script.append(lambda: [Incoming(partition, first, DAMAGED)])
-            came += self.polled()
-        return came
+    def fails(self, first: int, partition: Partition = P) -> list[tuple[Partition, int]]:
+        """The batch that begins there cannot be read. Returns what came."""
+        self.client.script.append(lambda: [Incoming(partition, first, DAMAGED)])
+        return self.polled()
 
     def stands(self, position: int, seconds: int, partition: Partition = P, stable: int = 100) -> None:
         """The client stands there for so long, while its broker answers."""
@@ -369,9 +383,10 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standing_lookup, batch_end, rebalances, request_topics):
+    for module in (standings, rebalances, request_topics):
         monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
-    monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
+    monkeypatch.setattr(spoiled_batches, "ThreadPoolExecutor", lambda *_: Beside(background))
+    monkeypatch.setattr(standings, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     membership = Membership(protocol, "test", None)
     made = KafkaSource(settings(**changes), membership, logger, watcher, clock, joined)

@@ -31,10 +31,8 @@ from worker.kafka.client.errors import UNREADABLE, is_closed, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
-from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
-from worker.kafka.consumer.stall_watch import StallWatch
-from worker.kafka.consumer.to_records import headers_of
-from worker.kafka.consumer.unreadable_batches import UNPARSED, Failures
+from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
+from worker.kafka.consumer.flow import headers_of
 from worker.settings import KafkaSettings
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 
@@ -107,7 +105,7 @@ class ChangelogRestorer:
         self._restores: dict[int, _Restore] = {}  # by partition number
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
-        self._watch, self._failures = StallWatch(self._new_looker), Failures()
+        self._watch = StallWatch(self._new_looker)
         # Offsets of those partitions whose ends are known: in all, and still to be read. Written in the thread alone.
         self.total = self.left = 0
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
@@ -321,9 +319,9 @@ class ChangelogRestorer:
         restore, partition = self._restores.get(number), Partition(self._topic, number)
         if restore is None:  # it left
             return
-        at, is_certain = self._failures.failed(partition, first, restore.start)
-        if is_certain:
-            last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
+        at = max(first, restore.start)
+        last, _ = find_end(self._new_looker, partition, first, at)
+        if last >= at:
             raise _lost(partition, at, last, reason)
         consumer.seek(TopicPartition(*partition, at))
 

@@ -1,18 +1,19 @@
-"""Where a batch ends that cannot be read, found without reading it.
+"""Where records end that cannot be read, found without reading them.
 
-The broker gives the whole batch for each of its offsets, and the client reports it by its first one, however far into
-it was asked. So a look at one offset says whether the batch reaches as far, and the end is found by going ahead in
-growing steps and halving: 30 looks for 20,000 records, 1 ms each. A look after which the client's own thread sleeps
-takes 1 s, one in ten does (librdkafka 2.16, measured 2026).
+| records that cannot be | the client | how it is seen at one offset |
+|---|---|---|
+| unpacked | reports the batch by its first offset, at whichever of its offsets it begins | by that error |
+| parsed | reports nothing, and fetches it again and again (librdkafka#5581) | its statistics count those fetches |
 
-The client reports nothing of a batch whose records it cannot parse (librdkafka#5581): it fetches it again and again,
-and counts that in its statistics. Nothing says where such a batch begins, and a good one may lie between two of them.
-So each offset is looked at by itself, 60 ms each (measured 2026), until one shows something else. All that is given up
-was looked at; a broker that is merely slow shows nothing.
+The broker gives the whole batch for each of its offsets. So a look at one offset says whether the batch that begins at
+`first` reaches as far, and its end is found by going ahead in growing steps and halving: 30 looks for 20,000 records, 1
+ms each. A look after which the client's own thread sleeps takes 1 s, one in ten does (librdkafka 2.16, measured 2026).
+Nothing says where a batch begins that cannot be parsed, and a good one may lie between two of them: there each offset
+is looked at by itself, 60 ms each (measured 2026), until one shows something else.
 
-What is looked at is the log as it lies on the broker: the gaps of compaction, markers of transactions and what is
-behind them belong to no batch, or to another. Whatever a look does not show is taken for lying beyond, so that what is
-found never goes further than the batch, and at worst falls short of its end.
+All that is given up was looked at, by another client than the one that failed: a broken network card or a broker that
+is slow gives nothing up. The gaps of compaction, markers of transactions and records behind them belong to no batch, or
+to another. Whatever a look does not show is taken to lie beyond, so that the end that is found is at worst too early.
 
 It takes a client of its own, which never joins the group and unpacks little, in a thread of its own: in the consumer
 each look would hold up all partitions of the same broker for as long as unpacking takes.
@@ -21,28 +22,27 @@ each look would hold up all partitions of the same broker for as long as unpacki
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from queue import Empty, Queue
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from worker.core.records import Partition
+from worker.core.stalls import Stall, Stalls
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import UNREADABLE, words_of
-from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import unparsed_at
-from worker.kafka.offsets.standing_lookup import in_background
+from worker.kafka.client.statistics import read_consumer, unparsed_at
+
+UNPARSED = "its batch is damaged on the broker's disk, and nothing from the damage on can be parsed"
 
 LOOK_TIMEOUT = 5.0  # seconds for one look; a connection with TLS and a login to a broker far away takes one or two
-
+_POLL_SLICE = 0.01  # seconds; statistics do not end a poll
 # How often a batch is fetched again, and not parsed, until that is believed: once may be an answer that was cut short.
 _TIMES_UNPARSED = 3
-_POLL_SLICE = 0.01  # seconds; statistics do not end a poll
 # So many records that cannot be parsed are looked at before what is found is told: a minute. Other questions wait.
 MOST_UNPARSED = 1_000
+# A reader outside the group looks closer after so many seconds. Nothing else follows from it, so it may come early.
+LOOKS = 5
 
 # Larger than batches travel. zstd is unpacked up to it, and that takes 10 ms (measured 2026).
 _MOST_UNPACKED = 64 * 1024 * 1024
@@ -62,155 +62,147 @@ _LOOKING: Config = {
     "max.partition.fetch.bytes": 1_000,
 }
 
-# Besides a record, what a look may bring: a batch that cannot be read, nothing there yet, or nothing there any more.
+# A look may bring these besides a record: a batch that cannot be read, nothing there yet, or nothing there any more.
 _TELLING = UNREADABLE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # public, as all codes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchQuestion:
-    """How far does the batch that begins at `first` reach, if `at` is part of it?
-
-    `first` None: are there records from `at` on that cannot be parsed, and how far do they reach? Two
-    questions that read alike are not the same: a partition may leave and come back before the first is answered.
-    """
-
-    partition: Partition
-    first: int | None
-    at: int
-
-
-def looking(reading: Config) -> Config:
-    """What a client that looks is configured with, beside one that reads: it unpacks nothing that this one cannot."""
-    most = min(int(reading["receive.message.max.bytes"]), _MOST_UNPACKED)
-    return {**reading, **_LOOKING, "receive.message.max.bytes": most}
-
-
-class Search:
-    """Which offset to look at next. Decides, and looks at nothing itself."""
-
-    def __init__(self, inside: int, end: int) -> None:
-        """`inside` is known to be of the batch; at `end` there is nothing, or nothing yet."""
-        self.inside = inside
-        self._beyond = max(end, inside + 1)
-        self._step = 1
-
-    @property
-    def next(self) -> int | None:
-        """None: `inside` is the last one."""
-        left = self._beyond - self.inside - 1
-        return self.inside + min(self._step, (left + 1) // 2) if left else None
-
-    def look(self, *, is_inside: bool) -> None:
-        assert self.next is not None
-        if is_inside:
-            self.inside, self._step = self.next, self._step * 2
-        else:
-            self._beyond = self.next
-
 
 # Makes a client that is configured by `looking`, with these callbacks.
 NewLooker = Callable[[Mapping[str, Any]], Consumer]
 
 
-class BatchEnds:
-    """Answers one question at a time. Used by the loop's thread; each client it makes is used by another."""
-
-    def __init__(self, new_client: NewLooker, log: ClientLog) -> None:
-        self._new_client = new_client
-        self._log = log
-        self._waiting: deque[BatchQuestion] = deque()
-        self._is_under_way = False
-        self._found: Queue[tuple[BatchQuestion, int, str]] = Queue()
-
-    def ask(self, question: BatchQuestion) -> None:
-        self._waiting.append(question)
-        self._go_on()
-
-    def answer(self) -> tuple[BatchQuestion, int] | None:
-        """A question, and the last offset known to be of its batch; None while nothing is known.
-
-        It lies before the question's own where that was asked of records that may be readable, and nothing is known.
-        """
-        try:
-            question, last, trouble = self._found.get_nowait()
-        except Empty:
-            return None
-        if trouble:
-            self._log.tell("batch-end", f"{question.partition}: where the batch at {question.first} ends: {trouble}")
-        self._is_under_way = False
-        self._go_on()
-        return question, last
-
-    def _go_on(self) -> None:
-        if self._waiting and not self._is_under_way:
-            self._is_under_way = True
-            question = self._waiting.popleft()
-            in_background(lambda: self._found.put((question, *find_end(self._new_client, question))), "batch-end")
+def looking(reading: Config) -> Config:
+    """The configuration of a client that looks, from that of one that reads: it unpacks no more than the reader."""
+    most = min(int(reading["receive.message.max.bytes"]), _MOST_UNPACKED)
+    return {**reading, **_LOOKING, "receive.message.max.bytes": most}
 
 
-def find_end(new_client: NewLooker, question: BatchQuestion) -> tuple[int, str]:
-    """The last offset known to be of the batch, and what was in the way of knowing more; raises nothing."""
-    is_unparsed = question.first is None
-    search = Search(question.at, question.at + 1)
-    along = _Unparsed(question.partition, question.at)
+def find_end(new_client: NewLooker, partition: Partition, first: int | None, at: int) -> tuple[int, str]:
+    """The last offset from `at` on that is known to be of the batch, and why no more is known; raises nothing.
+
+    `first` None: of records that cannot be parsed. It lies before `at` where what lies there may be readable.
+    """
+    search, unparsed, trouble = Search(at, first), _Unparsed(partition), ""
     try:
-        client = new_client({"stats_cb": along.hear} if is_unparsed else {})
+        client = new_client({"stats_cb": unparsed.hear})
         try:
-            _, end = client.get_watermark_offsets(TopicPartition(*question.partition), LOOK_TIMEOUT)
-            if is_unparsed:
-                trouble = along.look_from(client, end)
-            else:
-                search = Search(question.at, end)
-                trouble = _look_for_end(client, question, search)
+            search.begin(client.get_watermark_offsets(TopicPartition(*partition), LOOK_TIMEOUT)[1])
+            while not trouble and (offset := search.next) is not None:
+                trouble = _look(client, search, unparsed, offset)
         finally:
             client.close()
-    except Exception as error:  # noqa: BLE001  # what is known by then is true all the same
+    except Exception as error:  # noqa: BLE001  # the offsets found by then are true all the same
         trouble = words_of(error)
-    return along.last if is_unparsed else search.inside, trouble
+    return search.last, trouble
+
+
+class Search:
+    """Which offset to look at next. Decides, and looks at nothing itself."""
+
+    def __init__(self, at: int, first: int | None) -> None:
+        self.first = first
+        self.last = at - 1
+        self._beyond = at
+        self._step = 1
+
+    def begin(self, end: int) -> None:
+        """At `end` there is nothing, or nothing yet."""
+        self._beyond = end if self.first is not None else min(end, self.last + 1 + MOST_UNPARSED)
+
+    @property
+    def next(self) -> int | None:
+        """None: `last` is the last one."""
+        left = self._beyond - self.last - 1
+        return self.last + min(self._step, (left + 1) // 2) if left > 0 else None
+
+    def look(self, *, is_inside: bool) -> None:
+        assert self.next is not None
+        if is_inside:
+            self.last, self._step = self.next, 1 if self.first is None else self._step * 2
+        else:
+            self._beyond = self.next
 
 
 class _Unparsed:
-    """Looks at one offset after the other, as long as the client cannot parse what is there. `last` is the last one."""
+    """How often a client could not parse what lies at one offset."""
 
-    def __init__(self, partition: Partition, at: int) -> None:
-        self.last = at - 1
-        self._partition = partition
-        self._before: int | None = None  # unparsed batches when the client stood at the offset for the first time
-        self._times = 0
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.stand(-1)
+
+    def stand(self, offset: int) -> None:
+        self._offset = offset
+        self._before: int | None = None  # unparsed batches when the client stood there for the first time
+        self.times = 0
 
     def hear(self, statistics: str) -> None:
         """The client's callback, inside its poll."""
-        count = unparsed_at(statistics, self._partition, self.last + 1)
+        count = unparsed_at(statistics, self.partition, self._offset)
         if count is not None:
             self._before = count if self._before is None else self._before
-            self._times = count - self._before
-
-    def look_from(self, client: Consumer, end: int) -> str:
-        """Up to the first offset that shows anything else, for a while. Returns what was in the way."""
-        end = min(end, self.last + 1 + MOST_UNPARSED)
-        while self.last + 1 < end:
-            self._before, self._times = None, 0
-            client.assign([TopicPartition(*self._partition, self.last + 1)])
-            seen, until = None, time.monotonic() + LOOK_TIMEOUT
-            while (seen := client.poll(_POLL_SLICE)) is None and self._times < _TIMES_UNPARSED:
-                if time.monotonic() > until:
-                    return f"the broker does not show offset {self.last + 1}"
-            if seen is not None:
-                error = seen.error()
-                return "" if error is None or error.code() in _TELLING else error.str()
-            self.last += 1
-        return ""
+            self.times = count - self._before
 
 
-def _look_for_end(client: Consumer, question: BatchQuestion, search: Search) -> str:
-    while (offset := search.next) is not None:
-        # A seek takes 1 s nine times as often (measured 2026).
-        client.assign([TopicPartition(*question.partition, offset)])
-        seen = client.poll(LOOK_TIMEOUT)
-        if seen is None:
+def _look(client: Consumer, search: Search, unparsed: _Unparsed, offset: int) -> str:
+    """Look at this offset. Returns what was in the way."""
+    unparsed.stand(offset)
+    # A seek takes 1 s nine times as often (measured 2026).
+    client.assign([TopicPartition(*unparsed.partition, offset)])
+    until = time.monotonic() + LOOK_TIMEOUT
+    while (seen := client.poll(_POLL_SLICE)) is None:
+        if unparsed.times >= _TIMES_UNPARSED:
+            search.look(is_inside=search.first is None)
+            return ""
+        if time.monotonic() > until:
             return f"the broker does not show offset {offset}"
-        error = seen.error()
-        if error is not None and error.code() not in _TELLING:
-            return error.str()
-        search.look(is_inside=error is not None and error.code() in UNREADABLE and seen.offset() == question.first)
+    error = seen.error()
+    if error is not None and error.code() not in _TELLING:
+        return error.str()
+    is_unreadable = error is not None and error.code() in UNREADABLE
+    search.look(is_inside=is_unreadable and seen.offset() == search.first)
     return ""
+
+
+class Damage(NamedTuple):
+    """Records that no client can parse, from the `first` offset to the `last`."""
+
+    partition: Partition
+    first: int
+    last: int
+
+
+class StallWatch:
+    """A reader outside the group looks whether a partition that stands (`core/stalls.py`) can be parsed at all.
+
+    Owns what the client's statistics said. Used by the thread that polls the client.
+    """
+
+    def __init__(self, new_looker: NewLooker, clock: Callable[[], float] = time.monotonic) -> None:
+        self._new_looker = new_looker
+        self._clock = clock
+        self._stalls = Stalls(LOOKS)
+        self._report: str | None = None
+        self.standing: Mapping[Partition, Stall] = {}  # as last told
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Settings of the client that is watched."""
+        return {"statistics.interval.ms": 1_000, "stats_cb": self._hear}
+
+    def _hear(self, report: str) -> None:
+        """Keep it: a failure in a callback of the client costs the records that it was about to bring."""
+        self._report = report
+
+    def stalls(self) -> list[tuple[Partition, Stall]]:
+        """Partitions that stand, each time the client has told anew."""
+        report, self._report = self._report, None
+        if report is None:
+            return []
+        self.standing = self._stalls.seen(read_consumer(report).reaches, self._clock())
+        return list(self.standing.items())
+
+    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
+        """Which of these are damaged there. Takes seconds, and more for thousands of records."""
+        for partition, stall in stalls:
+            if stall.is_due:
+                last, _ = find_end(self._new_looker, partition, None, stall.offset)
+                if last >= stall.offset:
+                    yield Damage(partition, stall.offset, last)

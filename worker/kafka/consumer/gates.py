@@ -8,7 +8,7 @@ What a partition brings first is held until the group has taken the note of this
 at once is counted too, and no note can arrive late and take a commit back. A shut partition gives nothing: what of it
 is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
 where the reset policy says. So it is with one of which the group did not tell at its assignment
-(`starting_offsets.py`), but that one is moved only when something of it has come: a seek while the client looks up
+(`rebalances.py`), but that one is moved only when something of it has come: a seek while the client looks up
 where a log begins is undone half a second later, without a word, and the log came again from there (librdkafka 2.16; 3
 of 4 times right after an assignment).
 
@@ -37,14 +37,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition, Record, Suspect
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.consumer.held_records import HeldRecords
-from worker.kafka.consumer.pauses import By, Pauses
-from worker.kafka.consumer.to_records import Flowing
-from worker.kafka.consumer.unreadable_batches import Unreadable
+from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses
+from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.kafka.offsets.notes import SUSPECT_FROM, Note
-from worker.kafka.offsets.partition_ends import partition_ends
-from worker.kafka.offsets.standing_lookup import NOTHING, GroupStanding, StandingAnswer
+from worker.kafka.offsets.standings import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 
 # From a question that the group did not answer in full to the next one, seconds.
@@ -78,7 +75,7 @@ class Gates:
         held: HeldRecords,
         offsets: KafkaOffsets,
         pauses: Pauses,
-        unreadable: Unreadable,
+        spoiled: SpoiledBatches,
         log: ClientLog,
         *,
         starts_at_end: bool,
@@ -90,7 +87,7 @@ class Gates:
         self._offsets = offsets
         self._standings = offsets.standings
         self._pauses = pauses
-        self._unreadable = unreadable
+        self._spoiled = spoiled
         self._log = log
         self._starts_at_end = starts_at_end
         self._clock = clock
@@ -125,7 +122,7 @@ class Gates:
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more: for all that the gates work with, too."""
-        for memory in (self._pauses, self._unreadable, self._offsets):
+        for memory in (self._pauses, self._spoiled, self._offsets):
             memory.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.pop(partition, None)) is not None:
@@ -197,7 +194,7 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
-        self._unreadable.rewind(partition)
+        self._spoiled.rewind(partition)
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
@@ -233,7 +230,7 @@ class Gates:
     def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
         standings = answer.standings
         hanging = [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
-        ends = partition_ends(self._consumer, hanging, self._log)
+        ends = self._standings.ends(hanging)
         is_known = len(standings) == len(answer.wanted)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():
@@ -298,7 +295,7 @@ class Gates:
         """Read on from there; None: where the client is, having handed out nothing."""
         if offset is not None:
             try:
-                self._consumer.seek(TopicPartition(*partition, self._unreadable.passed(partition, offset)))
+                self._consumer.seek(TopicPartition(*partition, self._spoiled.passed(partition, offset)))
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return

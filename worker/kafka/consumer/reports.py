@@ -1,21 +1,20 @@
-"""What the watcher hears of the consumer: how far behind it is, which requests were deleted before they were read, and
-which topics.
+"""The consumer's statistics and log, told to the watcher: how far behind it is, and requests deleted before it read
+them.
 
-The client reports on itself once a second. Of deleted requests, the only ones that are never answered, it says nothing
-there: it goes on where the reset policy says, and a line of its log alone names the place that it left (librdkafka
-2.16), not always the one where it goes on.
+The client reports on itself once a second. Deleted requests are the only ones that are never answered, and there it
+says nothing of them: it goes on where the reset policy says, and a line of its log alone names the place that it left
+(librdkafka 2.16), not always the one where it goes on.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from worker.core.records import Partition, Standing
-from worker.core.stalls import Stall
+from worker.core.records import Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
@@ -33,7 +32,7 @@ class Reports:
     def __init__(
         self, watcher: ClientWatcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self._log = log
         self._clock = clock
         self._lost: dict[Partition, int] = {}  # the place that was left, until the watcher has it
@@ -48,34 +47,25 @@ class Reports:
     def heard(self, consumer: Consumer, report: str, begun: Callable[[Partition], int]) -> ConsumerStatistics | None:
         """Tell the watcher. Returns what the report says, None for one not understood; raises nothing.
 
-        `begun`: where the group stood when the partition was assigned.
+        `begun`: where the group stood when the partition was assigned. The client still has its own last commit of a
+        partition that comes back, whatever others did meanwhile. An offset beyond the end is of records that are gone.
         """
         try:
             seen = read_consumer(report)
-            if self._watcher is not None:
-                self._watcher.consumer_seen(seen.connections, _since_assigned(seen.standings, begun))
-                tell_throttled(self._watcher, self._log, "consumer", seen.throttled)
+            if self.watcher is not None:
+                standings = {
+                    partition: at._replace(next_offset=max(at.next_offset, begun_at)) if begun_at <= at.end else at
+                    for partition, at in seen.standings.items()
+                    for begun_at in (begun(partition),)
+                }
+                self.watcher.consumer_seen(seen.connections, standings)
+                tell_throttled(self.watcher, self._log, "consumer", seen.throttled)
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return None
-        if self._watcher is not None and self._lost and self._clock() >= self._ask_at:
-            self._tell_lost(consumer, self._watcher)
+        if self.watcher is not None and self._lost and self._clock() >= self._ask_at:
+            self._tell_lost(consumer, self.watcher)
         return seen
-
-    def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
-        """These stand still although their logs go on; to be called once a second."""
-        if self._watcher is not None:
-            self._watcher.stalled(stalls)
-
-    def topics_absent(self, topics: Sequence[str]) -> None:
-        """These request topics the cluster has no more; none: it has all of them again."""
-        if self._watcher is not None:
-            self._watcher.topics_absent(topics)
-
-    def topics_counted(self, partitions: Mapping[str, int]) -> None:
-        """How many partitions each request topic has; 0: the cluster has none of that name."""
-        if self._watcher is not None:
-            self._watcher.topics_counted(partitions)
 
     def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
         """Tell of the places that were lost since, with the offset at which each one's log begins now."""
@@ -90,17 +80,3 @@ class Reports:
                 partition = Partition(at.topic, at.partition)
                 watcher.place_lost(partition, self._lost.pop(partition), at.offset)
         self._ask_at = self._clock() + (ASK_AGAIN_AFTER if self._lost else 0.0)
-
-
-def _since_assigned(
-    standings: Mapping[Partition, Standing], begun: Callable[[Partition], int]
-) -> Mapping[Partition, Standing]:
-    """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
-
-    What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
-    """
-    return {
-        partition: seen._replace(next_offset=max(seen.next_offset, begun_at)) if begun_at <= seen.end else seen
-        for partition, seen in standings.items()
-        for begun_at in (begun(partition),)
-    }

@@ -28,15 +28,13 @@ from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
-from worker.kafka.consumer.batch_end import BatchEnds, looking
+from worker.kafka.consumer.batch_end import looking
+from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses, partition_of, to_records
 from worker.kafka.consumer.gates import Gates
-from worker.kafka.consumer.held_records import HeldRecords
-from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.request_topics import LOOK_EVERY, LOOK_OFTEN, RequestTopics
-from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
-from worker.kafka.consumer.unreadable_batches import Unreadable
+from worker.kafka.consumer.request_topics import RequestTopics
+from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
@@ -81,7 +79,6 @@ class KafkaSource:
             self._on_absent,
             self._on_counted,
             clock,
-            LOOK_EVERY if most_partitions is None else LOOK_OFTEN,
         )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
@@ -100,11 +97,11 @@ class KafkaSource:
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
         has_ready = bool(self._held.ready)
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
-        if share := self._unreadable.share(most):
+        if share := self._spoiled.share(most):
             most, patience = most - share, 0.0
         records = self._read(most, patience)
-        if self._unreadable.is_waiting:
-            records = [*records, *self._unreadable.records((1 if has_ready else max_records) - len(records))]
+        if self._spoiled.is_waiting:
+            records = [*records, *self._spoiled.records((1 if has_ready else max_records) - len(records))]
         if self._flowing.strangers:
             records = self._gates.admit(records)
         if has_ready:
@@ -147,7 +144,7 @@ class KafkaSource:
         The client keeps this in the order of its queue: markers count when what lies before them was handed out, and
         an assignment or a seek makes it unknown (seen 2026, librdkafka 2.16).
         """
-        at_rest = [partition for partition in self._gates.at_rest() if not self._unreadable.holds(partition)]
+        at_rest = [partition for partition in self._gates.at_rest() if not self._spoiled.holds(partition)]
         try:
             found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
         except (KafkaException, RuntimeError):  # in the middle of a rebalance
@@ -200,6 +197,8 @@ class KafkaSource:
         if not self._end.acquire(blocking=False):  # the watchdog leaves for us
             return
         earlier = self._failure  # raised by the poll that found it
+        self._request_topics.close()
+        self._spoiled.close()
         try:
             if self._leaves_unsaid():
                 self._consumer.unsubscribe()
@@ -240,15 +239,14 @@ class KafkaSource:
         self._offsets = KafkaOffsets(consumer, self._new_asking_client, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
         self._stalls = Stalls()
-        ends = BatchEnds(self._new_looker, self._log)
-        self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
+        self._spoiled = SpoiledBatches(consumer, self._flowing, self._pauses, self._new_looker, self._log)
         self._gates = Gates(
             consumer,
             self._flowing,
             self._held,
             self._offsets,
             self._pauses,
-            self._unreadable,
+            self._spoiled,
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
@@ -335,7 +333,7 @@ class KafkaSource:
                 if partition not in moved and not self._gates.is_shut(partition):
                     moved.add(partition)
                     begun = self._gates.begun(partition)
-                    self._unreadable.failed(partition, message.offset() or 0, begun, error.str())
+                    self._spoiled.failed(partition, message.offset() or 0, begun, error.str())
             elif error.code() == FATAL and self._may_fall_back():
                 self._fall_back(error.str())
             else:
@@ -380,7 +378,7 @@ class KafkaSource:
             self._rebalances.coordinator_seen(seen.coordinator)
         if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
-        self._request_topics.attend({partition.topic for partition in seen.standings})
+        self._request_topics.attend()
 
     def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
         """Tell which partitions stand, and look into those that no open transaction holds back."""
@@ -390,10 +388,11 @@ class KafkaSource:
             if self._gates.holds(at)
         }
         stalls = self._stalls.seen(ours, self._clock())
-        self._reports.stalled(stalls)
+        if self._reports.watcher is not None:
+            self._reports.watcher.stalled(stalls)
         for partition, stall in stalls.items():
             if stall.is_due:
-                self._unreadable.suspected(partition, stall.offset)
+                self._spoiled.suspected(partition, stall.offset)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
@@ -426,13 +425,15 @@ class KafkaSource:
         A KIP-848 group heeds both by itself. A classic one looks at its topics when a member joins, and every 5
         minutes. Meanwhile it would commit the old topic's place in the new one: what lies before would be lost.
         """
-        self._reports.topics_absent(sorted(absent))
+        if self._reports.watcher is not None:
+            self._reports.watcher.topics_absent(sorted(absent))
         if self.membership.protocol == "classic":
             held = {at.topic for at in self._consumer.assignment()}
             self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
 
     def _on_counted(self, partitions: Mapping[str, int]) -> None:
-        self._reports.topics_counted(partitions)
+        if self._reports.watcher is not None:
+            self._reports.watcher.topics_counted(partitions)
         for topic, count in partitions.items():
             if self._most_partitions is not None and count > self._most_partitions:
                 assert self._kafka.changelog_topic is not None

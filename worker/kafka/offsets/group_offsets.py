@@ -28,7 +28,7 @@ from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets.notes import NEW, RETRY_AFTER, Attempts, Note, Notes, read_attempts
-from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
+from worker.kafka.offsets.standings import GroupStanding, StandingLookup
 
 
 class KafkaOffsets:

@@ -1,4 +1,4 @@
-"""Where an answer goes, and why it may never get there: the same for both guarantees."""
+"""Where an answer goes, and why it may never get there. Both guarantees use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.kafka.client.errors import GONE
 
 ANY_PARTITION = -1  # the partitioner's choice
 
-# By these a topic refuses what others take: it is gone or closed to us, or its settings say so. They may not be told.
+# By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
 _OF_TOPIC = GONE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,
@@ -40,21 +40,23 @@ class Destinations:
         partition = source % self.partitions[topic] if chosen is None else chosen
         return b"" if topic in self.compacted else key, partition
 
-    def is_shut(self, topic: str | None, error: KafkaError | None) -> bool:
-        """Whether this refusal closes a topic that requests name: it is the topic's own, and of no other."""
-        return topic in self.replies and error is not None and error.code() in _OF_TOPIC
+    def is_final(self, topic: str | None, error: KafkaError | None) -> bool:
+        """Whether every answer like this one would be refused until a new start, which reads the topics anew.
 
-
-def is_too_large(error: KafkaError) -> bool:
-    """Whether it was refused for its size: nothing is sent that is too large for the limit we know."""
-    return bool(error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        So it is with one that is too large, for a topic's limit was lowered; and with a topic that requests name, for
+        it is gone or closed. `topic` None: the client does not say which.
+        """
+        if error is None:
+            return False
+        is_reply = bool(self.replies) if topic is None else topic in self.replies
+        return error.code() == KafkaError.MSG_SIZE_TOO_LARGE or (is_reply and error.code() in _OF_TOPIC)
 
 
 def why_refused(topic: str | None, error: KafkaError) -> str:
     """Why a message for this topic will never be durable. The client refuses a topic not found for half a minute."""
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
-    if is_too_large(error):
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return (
             f"the broker refused a record for topic {topic} as too large: its max.message.bytes was lowered, or "
             "WORKER_KAFKA__MAX_MESSAGE_BYTES is more than it takes"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 
-from worker.core.failures import KafkaFatal, TopicTakesLess
+from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.transactional_id import TransactionalId
@@ -136,36 +136,32 @@ class TransactionCommitter:
         self.producer.drop()
 
     def _end(self, asked: EndRequest) -> str | None:
-        """Why the transaction was not committed; None when it was."""
-        failure, trouble = self.producer.failure, None
+        """Why the transaction was not committed; None when it was.
+
+        Raises `KafkaFatal` where each transaction to come would fail like this one, which is taken back.
+        """
+        producer, ended = self.producer, None
+        failure = producer.failure
         if failure is None and asked.offsets is not None:
-            trouble = self._commit(asked.offsets, asked.member)
-            if trouble is None:
+            ended = self._commit(asked.offsets, asked.member)
+            if ended is None:
                 return None
-            failure = self._why_unsent(trouble) or self.producer.failure or trouble.text
-        ended, producer = trouble, self.producer
+            failure = self._why_unsent(ended) or producer.failure or ended.text
+        trouble = ended
         if trouble is None or trouble.reaction is Reaction.ABORT:
-            trouble = self._insist("abort_transaction", self.producer.abort)
-            self._check_refusal(ended, failure)
+            trouble = self._insist("abort_transaction", producer.abort)
+            if (refused := why_refused(ended)) is not None:
+                raise KafkaFatal(refused)
+            producer.serve(0.0)  # the report of what a broker refused may wait
         if trouble is not None:
             self._renew(trouble)
-        elif self.producer.failure is not None:
+        elif producer.failure is not None:
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
-            self._renew(Trouble(Reaction.RENEW, self.producer.failure, None))
-        if producer.shut is not None:  # what is open has been taken back by now: no reader waits for it
-            raise TopicTakesLess(failure or "taken back", producer.shut)
-        return failure or "taken back"
-
-    def _check_refusal(self, trouble: Trouble | None, failure: str | None) -> None:
-        """Raises `KafkaFatal` where each transaction to come would fail like this one, which is taken back."""
-        if (refused := why_refused(trouble)) is not None:
-            raise KafkaFatal(refused)
-        self.producer.serve(0.0)  # the report of what a broker refused may wait
-        if self.producer.has_replies and trouble is not None and trouble.is_denied:
-            raise TopicTakesLess(trouble.text)  # of which topic the client does not say: the cluster does
-        if self.producer.is_too_large or (trouble is not None and trouble.is_too_large):
-            why = failure or self.producer.failure or "refused"  # the second: it was to be taken back
-            raise TopicTakesLess(why, self.producer.shut)
+            self._renew(Trouble(Reaction.RENEW, producer.failure, None))
+        failure = failure or producer.failure or "taken back"
+        if producer.is_refused(ended):  # what is open has been taken back by now: no reader waits for it
+            raise KafkaFatal(f"{failure}; mend the topic or its access, and start again")
+        return failure
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
         producer = self.producer
@@ -174,7 +170,7 @@ class TransactionCommitter:
             lambda timeout: producer.send_offsets(offsets, member, timeout),
             OFFSETS_TIMEOUT,
         )
-        if trouble is not None:  # and be it that the call may be made again: see above
+        if trouble is not None:  # also where the call may be made again: it might not come back, as said above
             return trouble
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT

@@ -1,4 +1,4 @@
-"""What an error inside of a transaction means, and what to do about it. Pure.
+"""The meaning of an error inside a transaction, and what to do about it. Pure.
 
 | the client says | it means | what follows |
 |---|---|---|
@@ -23,7 +23,6 @@ from confluent_kafka import KafkaError
 from worker.kafka.client.errors import kafka_error, refusal
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
-from worker.kafka.producer.destination import is_too_large
 from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
@@ -48,20 +47,11 @@ class Reaction(Enum):
 
 
 class Trouble(NamedTuple):
-    """What one call ended with. `error` None: the client did not say it in its own words."""
+    """How a call failed. `error` None: the client did not say it in its own words."""
 
     reaction: Reaction
     text: str
     error: KafkaError | None
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.error is not None and is_too_large(self.error)
-
-    @property
-    def is_denied(self) -> bool:
-        """Whether a topic is closed to us."""
-        return self.error is not None and self.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     @property
     def is_fenced(self) -> bool:
@@ -69,7 +59,7 @@ class Trouble(NamedTuple):
 
 
 def trouble_of(failure: Exception) -> Trouble:
-    """What an exception out of the client means."""
+    """The meaning of an exception that the client raised."""
     error = kafka_error(failure)
     if error is None:
         return Trouble(Reaction.RENEW, repr(failure), None)

@@ -56,9 +56,8 @@ class KafkaTransactions:
         self._name = name
         self._timeout_ms = timeout_ms
         self._member = member
-        self._watcher = watcher
-        self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
+        self._unacknowledged = Unacknowledged(watcher, self._log)
         self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
@@ -114,8 +113,6 @@ class KafkaTransactions:
             self._tell()
             if told is None and self._committer.is_stuck():
                 self._abandon()
-            if isinstance(told, Ending):
-                self._unacknowledged.forget()
             if told is None or isinstance(told, Ending):
                 return told
             self._dead = told
@@ -143,7 +140,7 @@ class KafkaTransactions:
     def _tell(self) -> None:
         statistics, self._statistics = self._statistics, None
         if statistics is not None:
-            self._unacknowledged.tell(self._watcher, self._log, statistics)
+            self._unacknowledged.heard(statistics)
 
     def _new_committer(self, failure: str | None = None) -> TransactionCommitter:
         return TransactionCommitter(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)

@@ -19,7 +19,7 @@ from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import ANY_PARTITION, Destinations, is_too_large, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, Destinations, why_refused
 from worker.kafka.transactions.errors import Reaction, Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
@@ -35,27 +35,23 @@ class _Found:
     """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
 
     failure: str | None = None
-    shut: str | None = None
-    is_too_large = False
+    is_final = False
     is_late = False
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
 
-    def hear(self, topic: str | None, error: KafkaError | None) -> None:
-        """Keep the first topic that requests name and that is closed."""
-        if self._destinations.is_shut(topic, error):
-            self.shut = self.shut or topic
-
     def fail(self, why: str) -> None:
         self.failure = self.failure or why
 
+    def hear(self, topic: str | None, error: KafkaError | None) -> None:
+        self.is_final |= self._destinations.is_final(topic, error)
+
     def on_report(self, error: KafkaError | None, report: Report) -> None:
-        """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
+        """Runs inside any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
         if error is not None and error.code() not in _TAKEN_BACK:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
-            self.is_too_large |= is_too_large(error)
             self.is_late |= error.code() == _LATE
 
 
@@ -81,20 +77,9 @@ class TransactionalProducer:
         """Why the open transaction cannot be committed; None while it can."""
         return self._found.failure
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether a broker refused a record of it for its size."""
-        return self._found.is_too_large
-
-    @property
-    def has_replies(self) -> bool:
-        """Whether requests may name topics for their answers."""
-        return bool(self._destinations.replies)
-
-    @property
-    def shut(self) -> str | None:
-        """The topic that requests name and that refused an answer, once one did."""
-        return self._found.shut
+    def is_refused(self, trouble: Trouble | None) -> bool:
+        """Whether a topic refused an answer, by a report or by `trouble`, and will refuse each further one."""
+        return self._found.is_final or (trouble is not None and self._destinations.is_final(None, trouble.error))
 
     @property
     def is_late(self) -> bool:

@@ -19,10 +19,8 @@ from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE, is_closed
-from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
-from worker.kafka.consumer.stall_watch import StallWatch
-from worker.kafka.consumer.to_records import headers_of
-from worker.kafka.consumer.unreadable_batches import UNPARSED, Failures
+from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
+from worker.kafka.consumer.flow import headers_of
 from worker.settings import Connection
 from worker.tools.closing import Closing
 
@@ -66,7 +64,6 @@ class Reader(Closing):
         self._consumer = open_client(Consumer, kafka, _TUNING, {**_PROMISED, **self._watch.config}, client_log())
         self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
-        self._failures = Failures()
         self._given_up: Iterator[Record] = iter(())
         self._unread: dict[tuple[Partition, int], str] = {}
         self.beginnings = self._offsets(OFFSET_BEGINNING)
@@ -80,7 +77,7 @@ class Reader(Closing):
         return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
 
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
-        self._failures, self._given_up = Failures(), iter(())
+        self._given_up = iter(())
         self._positions = {partition.number: offset for partition, offset in offsets.items()}
         ends = {partition.number: self.ends[partition] for partition in offsets}
         self._short_of_end = {number: end for number, end in ends.items() if self._positions[number] < end}
@@ -206,10 +203,9 @@ class Reader(Closing):
     def _try_again(self, number: int, first: int, reason: str) -> None:
         """Or step past the batch that begins at `first`."""
         partition = self._partitions[number]
-        at, is_certain = self._failures.failed(partition, first, self._positions[number])
-        if is_certain:
-            last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
-            self._failures.given_up(partition, last)
+        at = max(first, self._positions[number])
+        last, _ = find_end(self._new_looker, partition, first, at)
+        if last >= at:
             self._step_over(partition, at, last, reason)
         else:
             self._consumer.seek(TopicPartition(*partition, at))

@@ -1,8 +1,7 @@
-"""Where a batch ends that cannot be unpacked."""
+"""Where records end that cannot be read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,54 +10,42 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.client.test_config import settings
+from tests.unit.kafka.scripted import statistics
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.membership import Membership
 from worker.kafka.consumer import batch_end
-from worker.kafka.consumer.batch_end import MOST_UNPARSED, BatchQuestion, Search, _Unparsed, find_end, looking
+from worker.kafka.consumer.batch_end import (
+    LOOKS,
+    MOST_UNPARSED,
+    Damage,
+    Search,
+    StallWatch,
+    _Unparsed,
+    find_end,
+    looking,
+)
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)
 EOF, GONE = KafkaError(KafkaError._PARTITION_EOF), KafkaError(KafkaError._AUTO_OFFSET_RESET)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
-@pytest.mark.parametrize(
-    ("inside", "end", "last"),
-    [
-        (10, 20_030, 20_009),
-        (10, 20_010, 20_009),  # the log ends with it
-        (5_000, 20_030, 20_009),  # from its middle
-        (20_009, 20_030, 20_009),  # from its last
-        (20_009, 20_010, 20_009),
-        (20_009, 7, 20_009),  # the end is of another log
-        (10, 2**62, 20_009),
-        (10, 2**62, 2**31),
-        (10, 30, 10),
-        (10, 30, 11),
-        (10, 30, 12),
-    ],
-)
-def test_a_search_ends_at_the_last_offset_that_is_inside(inside: int, end: int, last: int) -> None:
+@pytest.mark.parametrize(("at", "end"), [(10, 20_030), (10, 20_010), (5_000, 20_030), (20_009, 20_010), (10, 2**62)])
+def test_a_search_ends_at_the_last_offset_that_is_inside(at: int, end: int) -> None:
     """Nothing at the end of the log is looked at, and each look takes a millisecond: there are few."""
-    search = Search(inside, end)
-    looks = 0
+    search, last, looks = Search(at, 0), 20_009, 0
+    search.begin(end)
 
     while (offset := search.next) is not None:
-        assert inside < offset < end
+        assert at <= offset < end
         search.look(is_inside=offset <= last)
+        assert search.last <= last, "a search that breaks off gives up records of the batch alone"
         looks += 1
 
-    assert search.inside == last
-    assert looks <= 2 * (last - inside).bit_length() + 1
-
-
-def test_what_is_known_halfway_is_never_too_far() -> None:
-    """A search that breaks off gives up records of the batch alone."""
-    search = Search(10, 1000)
-
-    while (offset := search.next) is not None:
-        search.look(is_inside=offset <= 500)
-        assert 10 <= search.inside <= 500
+    assert search.last == last
+    assert looks <= 2 * (last - at).bit_length() + 2
 
 
 class Log:
@@ -71,6 +58,15 @@ class Log:
         self.is_silent_from = end
         self.is_closed = False
         self.breaks: Exception | None = None
+        self.callbacks: Mapping[str, Any] = {}
+        self.now = 0.0
+
+    def __call__(self, callbacks: Mapping[str, Any]) -> Consumer:
+        self.callbacks = callbacks
+        return cast("Consumer", self)
+
+    def monotonic(self) -> float:
+        return self.now
 
     def get_watermark_offsets(self, _: TopicPartition, timeout: float) -> tuple[int, int]:
         assert timeout > 0
@@ -83,7 +79,8 @@ class Log:
         self.at = place.offset
         self.looks += 1
 
-    def poll(self, _: float) -> Any:
+    def poll(self, timeout: float) -> Any:
+        self.now += timeout
         if self.at is None or self.at >= self.is_silent_from:
             return None
         if self.at < self.begin:
@@ -101,78 +98,66 @@ def seen(error: KafkaError | None, offset: int) -> SimpleNamespace:
     return SimpleNamespace(error=lambda: error, offset=lambda: offset)
 
 
-def found(log: Log, at: int, first: int | None = None) -> tuple[int, str]:
-    answer = find_end(lambda _: cast("Consumer", log), BatchQuestion(P, at if first is None else first, at))
+def found(monkeypatch: pytest.MonkeyPatch, log: Log, first: int | None, at: int) -> tuple[int, str]:
+    monkeypatch.setattr(batch_end, "time", log)
+    answer = find_end(log, P, first, at)
     assert log.is_closed
     return answer
 
 
 @pytest.mark.parametrize(
-    ("log", "last"),
+    ("log", "at", "last"),
     [
-        (Log(200, (0, 9, None), (10, 99, DAMAGED), (100, 199, None)), 99),
-        (Log(100, (10, 99, DAMAGED)), 99),
-        (Log(150, (10, 99, DAMAGED), (100, 149, DAMAGED)), 99),  # two of them
-        (Log(200, (10, 99, DAMAGED), (150, 199, None)), 99),  # a gap that compaction left
-        (Log(200, (10, 99, DAMAGED)), 99),  # markers alone
-        (Log(200, (10, 99, UNKNOWN_CODEC), (100, 199, DAMAGED)), 99),
-        (Log(11, (10, 10, DAMAGED)), 10),
-        (Log(200, (10, 99, None)), 10),  # it can be read by now: what was given up is
-        (Log(200, (150, 199, None), begin=150), 10),  # retention was faster
-        (Log(5), 10),  # of another log
+        (Log(200, (0, 9, None), (10, 99, DAMAGED), (100, 199, None)), 10, 99),
+        (Log(200, (10, 99, DAMAGED), (100, 199, None)), 60, 99),  # from its middle
+        (Log(100, (10, 99, DAMAGED)), 10, 99),
+        (Log(150, (10, 99, DAMAGED), (100, 149, DAMAGED)), 10, 99),  # two of them
+        (Log(200, (10, 99, DAMAGED), (150, 199, None)), 10, 99),  # a gap that compaction left
+        (Log(200, (10, 99, DAMAGED)), 10, 99),  # markers alone
+        (Log(200, (10, 99, UNKNOWN_CODEC), (100, 199, DAMAGED)), 10, 99),
+        (Log(11, (10, 10, DAMAGED)), 10, 10),
+        (Log(200, (10, 99, None)), 10, 9),  # it can be read by now
+        (Log(200, (150, 199, None), begin=150), 10, 9),  # retention was faster
+        (Log(5), 10, 9),  # of another log
     ],
 )
-def test_the_end_of_a_batch_is_found_beside_whatever_lies_behind_it(log: Log, last: int) -> None:
-    """Records, a batch that cannot be read either, a gap, markers, or nothing yet."""
-    assert found(log, 10) == (last, "")
+def test_the_end_of_a_batch_is_found_beside_whatever_lies_behind_it(
+    monkeypatch: pytest.MonkeyPatch, log: Log, at: int, last: int
+) -> None:
+    """Records, a batch that cannot be read either, a gap, markers, or nothing yet. It is named by its first offset."""
+    assert found(monkeypatch, log, 10, at) == (last, "")
 
 
-def test_the_end_of_a_batch_is_found_from_its_middle() -> None:
-    """It is named by its first offset all the same."""
-    assert found(Log(200, (10, 99, DAMAGED), (100, 199, None)), 60, first=10) == (99, "")
-
-
-def test_a_broker_that_falls_silent_leaves_what_is_known() -> None:
+def test_a_broker_that_falls_silent_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the batch is found the next time."""
     log = Log(200, (10, 99, DAMAGED), (100, 199, None))
     log.is_silent_from = 50
 
-    last, trouble = found(log, 10)
+    last, trouble = found(monkeypatch, log, 10, 10)
 
     assert 10 < last < 50
     assert "does not show offset" in trouble
 
 
 @pytest.mark.parametrize("breaks", [KafkaException(KafkaError(KafkaError._TIMED_OUT)), RuntimeError("closed")])
-def test_a_broker_that_is_away_leaves_the_one_record(breaks: Exception) -> None:
-    """That one is certain."""
+def test_a_broker_that_is_away_gives_nothing_up(monkeypatch: pytest.MonkeyPatch, breaks: Exception) -> None:
+    """No other client has seen that the record cannot be read."""
     log = Log(200, (10, 99, DAMAGED))
     log.breaks = breaks
 
-    last, trouble = found(log, 10)
+    last, trouble = found(monkeypatch, log, 10, 10)
 
-    assert last == 10
+    assert last == 9
     assert trouble
 
 
-def test_an_error_that_says_nothing_of_the_batch_ends_the_search() -> None:
-    """It is not taken for a place behind the batch, nor asked about again and again."""
-    log = Log(200, (10, 40, DAMAGED), (41, 199, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-
-    last, trouble = found(log, 10)
-
-    assert 10 < last <= 40
-    assert trouble
-
-
-def test_a_client_that_cannot_be_made_leaves_the_one_record() -> None:
+def test_a_client_that_cannot_be_made_gives_nothing_up() -> None:
     """And does not end the thread without a word."""
 
     def refuse(_: object) -> Consumer:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
-    assert find_end(refuse, BatchQuestion(P, 10, 12))[0] == 12
-    assert find_end(refuse, BatchQuestion(P, None, 12))[0] == 11
+    assert find_end(refuse, P, 10, 12)[0] == 11
 
 
 class Spoiled(Log):
@@ -182,100 +167,101 @@ class Spoiled(Log):
         super().__init__(end, *batches)
         self.spoiled = spoiled
         self.unparsed = 0
-        self.callbacks: Mapping[str, Any] = {}
-        self.now = 0.0
-
-    def __call__(self, callbacks: Mapping[str, Any]) -> Consumer:
-        self.callbacks = callbacks
-        return cast("Consumer", self)
-
-    def monotonic(self) -> float:
-        return self.now
 
     def poll(self, timeout: float) -> Any:
-        self.now += timeout
-        if self.at not in self.spoiled:
+        if self.at is None or self.at not in self.spoiled:
             return super().poll(timeout)
+        self.now += timeout
         self.unparsed += 1
-        told = {"fetch_state": "active", "next_offset": self.at}
-        topics = {P.topic: {"partitions": {str(P.number): told}}}
-        self.callbacks["stats_cb"](json.dumps({"topics": topics, "brokers": {"b": {"rxpartial": self.unparsed}}}))
+        self.callbacks["stats_cb"](statistics(P, self.at, unparsed=self.unparsed))
         return None
+
+
+@pytest.mark.parametrize(
+    ("log", "first", "last"),
+    [
+        (Spoiled(30, (0, 29, None), spoiled=range(13, 20)), None, 19),
+        (Spoiled(20, spoiled=range(13, 20)), None, 19),  # the log ends with it
+        (Spoiled(30, (0, 29, None), spoiled=[*range(13, 18), *range(20, 26)]), None, 17),  # a good one between two
+        (Spoiled(30, (20, 29, DAMAGED), spoiled=range(13, 20)), None, 19),  # one that is told of behind it
+        (Spoiled(30, (20, 29, None), spoiled=()), None, 12),  # it can be read: the client was only slow
+        (Spoiled(13, spoiled=range(13, 20)), None, 12),  # of another log
+        (Spoiled(5000, spoiled=range(13, 4000)), None, 12 + MOST_UNPARSED),  # a minute, and other questions wait
+        (Spoiled(30, (13, 15, DAMAGED), spoiled=range(16, 20)), 13, 15),  # behind one that the client tells of
+    ],
+)
+def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch, log: Spoiled, first: int | None, last: int
+) -> None:
+    """One after the other: no good batch is stepped over, however short it is."""
+    assert found(monkeypatch, log, first, 13) == (last, "")
+    assert log.looks <= last - 13 + 3
 
 
 @pytest.mark.parametrize(
     ("log", "last"),
     [
-        (Spoiled(30, (0, 29, None), spoiled=range(13, 20)), 19),
-        (Spoiled(20, spoiled=range(13, 20)), 19),  # the log ends with it
-        (Spoiled(30, (0, 29, None), spoiled=[*range(13, 18), *range(20, 26)]), 17),  # a good one between two of them
-        (Spoiled(30, (20, 29, DAMAGED), spoiled=range(13, 20)), 19),  # one that is told of behind it
-        (Spoiled(30, (20, 29, None), spoiled=()), 12),  # it can be read: the client was only slow
-        (Spoiled(13, spoiled=range(13, 20)), 12),  # of another log
+        (Spoiled(30, (0, 29, None), spoiled=()), 12),  # the broker is away or slow
+        (Spoiled(30, (15, 29, DENIED), spoiled=[13, 14]), 14),  # a right was taken away meanwhile
     ],
 )
-def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at(
+def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
     monkeypatch: pytest.MonkeyPatch, log: Spoiled, last: int
 ) -> None:
-    """One after the other: no good batch is stepped over, however short it is."""
-    monkeypatch.setattr(batch_end, "time", log)
+    """Silence, or an error about something else, says nothing of the records."""
+    log.is_silent_from = 13 if last == 12 else 30
 
-    assert find_end(log, BatchQuestion(P, None, 13)) == (last, "")
-    assert log.looks <= last - 13 + 2
-    assert log.is_closed
+    known, trouble = found(monkeypatch, log, None, 13)
 
-
-def test_a_long_batch_that_cannot_be_parsed_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its records take a minute for each thousand, and questions about other partitions wait behind it."""
-    log = Spoiled(5000, spoiled=range(13, 4000))
-    monkeypatch.setattr(batch_end, "time", log)
-
-    assert find_end(log, BatchQuestion(P, None, 13)) == (12 + MOST_UNPARSED, "")
-
-
-def test_a_broker_that_shows_nothing_has_nothing_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is away or slow: only a batch that was fetched, and could not be parsed, says that it is spoiled."""
-    log = Spoiled(30, (0, 29, None), spoiled=())
-    log.is_silent_from = 13
-    monkeypatch.setattr(batch_end, "time", log)
-
-    last, trouble = find_end(log, BatchQuestion(P, None, 13))
-
-    assert last == 12
-    assert trouble == "the broker does not show offset 13"
-
-
-def test_an_error_that_says_nothing_of_the_records_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a right that was taken away meanwhile."""
-    log = Spoiled(30, (15, 29, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), spoiled=[13, 14])
-    monkeypatch.setattr(batch_end, "time", log)
-
-    last, trouble = find_end(log, BatchQuestion(P, None, 13))
-
-    assert last == 14
+    assert known == last
     assert trouble
 
 
 def test_statistics_of_another_place_say_nothing() -> None:
     """The client tells for a moment how it was before it was sent here."""
-    looks = _Unparsed(P, 13)
-    told = {"topics": {P.topic: {"partitions": {"0": {"fetch_state": "active", "next_offset": 12}}}}}
+    unparsed = _Unparsed(P)
+    unparsed.stand(13)
+    for count in (98, 99):
+        unparsed.hear(statistics(P, 12, unparsed=count))
 
-    looks.hear(json.dumps({**told, "brokers": {"b": {"rxpartial": 99}}}))
-
-    assert (looks.last, looks._times) == (12, 0)
+    assert unparsed.times == 0
 
 
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
-def test_who_looks_unpacks_no_more_than_who_reads(most: str, unpacked: int) -> None:
-    """What the reader cannot unpack would be a good record to a client that can; and much is not needed."""
-    reading = consumer_config(
-        settings(config={"receive.message.max.bytes": most, "fetch.max.bytes": "1000000"}),
-        Membership("consumer", "", None),
-    )
+def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpacked: int) -> None:
+    """A record that the reader cannot unpack would be a good one to a client that can; and much is not needed."""
+    reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", "", None))
 
-    found = looking(reading)
+    assert looking(reading)["receive.message.max.bytes"] == unpacked
 
-    assert found["receive.message.max.bytes"] == unpacked
-    assert found["fetch.max.bytes"] == 1_000
-    assert found["isolation.level"] == "read_uncommitted"
+
+def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[Damage]:
+    """The damages found after a client has stood at 13 for so long."""
+    found: list[Damage] = []
+    for second in range(seconds):
+        watch.config["stats_cb"](statistics(P, 13, stable=stable, answers=second))
+        found += watch.damages(watch.stalls())
+    return found
+
+
+def test_a_reader_outside_the_group_looks_where_it_has_stood_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not sooner, for each look costs a client; again if nothing is damaged; and not behind an open transaction."""
+    log = Spoiled(30, (0, 29, None), spoiled=range(13, 20))
+    monkeypatch.setattr(batch_end, "time", log)
+
+    assert after(StallWatch(log, log.monotonic), LOOKS) == []
+    assert after(StallWatch(log, log.monotonic), LOOKS + 1) == [Damage(P, 13, 19)]
+    log.spoiled, log.looks = (), 0
+    assert after(StallWatch(log, log.monotonic), 2 * LOOKS + 1) == []
+    assert log.looks == 2
+    assert after(StallWatch(log, log.monotonic), 3 * LOOKS, stable=13) == []
+    assert log.looks == 2
+
+
+def test_what_the_client_told_counts_once() -> None:
+    """However often it is asked about before it tells again."""
+    watch = StallWatch(Spoiled(30, spoiled=()), lambda: 0.0)
+    after(watch, LOOKS, stable=13)
+    watch.config["stats_cb"](statistics(P, 13, stable=13, answers=99))
+
+    assert [bool(watch.stalls()) for _ in range(3)] == [True, False, False]

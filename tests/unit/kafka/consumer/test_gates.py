@@ -10,11 +10,10 @@ from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
+from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
 from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
-from worker.kafka.consumer.held_records import MOST_BYTES_HELD, MOST_HELD
-from worker.kafka.consumer.pauses import By
 from worker.kafka.offsets.notes import PATIENCE
-from worker.kafka.offsets.standing_lookup import TOGETHER
+from worker.kafka.offsets.standings import TOGETHER
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 LATE = Partition(P.topic, 2)
@@ -108,28 +107,6 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
     assert world.notes == [[(0, 3, "attempts=1 new")]]
 
 
-@pytest.mark.parametrize(("brought", "who"), [([(P, 3)], "1 partition waits"), ([(P, 3), (Q, 0)], "2 partitions wait")])
-def test_a_group_that_does_not_tell_is_logged_in_words(
-    brought: list[tuple[Partition, int]], who: str, world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who waits, and why as the client says it, not as Python sees its error."""
-    world.client.is_away = True
-
-    world.brings(*brought)
-
-    assert f"the group does not tell its offsets, {who}: Local: Timed out" in caplog.text
-
-
-def test_only_the_partition_without_an_answer_waits(world: World) -> None:
-    """Its neighbours are none of its business."""
-    running(world)
-    other = Partition("r", 2)
-    world.assign(other)
-    world.client.is_away = True
-
-    assert world.brings((P, 1), (other, 9), (Q, 1)) == [(P, 1), (Q, 1)]
-
-
 def test_the_group_is_asked_twice_a_second_at_most(world: World) -> None:
     """Each question may hold the loop up."""
     world.client.is_away = True
@@ -153,21 +130,6 @@ def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
 
     assert world.polled_twice() == records[:20]
     assert world.client.stopped == set()
-
-
-def test_what_is_large_is_fetched_no_more_either(world: World) -> None:
-    """Fewer records are as much memory."""
-    world.client.is_away = True
-    half = bytes(MOST_BYTES_HELD // 2)
-    for at in range(2):
-        assert world.client.stopped == set()
-        world.client.script.append(partial(list, [Incoming(P, at, content=half)]))
-        world.polled()
-
-    assert world.client.stopped == {0}
-    world.client.is_away = False
-    world.clock.now += 1.0
-    assert world.polled_twice() == [(P, 0), (P, 1)]
 
 
 def test_what_is_large_of_all_partitions_together_is_fetched_no_more(world: World) -> None:
@@ -284,21 +246,6 @@ def test_an_isolated_run_is_noted_once_the_group_has_taken_it(world: World) -> N
     assert world.source.note_isolated_run(P, 5)
     assert not world.source.note_isolated_run(P, 6)
     assert world.notes == [[(0, 6, "attempts=4 trial")]]
-
-
-def test_an_isolated_run_whose_note_is_refused_is_noted_again(world: World) -> None:
-    """Not at once: the group is busy."""
-    running(world)
-    world.source.note_isolated_run(P, 5)
-    world.notes_heard(REFUSED)
-
-    assert not world.source.note_isolated_run(P, 5)
-    assert not world.notes
-    world.clock.now += 1.0
-    assert not world.source.note_isolated_run(P, 5)
-
-    assert world.notes == [[(0, 5, "attempts=1 trial")]]
-    assert not world.source.commit_results()
 
 
 def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
@@ -548,34 +495,11 @@ def test_a_partition_that_leaves_is_read_again_by_its_next_owner(world: World) -
     assert not world.client.seeks
 
 
-def test_a_record_that_cannot_be_read_counts_its_failures_anew(world: World) -> None:
-    """What comes again may be readable by then."""
-    running(world)
-    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
-    for _ in range(2):
-        world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-        world.polled()
-    world.source.rewind([P])
-    world.polled()
-
-    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-    assert world.polled() == []
-    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-    assert world.polled() == []
-    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-
-    assert world.polled() == [(P, 5)]
-
-
 def test_a_first_record_that_cannot_be_read_is_noted_as_any_other(world: World) -> None:
     """It is answered, so it may end the process."""
-    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
-    for _ in range(3):
-        world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-    assert world.polled() == []
-    assert world.polled() == []
+    world.client.unreadable = [(5, 5)]
 
-    assert world.polled_twice() == [(P, 5)]
+    assert world.fails(5) + world.polled_twice() == [(P, 5)]
 
     assert world.notes == [[(0, 5, "attempts=1 new")]]
 

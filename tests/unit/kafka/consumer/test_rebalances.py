@@ -1,10 +1,155 @@
-"""How a stand-by notices that it is in its group."""
+"""How partitions come: where the client begins with them, and how a stand-by notices that it is in its group."""
 
 from __future__ import annotations
 
-from worker.kafka.consumer.rebalances import StandBy
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
+
+from tests.unit.kafka.scripted import P, Q, new_world
+from worker.kafka.consumer.rebalances import PATIENCE, StandBy
 
 UP, AWAY = "up", "query-coord"
+
+
+@pytest.mark.parametrize(
+    ("reset", "place"), [("earliest", OFFSET_BEGINNING), ("latest", OFFSET_END), ("error", OFFSET_INVALID)]
+)
+def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
+    monkeypatch: pytest.MonkeyPatch, reset: str, place: int
+) -> None:
+    """An error is the client's to tell, so that partition is left to it."""
+    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world.client.group = {P: (5, "attempts=1")}
+
+    world.assign(P, Q)
+
+    assert world.client.begun == [(0, 5), (1, place)]
+    assert world.client.asked == [[0, 1]]
+
+
+def test_an_assignment_of_nothing_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-by replica has no question."""
+    world = new_world(monkeypatch)
+
+    world.assign()
+
+    assert not world.client.asked
+    assert not world.client.begun
+
+
+def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By us: the client might not. Nothing comes of the partition meanwhile, wherever the client is in it."""
+    world = new_world(monkeypatch)
+    world.client.is_away = True
+    world.joins(P)
+
+    assert world.brings((P, 0), (P, 1)) == []
+    world.client.is_away = False
+    world.client.group = {P: (5, "")}
+    world.clock.now += 1.0
+    world.polled()
+
+    assert world.client.begun == [(0, OFFSET_BEGINNING)]
+    assert world.client.seeks == [(0, 5)]
+    assert world.brings((P, 5), (P, 6)) == [(P, 5), (P, 6)]
+
+
+def test_a_client_is_not_moved_while_it_looks_up_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go there after all. What shows that it has found the place is a record, so it is not kept from one."""
+    world = new_world(monkeypatch)
+    world.client.group = {P: (5, "")}
+    world.client.is_away = True
+    world.joins(P)
+    world.client.is_away = False
+    world.clock.now += 1.0
+
+    assert world.polled() == []
+    assert not world.client.seeks
+    assert not world.client.stopped
+    assert world.brings((P, 0)) == []
+    assert world.client.seeks == [(0, 5)]
+    assert world.brings((P, 5)) == [(P, 5)]
+
+
+def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first record, which was dropped when it came too early."""
+    world = new_world(monkeypatch)
+    world.client.is_away = True
+    world.joins(P)
+    assert world.brings((P, 3), (P, 4)) == []
+    world.client.is_away = False
+    world.clock.now += 1.0
+
+    world.polled()
+
+    assert world.client.seeks == [(0, 3)]
+    assert world.brings((P, 3), (P, 4)) == [(P, 3), (P, 4)]
+
+
+@pytest.mark.parametrize("reset", ["latest", "error"])
+def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    """There is no place to begin at meanwhile. The log says so: should it stand still, one knows where to look."""
+    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world.client.is_away = True
+    began = world.clock.now
+
+    world.assign(P)
+
+    assert world.client.begun == [(0, OFFSET_INVALID)]
+    assert world.clock.now - began == pytest.approx(PATIENCE[reset], abs=0.1), (
+        "long enough for a coordinator to move, but not for ever"
+    )
+    assert "1 of 1 partitions are left to the client" in caplog.messages[0]
+    assert world.brings((P, 3)) == []
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
+def test_a_group_is_asked_for_a_while(monkeypatch: pytest.MonkeyPatch, reset: str) -> None:
+    """The client would ask once, and stand still for ever after a coordinator that has moved."""
+    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world.client.group = {P: (5, "")}
+    world.client.away_for = 3
+
+    world.assign(P)
+
+    assert world.client.begun == [(0, 5)]
+    assert world.client.asked == [[0]] * 4
+    assert world.client.patience[0] == PATIENCE[reset]
+    assert min(world.client.patience) > 0, "to the client that is for ever"
+
+
+def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be one that assigns everything anew, which an incremental call would break."""
+    world = new_world(monkeypatch, config={"partition.assignment.strategy": "range"})
+
+    world.assign(P)
+
+    assert not world.client.asked
+    assert not world.client.begun
+
+
+def test_an_assignment_that_the_client_does_not_take_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken away again, or the group is being left."""
+    world = new_world(monkeypatch)
+    world.client.is_refusing = True
+
+    world.assign(P)
+
+    assert world.polled() == []
+
+
+def test_a_client_that_is_closed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assignment may come in the middle of leaving."""
+    world = new_world(monkeypatch)
+    world.client.is_closed = True
+    began = world.clock.now
+
+    world.assign(P)
+
+    assert world.client.asked == []
+    assert world.clock.now == began
 
 
 def test_a_stand_by_is_in_once_its_coordinator_was_up_twice() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetad
 
 from tests.fakes import Clock
 from worker.kafka.consumer import request_topics
-from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, LOOK_OFTEN, RequestTopics
+from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, RequestTopics
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -33,22 +33,18 @@ class Watch:
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
-        self.topics = self.watching()
-
-    def watching(self, every: float = LOOK_EVERY) -> RequestTopics:
-        return RequestTopics(
+        self.topics = RequestTopics(
             ("orders", "backfill"),
             self._client,
             lambda *told: self.told.append([*map(sorted, told)]),
             self.counted.append,
             self.clock,
-            every,
         )
 
-    def seconds(self, count: float, *read: str) -> None:
+    def seconds(self, count: float) -> None:
         for _ in range(int(count)):
             self.clock.now += 1
-            self.topics.attend(read)
+            self.topics.attend()
             while self.started and not self.is_slow:
                 self.started.pop()()
 
@@ -78,39 +74,24 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
-def test_without_a_reason_it_is_asked_every_half_a_minute(watch: Watch) -> None:
-    """And all clients are closed."""
-    watch.seconds(3 * LOOK_EVERY + 3, "orders", "backfill")
+def test_the_cluster_is_asked_again_and_again_by_one_client(watch: Watch) -> None:
+    """It tells how many partitions there are: where keys have states they move away from these with new ones."""
+    watch.seconds(LOOK_EVERY + 1)
+    watch.partitions["orders"] = 210
+    watch.seconds(LOOK_EVERY + 1)
 
-    assert (watch.looks, watch.open, watch.told) == (3, 0, [])
-
-
-def test_a_topic_that_must_not_grow_is_looked_at_more_often(watch: Watch) -> None:
-    """Where keys have states: with more partitions they move away from these."""
-    watch.topics = watch.watching(LOOK_OFTEN)
-
-    watch.seconds(LOOK_OFTEN + 2, "orders", "backfill")
-
-    assert watch.counted == [watch.partitions]
+    assert watch.counted == [{"orders": 200, "backfill": 4}, {"orders": 210, "backfill": 4}]
+    assert (watch.looks, watch.open, watch.told) == (2, 1, [])
+    watch.topics.close()
+    assert watch.open == 0
 
 
-def test_a_topic_of_which_nothing_is_read_any_more_is_looked_for_at_once(watch: Watch) -> None:
-    """As when a KIP-848 group takes its partitions away. It is told within a few seconds, once."""
-    watch.seconds(10, "orders", "backfill")
+def test_a_topic_that_is_gone_is_told_at_the_second_sight_and_once(watch: Watch) -> None:
+    """Also one that another replica read: no error says so here."""
     watch.errors["orders"] = ABSENT
 
-    watch.seconds(LOOK_AGAIN_AFTER + 3, "backfill")
-
-    assert watch.told == [[["orders"], []]]
-    watch.seconds(LOOK_EVERY, "backfill")
-    assert watch.told == [[["orders"], []]]
-
-
-def test_one_that_another_replica_read_is_missed_within_a_minute(watch: Watch) -> None:
-    """No error, and no partition that went."""
-    watch.errors["orders"] = ABSENT
-
-    watch.seconds(LOOK_EVERY + LOOK_AGAIN_AFTER + 3, "backfill")
+    watch.seconds(LOOK_EVERY + LOOK_AGAIN_AFTER + 2)
+    watch.seconds(4 * LOOK_EVERY)
 
     assert watch.told == [[["orders"], []]]
 
@@ -122,7 +103,7 @@ def test_a_broker_that_has_just_started_is_not_believed_at_once(watch: Watch) ->
     watch.seconds(1)
     watch.errors.clear()
 
-    watch.seconds(10)
+    watch.seconds(LOOK_AGAIN_AFTER + 1)
 
     assert (watch.looks, watch.told) == (2, [])
 
@@ -150,6 +131,7 @@ def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
     watch.seconds(10)
 
     assert (watch.told, watch.open) == ([[["orders"], []]], 0)
+    watch.topics.close()
 
 
 def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: Watch) -> None:
@@ -161,16 +143,7 @@ def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: 
 
     watch.seconds(2 * LOOK_AGAIN_AFTER + 3)
 
-    assert (watch.told, watch.open) == ([[["orders"], []]], 0)
-
-
-def test_each_look_tells_how_many_partitions_there_are(watch: Watch) -> None:
-    """Partitions that were added are known within half a minute, though no member reads them."""
-    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
-    watch.partitions["orders"] = 210
-    watch.seconds(LOOK_EVERY + 1, "orders", "backfill")
-
-    assert watch.counted == [{"orders": 200, "backfill": 4}, {"orders": 210, "backfill": 4}]
+    assert (watch.told, watch.open) == ([[["orders"], []]], 1)
 
 
 def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(watch: Watch) -> None:

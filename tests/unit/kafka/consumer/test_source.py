@@ -455,28 +455,22 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
     assert bool(said) == (protocol == "classic" and instance is None and not holds)
 
 
-@pytest.mark.parametrize("how", ["error", "commit", "statistics"])
+@pytest.mark.parametrize("how", ["error", "commit"])
 def test_each_sign_of_a_deleted_topic_has_it_looked_for(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """A classic group's client tells an error, a commit is refused, a KIP-848 group takes its partitions away."""
+    """A classic group's client tells an error, or a commit is refused."""
     onlooker = Onlooker()
     world = new_world(monkeypatch, onlooker)
     world.assign(P)
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 9} | NOT_YET
-    reading = json.dumps({"topics": {"r": {"partitions": {"0": found}}}})
-    world.client.config["stats_cb"](reading)
     world.client.deleted.add("r")
     if how == "error":
         world.client.config["error_cb"](unknown)
-    elif how == "commit":
-        refused = SimpleNamespace(topic="r", partition=0, offset=8, metadata=None, error=unknown)
-        world.commit_heard(refused)
     else:
-        world.client.config["stats_cb"]("{}")
+        world.commit_heard(SimpleNamespace(topic="r", partition=0, offset=8, metadata=None, error=unknown))
 
     for _ in range(5):
         world.clock.now += 1
-        world.client.config["stats_cb"](reading)
+        world.client.config["stats_cb"](UP)
 
     assert onlooker.absent == [["r"]]
     assert onlooker.counted[0] == {"r": 0}

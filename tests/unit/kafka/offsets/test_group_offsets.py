@@ -15,7 +15,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets import group_offsets
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.kafka.offsets.notes import NEW, NONE, RETRY_AFTER, Attempts, read_attempts
-from worker.kafka.offsets.standing_lookup import GroupStanding
+from worker.kafka.offsets.standings import GroupStanding
 
 P = Partition("r", 0)
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)

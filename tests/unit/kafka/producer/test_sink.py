@@ -14,7 +14,7 @@ from confluent_kafka import Message as Report
 from tests.contract.test_sink import places
 from tests.fakes import Clock, Onlooker
 from tests.unit.kafka.client.test_config import settings
-from worker.core.failures import KafkaFatal, TopicTakesLess
+from worker.core.failures import KafkaFatal
 from worker.core.message_runs import MessageRun
 from worker.core.records import Message, Place
 from worker.kafka import KafkaSink, Membership, Topics
@@ -22,7 +22,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.stranded import LOST_AFTER
 from worker.kafka.producer import sink
 from worker.kafka.producer.destination import Destinations
-from worker.kafka.producer.receipts import Receipt
+from worker.kafka.producer.sink import Receipt
 from worker.kafka.transactions import transactional_producer
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 
@@ -108,9 +108,9 @@ class Refused:
 class Full(KafkaSink):
     """A sink over a narrow client."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, replies: frozenset[str] = frozenset()) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sink, "Producer", NarrowClient)
-        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None), replies=replies)
+        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None))
         self.clock = Clock()
         super().__init__(settings(), topics, logging.getLogger("kafka"), Onlooker(), clock=self.clock)
 
@@ -169,34 +169,8 @@ def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeyp
 
     monkeypatch.setattr(full.client, "poll", poll)
 
-    with pytest.raises(TopicTakesLess, match="nothing past requests/0/0 is committed"):
+    with pytest.raises(KafkaFatal, match="nothing past requests/0/0 is committed"):
         full.send(as_singles(range(1, 2)), second)
-
-
-def test_a_reply_topic_that_the_client_does_not_find_lets_the_worker_begin_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It takes no answer for it: that says which topic it is."""
-    full = Full(monkeypatch, replies=frozenset({"a"}))
-    full.client.broken = KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
-
-    with pytest.raises(TopicTakesLess, match="nothing past requests/0/0 is committed") as raised:
-        full.send(as_singles(range(1)), places(1)[0])
-
-    assert raised.value.reply_topic == "a"
-
-
-def test_a_reply_topic_that_is_gone_under_an_answer_lets_the_worker_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client had taken it, and reports it as refused."""
-    full = Full(monkeypatch, replies=frozenset({"a"}))
-    full.send(as_singles(range(1)), places(1)[0])
-
-    ((_, receipt),) = full.client._queue
-    cast("Receipt", receipt)(KafkaError(KafkaError._UNKNOWN_TOPIC), cast("Report", Refused()))
-
-    with pytest.raises(TopicTakesLess) as raised:
-        full.poll(0.0)
-    assert raised.value.reply_topic == "a"
 
 
 def test_what_waits_for_room_is_given_up_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +277,7 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
     heard(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Refused())
 
     assert str(narrow.failure).startswith("the broker refused a record for topic a as too large")
-    assert narrow.is_too_large
+    assert narrow.is_refused(None)
 
 
 def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,8 +285,8 @@ def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     full = Full(monkeypatch)
     first, second = places(2)
 
-    full._receipts.refuse(first, "the disk is full", "a", None)
-    full._receipts.refuse(second, "out of order", "a", None)
+    full._receipts.refuse(first, "the disk is full")
+    full._receipts.refuse(second, "out of order")
 
     with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
         full.poll(0.0)

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
-from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
+from tests.unit.kafka.producer.test_unacknowledged import text, topic
 from tests.unit.kafka.transactions.test_errors import trouble
-from worker.core.failures import BadConfiguration, KafkaFatal, TopicTakesLess
+from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka import KafkaTransactions, Membership, Topics
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
@@ -38,8 +38,7 @@ class ScriptedProducer:
     def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
-        self.is_too_large = self.is_late = self.has_replies = False
-        self.shut: str | None = None  # the reply topic that refused an answer
+        self.is_final = self.is_late = False
         self.opened_at = 0.0
         self.absent: str | None = None  # what it says of a topic that is gone
         self.calls: list[str] = []
@@ -72,6 +71,10 @@ class ScriptedProducer:
 
     def why_absent(self, timeout: float) -> str | None:
         return self.absent
+
+    def is_refused(self, trouble: Trouble | None) -> bool:
+        is_too_large = trouble is not None and trouble.text == "too large"
+        return self.is_final or is_too_large
 
     def drop(self) -> None:
         self.calls.append("drop")
@@ -199,49 +202,18 @@ def test_a_producer_that_the_broker_has_forgotten_is_used_for_one_transaction_al
 
 
 @pytest.mark.parametrize("is_reported", [True, False])
-def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage: Stage, is_reported: bool) -> None:  # noqa: FBT001  # a parameter
-    """By the message's report or by the commit's own error: what is written for the old limit would fail again."""
-    too_large = trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True)
-    producer = ScriptedProducer(commit=[] if is_reported else [too_large])
-    producer.is_too_large = is_reported
-    producer.shut = "mine" if is_reported else None
-    opened = stage.opened(producer)
+def test_an_answer_that_its_topic_will_never_take_ends_the_worker(stage: Stage, *, is_reported: bool) -> None:
+    """By the message's report or by the commit's own error. Nothing is open any more, so that no reader waits."""
+    too_large = trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True)._replace(text="too large")
+    producer, other = ScriptedProducer(commit=[] if is_reported else [too_large]), ScriptedProducer()
+    producer.is_final = is_reported
+    opened = stage.opened(producer, other)
     opened.wait_until_ready(PATIENCE)
 
-    with pytest.raises(TopicTakesLess) as raised:
+    with pytest.raises(KafkaFatal, match="the broker refused a record" if is_reported else "too large"):
         commit(opened, b"refused" if is_reported else b"v")
 
-    assert raised.value.reply_topic == producer.shut
     assert "abort" in producer.calls
-
-
-def test_a_reply_topic_that_is_gone_is_told_when_nothing_is_open_any_more(stage: Stage) -> None:
-    """Another producer has taken the transaction back, so that no reader waits for it while the worker begins anew."""
-    first, second = ScriptedProducer(abort=[UNKNOWN]), ScriptedProducer()
-    first.shut = "mine"
-    opened = stage.opened(first, second)
-    opened.wait_until_ready(PATIENCE)
-
-    with pytest.raises(TopicTakesLess, match="the broker refused a record") as raised:
-        commit(opened, b"refused")
-
-    assert raised.value.reply_topic == "mine"
-    assert second.calls == ["initialise", "drop"]
-
-
-@pytest.mark.parametrize("has_replies", [True, False])
-def test_a_topic_that_is_closed_to_us_may_be_one_that_requests_name(stage: Stage, has_replies: bool) -> None:  # noqa: FBT001  # a parameter
-    """The client does not say which it is. Where it can be one of these, the cluster is asked."""
-    producer = ScriptedProducer(commit=[trouble(KafkaError.TOPIC_AUTHORIZATION_FAILED, abort=True)])
-    producer.has_replies = has_replies
-    opened = stage.opened(producer)
-    opened.wait_until_ready(PATIENCE)
-
-    if has_replies:
-        with pytest.raises(TopicTakesLess):
-            commit(opened)
-    else:
-        assert commit(opened).failure == "the reason"
 
 
 def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reason(
@@ -249,17 +221,17 @@ def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reas
 ) -> None:
     """It was to be taken back anyway, and the report comes with the abort."""
     producer = ScriptedProducer()
-    opened = stage.opened(producer)
+    opened = stage.opened(producer, ScriptedProducer())
     opened.wait_until_ready(PATIENCE)
     opened.begin()
 
     def serve(_timeout: float) -> None:
-        producer.failure, producer.is_too_large = "too large for its topic", True
+        producer.failure, producer.is_final = "too large for its topic", True
 
     monkeypatch.setattr(producer, "serve", serve)
     opened.abort()
 
-    with pytest.raises(TopicTakesLess, match="too large for its topic"):
+    with pytest.raises(KafkaFatal, match="too large for its topic"):
         opened.ended(PATIENCE)
 
 
@@ -554,24 +526,15 @@ def test_a_process_that_stood_still_abandons_no_committer(stage: Stage) -> None:
     assert ending.failure is None
 
 
-def test_what_a_producer_gave_up_is_undelivered_until_its_transaction_has_ended(stage: Stage) -> None:
-    """Another one waits meanwhile, with nothing to send. An operator sees for which topic."""
-    onlooker, heir = Onlooker(), text(0, client="rdkafka#producer-2")
+def test_what_is_not_acknowledged_is_told_by_the_loop_s_thread(stage: Stage) -> None:
+    """The client's callback runs in whichever thread serves it."""
+    onlooker = Onlooker()
     opened = stage.opened(ScriptedProducer(), watcher=onlooker)
     opened.wait_until_ready(PATIENCE)
-    opened.begin()
-    seen = []
 
-    for said in (text(0, answers=topic(WELL)), text(119, answers=topic(BELOW[0])), heir, heir):
-        opened._on_statistics(said)
-        opened.serve(0)
-        seen.append(onlooker.undelivered)
-        assert onlooker.connections == 1
-    opened.abort()
-    opened.ended(PATIENCE)
-    opened._on_statistics(heir)
+    opened._on_statistics(text(5, answers=topic((9, 4))))
+    assert onlooker.undelivered == {}
+    opened.begin()
     opened.serve(0)
 
-    assert seen == [{"answers": 0}, *[{"answers": 119}] * 3]
-    assert onlooker.undelivered == {}
-    assert onlooker.connections == 1
+    assert (onlooker.undelivered, onlooker.connections) == ({"answers": 5}, 1)

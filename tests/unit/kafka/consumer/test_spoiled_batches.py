@@ -1,4 +1,4 @@
-"""When a batch that cannot be read is given up, and how its records are handed on."""
+"""How records that cannot be read are handed on."""
 
 from __future__ import annotations
 
@@ -9,57 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.fakes import Onlooker
-from tests.unit.kafka.scripted import DAMAGED, Incoming, P, Q, World, new_world
+from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.stalls import LOOKS
-from worker.kafka.consumer.unreadable_batches import PIECE, Failures
-
-
-def test_a_batch_is_given_up_the_third_time() -> None:
-    """Twice it may have been the network."""
-    failures = Failures()
-
-    assert [failures.failed(P, 7, 0) for _ in range(3)] == [(7, False), (7, False), (7, True)]
-
-
-def test_the_rest_of_a_batch_is_given_up_at_once() -> None:
-    """As much of it as was known is behind us, and the client still names the first."""
-    failures = Failures()
-    for _ in range(3):
-        failures.failed(P, 7, 0)
-    failures.given_up(P, 9)
-
-    assert failures.failed(P, 7, 0) == (10, True)
-
-
-def test_another_batch_is_tried_again() -> None:
-    """What was between them could be read."""
-    failures = Failures()
-    for _ in range(3):
-        failures.failed(P, 7, 0)
-    failures.given_up(P, 9)
-
-    assert [failures.failed(P, 10, 0) for _ in range(3)] == [(10, False), (10, False), (10, True)]
-
-
-def test_partitions_do_not_share_their_failures() -> None:
-    """One damaged disk says nothing of other records."""
-    failures = Failures()
-    for _ in range(3):
-        failures.failed(P, 7, 0)
-
-    assert failures.failed(Q, 7, 0) == (7, False)
-
-
-def test_a_partition_that_left_is_judged_anew() -> None:
-    """It comes back from the last commit, which is behind what was given up."""
-    failures = Failures()
-    for _ in range(3):
-        failures.failed(P, 7, 0)
-    failures.given_up(P, 9)
-
-    failures.forget(P)
-
-    assert failures.failed(P, 5, 0) == (5, False)
+from worker.kafka.consumer.spoiled_batches import PIECE
 
 
 @pytest.fixture
@@ -86,7 +38,7 @@ def test_each_record_of_a_batch_is_handed_on_once(world: World) -> None:
     came = [at for _, at in world.fails(7)] + rest(world)
 
     assert came == list(range(7, 507))
-    assert world.client.seeks == [(0, 7), (0, 7), (0, 7), (0, 507)]
+    assert world.client.seeks == [(0, 7), (0, 507)]
     assert len(world.client.looks) < 20
 
 
@@ -152,19 +104,7 @@ def test_a_partition_that_leaves_takes_its_batch_along(world: World) -> None:
 
     world.assign(P)
     assert rest(world) == []
-    assert world.fails(7, times=2) == []
-
-
-def test_a_rewind_forgets_the_batch(world: World) -> None:
-    """What comes again may be readable by then."""
-    world.client.group[P] = (100, "")
-    world.fails(7)
-
-    world.source.rewind([P])
-
-    assert rest(world) == []
-    assert world.client.seeks[-1] == (0, 100)
-    assert world.client.stopped == set()
+    assert world.client.looks[-1] < 600
 
 
 def test_an_answer_for_an_earlier_assignment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,28 +150,36 @@ def test_an_offset_beyond_the_end_says_nothing_of_a_batch(monkeypatch: pytest.Mo
     assert [at for _, at in world.fails(7)] + rest(world) == list(range(7, 507))
 
 
-def test_two_batches_in_a_row_are_both_handed_on(world: World) -> None:
-    """Each is tried three times."""
+def test_batches_in_a_row_and_of_two_partitions_are_all_handed_on(world: World) -> None:
+    """Each in its place."""
     world.client.unreadable.append((507, 600))
-    came = [at for _, at in world.fails(7)] + rest(world)
+    came = world.fails(7) + world.fails(7, Q) + [record for _ in range(20) for record in world.polled(1000)]
+    came += world.fails(507) + [record for _ in range(20) for record in world.polled(1000)]
 
-    assert world.fails(507, times=2) == []
-    came += [at for _, at in world.fails(507, times=1)] + rest(world)
-
-    assert came == list(range(7, 601))
-
-
-def test_batches_of_two_partitions_are_searched_one_after_the_other(world: World) -> None:
-    """Both are handed on, each in order."""
-    failures = [Incoming(P, 7, DAMAGED), Incoming(Q, 7, DAMAGED)]
-    came = []
-    for _ in range(3):
-        world.client.script.append(lambda: failures)
-        came += world.polled(1000)
-    came += [record for _ in range(20) for record in world.polled(1000)]
-
-    assert [at for partition, at in came if partition == P] == list(range(7, 507))
+    assert [at for partition, at in came if partition == P] == list(range(7, 601))
     assert [at for partition, at in came if partition == Q] == list(range(7, 507))
+
+
+def test_the_rest_of_a_batch_of_which_a_part_was_found_follows(world: World) -> None:
+    """The client names it by its first offset once more, and nothing is handed on twice."""
+    world.client.unreadable[0] = 7, 106
+    came = [at for _, at in world.fails(7)] + rest(world)
+    world.client.unreadable[0] = 7, 506
+
+    came += [at for _, at in world.fails(7)] + rest(world)
+
+    assert came == list(range(7, 507))
+
+
+def test_a_batch_that_another_client_can_read_is_read_again(world: World) -> None:
+    """It was the network, or a disk that was mended."""
+    world.client.unreadable.clear()
+
+    assert world.fails(7) + [(P, at) for at in rest(world)] == []
+
+    assert world.client.seeks == [(0, 7)]
+    assert world.client.stopped == set()
+    assert world.brings((P, 7)) == [(P, 7)]
 
 
 def test_a_client_that_cannot_go_behind_a_batch_hands_on_nothing(world: World) -> None:
@@ -240,7 +188,7 @@ def test_a_client_that_cannot_go_behind_a_batch_hands_on_nothing(world: World) -
     seek = world.client.seek
 
     def refuse(at: object) -> None:
-        if len(world.client.seeks) == 3:
+        if world.client.seeks:
             raise failed
         seek(at)  # type: ignore[arg-type]  # handed through
 
@@ -274,6 +222,19 @@ def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(wor
     assert world.source.positions() == {P: 507, Q: 7}
 
 
+@pytest.mark.parametrize("offset", [5, 100])
+def test_a_rewind_reads_from_where_the_group_stands(world: World, offset: int) -> None:
+    """The records known to be spoiled come at once from there; those before them may be readable."""
+    world.client.group[P] = (offset, "")
+    world.fails(7)
+
+    world.source.rewind([P])
+
+    assert rest(world) == (list(range(100, 507)) if offset == 100 else [])
+    assert world.client.seeks[-1] == (0, 507 if offset == 100 else 5)
+    assert world.client.stopped == set()
+
+
 @pytest.fixture
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> World:
     """One whose client gives 6 of the first partition, and cannot parse 7 to 29 of it."""
@@ -304,31 +265,15 @@ def test_records_that_the_client_says_nothing_about_are_handed_on(
     assert "the 23 records from 7 to 29, one batch, cannot be read and are answered with errors" in caplog.text
 
 
-def test_what_was_found_damaged_comes_at_once_when_it_is_read_again(spoiled: World) -> None:
-    """A transaction that failed because its producer was idle would fail again after another wait of that length."""
+def test_a_partition_that_left_is_looked_at_anew(spoiled: World) -> None:
+    """Its batch may have been mended meanwhile."""
     spoiled.stands(7, LOOKS + 1)
     assert rest(spoiled) == list(range(7, 30))
-    spoiled.client.group[P] = (12, "")
-
-    spoiled.source.rewind([P])
-
-    assert rest(spoiled) == list(range(12, 30))
-    assert spoiled.client.seeks[-1] == (0, 30)
-    assert spoiled.client.stopped == set()
-
-
-def test_what_was_found_damaged_is_looked_at_anew_from_elsewhere(spoiled: World) -> None:
-    """Before it lie records that can be read; and a partition that left may have been mended."""
-    spoiled.stands(7, LOOKS + 1)
-    assert rest(spoiled) == list(range(7, 30))
-    spoiled.client.group[P] = (5, "")
-    spoiled.source.rewind([P])
-    early = rest(spoiled)
     spoiled.client.group[P] = (7, "")
     spoiled.revoke(P)
     spoiled.assign(P)
 
-    assert early + rest(spoiled) == []
+    assert rest(spoiled) == []
 
 
 def test_records_that_are_merely_slow_are_waited_for(spoiled: World) -> None:
@@ -351,7 +296,7 @@ def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> N
 
     assert rest(spoiled) == []
     assert spoiled.client.looks == []
-    assert cast("Onlooker", spoiled.source._reports._watcher).stalls[P].is_transaction
+    assert cast("Onlooker", spoiled.source._reports.watcher).stalls[P].is_transaction
 
 
 @pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P), lambda w: w.revoke(P)])
@@ -362,7 +307,7 @@ def test_a_partition_that_we_do_not_fetch_does_not_stall(spoiled: World, stop: C
     spoiled.stands(7, 2 * LOOKS)
 
     assert rest(spoiled) == []
-    assert cast("Onlooker", spoiled.source._reports._watcher).stalls == {}
+    assert cast("Onlooker", spoiled.source._reports.watcher).stalls == {}
 
 
 def test_a_partition_that_leaves_before_it_is_looked_at_is_left_to_its_next_owner(spoiled: World) -> None:

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.unit.kafka.scripted import P, Q, World, new_world
 from worker.core.records import Partition
 from worker.kafka.consumer import source
-from worker.kafka.offsets import standing_lookup
-from worker.kafka.offsets.standing_lookup import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
+from worker.kafka.offsets import standings
+from worker.kafka.offsets.standings import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
 
 Work = Callable[[], None]
 
@@ -74,7 +74,7 @@ def test_time_is_over_before_many_have_been_asked_about(monkeypatch: pytest.Monk
     world.client.group = dict.fromkeys(many, (3, ""))
     world.assign(*many)
     world.client.open = set(range(98))
-    monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(monotonic=lambda: ALONE * len(world.client.asked)))
+    monkeypatch.setattr(standings, "time", SimpleNamespace(monotonic=lambda: ALONE * len(world.client.asked)))
 
     world.brings(*[(partition, 3) for partition in many])
     alone = [asked for asked in world.client.asked if len(asked) == 1]
@@ -133,7 +133,7 @@ def test_a_group_that_does_not_tell_in_the_end_is_asked_again(beside: Beside, ca
 
     assert world.polled_twice()[0] == (Q, 7)
     assert world.client.patience == [QUICK, *[TOGETHER] * QUICK_AGAIN, QUICK, TOGETHER, TOGETHER]
-    assert "the group does not tell its offsets, 1 partition waits: Local: Timed out" in caplog.text
+    assert "the group does not tell its offsets, partitions wait: 1: Local: Timed out" in caplog.text
     world.clock.now += 1.0
     world.will_revoke(Q)
     world.polled()
@@ -162,4 +162,4 @@ def test_a_client_that_cannot_be_made_is_said_and_the_group_asked_again(
         came += world.polled_twice()
 
     assert came == [(Q, 7)]
-    assert "1 partition waits: no such file" in caplog.text
+    assert "partitions wait: 1: no such file" in caplog.text

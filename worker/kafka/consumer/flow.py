@@ -1,0 +1,221 @@
+"""The way of the client's messages into the loop: made into records, held back, or not fetched at all.
+
+`to_records` is the one place that every record of every topic passes, so it is written to be fast. The map from topic
+and number to `Partition`, which every record needs anyway, also says which partitions flow: whose records may be handed
+out. One that does not flow is missing from it, so its first record is noticed by the look-up that failed, and nothing
+is checked for all the others, however many idle partitions there are.
+
+`HeldRecords` came and may not be handed out yet. `Pauses` says which partitions the client does not fetch, and why: the
+loop may stop all of them or one, the source those that it waits for, or that have a batch that cannot be read. The
+client itself remembers less: new partitions arrive unpaused, and ones that come back arrive as they left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from operator import length_hint, methodcaller
+from typing import cast
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
+
+# So many records of one partition are held before it is fetched no more, or so many bytes of values of all of them.
+MOST_HELD = 1_000
+MOST_BYTES_HELD = 16 * 1024 * 1024
+
+# `Message.headers()` of confluent-kafka 2.16 raises these for a name that is not UTF-8; to Kafka a name is any bytes.
+# Such a call sets the exception and returns a list all the same. In code that ran often Python does not look whether
+# one is set behind a call, and the next call that looks raises it: in `to_records` that is `tuple.__new__`, before
+# anything is done with the headers. To use that list, or to ask for it again, ends the process (SIGSEGV, seen 2026).
+_NO_UTF8 = (SystemError, UnicodeError)
+_headers = methodcaller("headers")  # behind which Python always looks
+
+
+class _Numbers(dict[int, Partition]):
+    """The partitions of one topic that flow, by number; `met` are all of them."""
+
+    def __init__(self, topic: str, strangers: set[Partition]) -> None:
+        self.met: dict[int, Partition] = {}
+        self._topic = topic
+        self._strangers = strangers
+
+    def __missing__(self, number: int) -> Partition:
+        partition = self.met.setdefault(number, Partition(self._topic, number))
+        self._strangers.add(partition)
+        return partition
+
+
+class Flowing(dict[str, _Numbers]):
+    """`flowing[topic][number]` is the partition; if it does not flow, it is among the `strangers` from then on."""
+
+    def __init__(self) -> None:
+        self.strangers: set[Partition] = set()
+
+    def __missing__(self, topic: str) -> _Numbers:
+        return self.setdefault(topic, _Numbers(topic, self.strangers))
+
+    def named(self, topic: str, number: int) -> Partition:
+        """The partition of this name, whether it flows or not."""
+        met = self[topic].met
+        return met.get(number) or met.setdefault(number, Partition(topic, number))
+
+    def let(self, partition: Partition) -> None:
+        self[partition.topic][partition.number] = partition
+
+    def stop(self, partition: Partition) -> None:
+        """From now on its records are strangers."""
+        self[partition.topic].pop(partition.number, None)
+
+    def has(self, partition: Partition) -> bool:
+        return partition.number in self[partition.topic]
+
+
+def to_records(messages: Sequence[Message], flowing: Flowing) -> list[Record]:
+    """The records among the messages, 0.3 µs each with 1 KiB.
+
+    `tuple.__new__` saves 0.1 µs over the class's own constructor, two dicts 0.03 over a pair as key.
+    """
+    coming = iter(messages)
+    try:
+        return [
+            tuple.__new__(
+                Record,
+                (
+                    flowing[m.topic()][m.partition()],  # type: ignore[index]  # what is no error names its partition
+                    m.offset(),
+                    m.key(),
+                    m.value(),
+                    m.headers() or (),
+                    at if (at := m.timestamp()[1]) >= 0 else None,
+                    None,
+                ),
+            )
+            for m in coming
+            if m.error() is None
+        ]
+    except _NO_UTF8:
+        odd = len(messages) - length_hint(coming) - 1
+        record = _without_headers(messages[odd], flowing)
+        return [*to_records(messages[:odd], flowing), record, *to_records(messages[odd + 1 :], flowing)]
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers, or `UNREADABLE_HEADERS` where the client's Python binding cannot read them. To be asked once."""
+    try:
+        return cast("Headers", _headers(message) or ())
+    except _NO_UTF8:
+        return UNREADABLE_HEADERS
+
+
+def _without_headers(message: Message, flowing: Flowing) -> Record:
+    partition, offset, at = partition_of(message, flowing), cast("int", message.offset()), message.timestamp()[1]
+    return Record(partition, offset, message.key(), message.value(), UNREADABLE_HEADERS, at if at >= 0 else None)
+
+
+def partition_of(message: Message, flowing: Flowing) -> Partition:
+    """The partition of a message, also of one that is an error."""
+    topic, number = message.topic(), message.partition()
+    assert topic is not None
+    assert number is not None
+    return flowing[topic][number]
+
+
+class HeldRecords:
+    """Filled by the gates, emptied by the source; both look at `held` and `ready` in each poll, and change neither."""
+
+    def __init__(self) -> None:
+        self.held: dict[Partition, list[Record]] = {}  # not to be handed out yet
+        self.ready: list[Record] = []  # to be handed out, in order
+        self._bytes: dict[Partition, int] = {}
+        self._all_bytes = 0
+
+    def hold(self, record: Record) -> bool:
+        """Keep it. Returns whether its partition is to be fetched no more."""
+        held = self.held.setdefault(record.partition, [])
+        held.append(record)
+        size = len(record.value or b"")
+        self._bytes[record.partition] = self._bytes.get(record.partition, 0) + size
+        self._all_bytes += size
+        return len(held) >= MOST_HELD or self._all_bytes >= MOST_BYTES_HELD
+
+    def first(self, partition: Partition) -> int:
+        """The offset of the first one held of it."""
+        return self.held[partition][0].offset
+
+    def let_go(self, partition: Partition) -> None:
+        """What is held of it may be handed out."""
+        self.ready += self._remove(partition)
+
+    def drop(self, partition: Partition) -> bool:
+        """Nothing of it is to be handed out. Returns whether something was held."""
+        self.ready = [record for record in self.ready if record.partition != partition]
+        return bool(self._remove(partition))
+
+    def take(self, most: int) -> Sequence[Record]:
+        """What may be handed out now: ahead of all that a fetch brings, for it came before."""
+        taken, self.ready = self.ready[:most], self.ready[most:]
+        return taken
+
+    def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
+        """What is ready, with these behind it: they came later, perhaps of the same partitions."""
+        self.ready += records
+        return self.take(most)
+
+    def _remove(self, partition: Partition) -> Sequence[Record]:
+        self._all_bytes -= self._bytes.pop(partition, 0)
+        return self.held.pop(partition, ())
+
+
+class By(Enum):
+    LOOP = "loop"
+    SOURCE = "source"
+    SPOILED = "spoiled"
+
+
+class Pauses:
+    """The partitions that are stopped, and by what. Owned by the source."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._stopped: dict[Partition, set[By]] = {}
+        self.is_general = False
+
+    def stop(self, partition: Partition, by: By) -> None:
+        reasons = self._stopped.setdefault(partition, set())
+        if not reasons:
+            self._consumer.pause([TopicPartition(*partition)])
+        reasons.add(by)
+
+    def release(self, partition: Partition, by: By) -> None:
+        """Fetch it again, if nothing else stops it."""
+        reasons = self._stopped.get(partition, set())
+        if by not in reasons:
+            return
+        reasons.remove(by)
+        if not reasons:
+            del self._stopped[partition]
+            if not self.is_general:
+                self._consumer.resume([TopicPartition(*partition)])
+
+    def is_stopped_only(self, partition: Partition, by: By) -> bool:
+        """Whether nothing else stops it."""
+        return not self.is_general and self._stopped.get(partition) == {by}
+
+    def is_fetched(self, partition: Partition) -> bool:
+        """Whether nothing stops it."""
+        return not self.is_general and partition not in self._stopped
+
+    def settle(self) -> None:
+        """Say it again of every partition held."""
+        held = self._consumer.assignment()
+        self._consumer.pause([at for at in held if self._is_stopped(at)])
+        self._consumer.resume([at for at in held if not self._is_stopped(at)])
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self._stopped.pop(partition, None)
+
+    def _is_stopped(self, at: TopicPartition) -> bool:
+        return self.is_general or bool(self._stopped.get(Partition(at.topic, at.partition)))
