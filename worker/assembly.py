@@ -34,8 +34,7 @@ from worker.delivery.at_least_once import AtLeastOnce, Sink
 from worker.delivery.exactly_once import ExactlyOnce, Transactions
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
-from worker.inference.onnx_file.reading import digest_of
+from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
 from worker.kafka import (
     Announcement,
     ChangelogFacts,
@@ -517,10 +516,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
     check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
-    if model.misdeclared is not None:
-        events.warned("outputs_not_as_declared", why=model.misdeclared)
-    if (why := model.cost_of_inputs) is not None:
-        events.warned("inputs_are_many", why=why)
+    for remark in model.remarks:
+        events.warned("model_remarked", why=remark)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)

@@ -20,8 +20,7 @@ from tests.builders import request
 from tests.fakes import MODEL
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Finished, ModelKey
-from worker.inference import InferenceLanes, load
-from worker.inference.running.lanes import RunnableModel
+from worker.inference import InferenceLanes, RunnableModel, load
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails

@@ -6,20 +6,20 @@ import os
 # and keep an identifier in the user's directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+from worker.inference.lanes import InferenceLanes, RunnableModel, inline_limit
 from worker.inference.model import Model
-from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
-from worker.inference.running.inline_limit import inline_limit
-from worker.inference.running.lanes import InferenceLanes
-from worker.inference.start_checks.independence import Independence
-from worker.inference.start_checks.row_independence import independence
-from worker.inference.start_checks.run_time import check_run_time
+from worker.inference.model_file import digest_of
+from worker.inference.model_loading import Inspected, check_run_time, example_of, inspect, load, load_as_set
+from worker.inference.row_independence import Independence, independence
 
 __all__ = [
     "Independence",
     "InferenceLanes",
     "Inspected",
     "Model",
+    "RunnableModel",
     "check_run_time",
+    "digest_of",
     "example_of",
     "independence",
     "inline_limit",

@@ -1,26 +1,27 @@
-"""What a loaded model takes and gives: its `Signature`, or a refusal that says how to export it differently.
+"""What a loaded model takes and gives: its `Signature`, or a refusal with the cause; docs/models.md has the cures.
 
-Reads the inputs and outputs that a session declares, and runs nothing. Whether the outputs are as declared is seen in
-the warm-up.
+Reads the inputs and outputs that a session declares, and runs nothing. The warm-up shows whether the outputs are as
+declared.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.core.listing import listed
+from worker.core.records import Array, Value
+from worker.core.tensors.element_values import can_be, wanted
+from worker.core.tensors.left_out_inputs import filling_of
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
-from worker.inference.input_defaults import with_defaults
-from worker.inference.onnx_file.graph import unranked_inputs
-from worker.inference.onnx_file.item_axes import item_makers
-from worker.inference.onnx_file.reading import Graph
 from worker.settings import ModelSettings
 
 _DATATYPES = {
@@ -39,100 +40,76 @@ _DATATYPES = {
     "tensor(string)": "BYTES",
 }
 
-
-# A run with 500 inputs of one number takes 2.7 ms in ONNX Runtime, 0.2 with a Split of one input, and stacking 1.2
-# (2026-11).
-MANY_INPUTS, INPUT_MS = 100, 0.008
-
 # Names that exporters and people give to the batch: `batch`, `batch_size`, `N`.
 _BATCH_NAMES = re.compile(r".*batch.*|n|b|bs", re.IGNORECASE)
 _SURE_BATCH_NAMES = re.compile(r".*batch.*", re.IGNORECASE)
 
+_DEFAULTS = "WORKER_MODEL__INPUT_DEFAULTS"
+_HOW = "docs/models.md says how"
 
-def signature_of(
-    session: ort.InferenceSession,
-    settings: ModelSettings,
-    max_rows: int,
-    *,
-    graph: Graph = b"",
-    max_batch_size: int = 2,
-) -> Signature:
-    """The signature, every input with a batch axis: a dynamic one, or one that these settings allow to be fixed.
 
-    `graph` says what the session does not. Raises `BadConfiguration` with the cure.
+class Declared(NamedTuple):
+    """What a session declares. `constants`: inputs without a batch axis, with the operator's value for all requests.
+
+    `fixed_rows`: the number of rows that the model was exported for; None when it is not one for all inputs.
+    `item_axes`: outputs whose first axis has another name than that of any input.
     """
-    inputs, outputs = _declared(session)
-    _check_both(len(inputs), len(outputs))
-    signature = Signature(
-        settings.name,
-        settings.version,
-        tuple(_spec("input", node) for node in inputs),
-        tuple(_spec("output", node) for node in outputs),
-        max_rows,
-    )
-    _check_batch_axis(inputs, graph)
-    _check_batch_is_first(inputs)
-    _check_rows(inputs, fixed_rows(session), settings, max_batch_size)
-    signature = with_defaults(signature, settings.input_defaults)
-    _check_askable(signature)
-    return signature
+
+    signature: Signature
+    constants: Mapping[str, Array]
+    fixed_rows: int | None
+    item_axes: Sequence[str] = ()
 
 
-def cost_of_inputs(signature: Signature) -> str | None:
-    """What so many inputs cost, with the cure; None where they are few."""
-    inputs = len(signature.inputs)
-    if inputs < MANY_INPUTS:
-        return None
-    return (
-        f"the model has {inputs} inputs: to stack and bind them takes {inputs * INPUT_MS:.1f} ms of processor time in "
-        "each inference, and each request names each of them. One input for all columns of a datatype, which a Split "
-        "in the graph takes apart, costs a tenth: export it with one (skl2onnx: "
-        f"initial_types=[('numbers', FloatTensorType([None, {inputs}]))], columns by their numbers)"
-    )
+def declared_by(
+    session: ort.InferenceSession, settings: ModelSettings, max_rows: int, *, max_batch_size: int = 2
+) -> Declared:
+    """Every input of the signature has a batch axis: a dynamic one, or one that these settings allow to be fixed.
 
-
-def check_item_axes(session: ort.InferenceSession, graph: Graph) -> None:
-    """Raises `BadConfiguration` for an output whose first axis counts found items, as its name and the graph say."""
-    batches = {node.shape[0] for node in session.get_inputs()}
-    named = {node.name: node.shape for node in session.get_outputs() if node.shape and isinstance(node.shape[0], str)}
-    own = [name for name, shape in named.items() if shape[0] not in batches]
-    for name, operator in item_makers(graph, own).items():
-        or_without = without(name) if len(session.get_outputs()) > 1 else ""
-        raise BadConfiguration(
-            f"output {name} {named[name]} has on its first axis what {operator} finds, and not a row for each that "
-            "goes in, so an answer cannot be given back to its request: export the model with a fixed number of items "
-            "for each row, filled up, behind the batch ([batch, 100, …]), or for one row alone (inputs and "
-            f"outputs [1, …], under WORKER_BATCHING__MAX_BATCH_SIZE=1){or_without}. "
-            "If that axis is the batch, give it the name that it has in the inputs: model = onnx.load(path); "
-            f"v = next(v for v in model.graph.output if v.name == {name!r}); "
-            f"v.type.tensor_type.shape.dim[0].dim_param = {next(iter(batches))!r}; onnx.save(model, path)"
-        )
-
-
-def _declared(session: ort.InferenceSession) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Its inputs and outputs. Raises `BadConfiguration` when one has a name that is no text."""
-    inputs, outputs = session.get_inputs(), session.get_outputs()
+    Raises `BadConfiguration`.
+    """
     try:
-        _ = [(node.name, node.shape) for node in (*inputs, *outputs)]  # decoded when they are asked for
+        nodes, outputs = session.get_inputs(), session.get_outputs()
+        _ = [(node.name, node.shape) for node in (*nodes, *outputs)]  # decoded when they are asked for
     except UnicodeDecodeError as error:
-        raise BadConfiguration(
-            f"an input, an output or an axis of the model is named {error.object!r}, which is not UTF-8: export it "
-            "with other names"
-        ) from error
-    return inputs, outputs
+        raise BadConfiguration(f"a name in the model is not UTF-8 ({error.object!r}): export it with others") from error
+    constants = _constants(nodes, settings.input_defaults)
+    inputs = [node for node in nodes if node.name not in constants]
+    if not inputs or not outputs:
+        lacks = "outputs, so no request could be answered" if inputs else "inputs, so no request could ask it anything"
+        raise BadConfiguration(f"the model has no {lacks}: {_HOW}")
+    takes, gives = ([_spec(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
+    signature = Signature(settings.name, settings.version, tuple(takes), tuple(gives), max_rows)
+    _check_batch_axis(inputs)
+    axes = {node.shape[0] for node in inputs}
+    rows = next(iter(axes)) if len(axes) == 1 and isinstance(inputs[0].shape[0], int) else None
+    _check_rows(inputs, rows, settings, max_batch_size)
+    defaults = {name: value for name, value in settings.input_defaults.items() if name not in constants}
+    signature = _with_defaults(signature, defaults)
+    _check_askable(signature)
+    named = [node for node in outputs if node.shape and isinstance(node.shape[0], str)]
+    return Declared(signature, constants, rows, [node.name for node in named if node.shape[0] not in axes])
 
 
-def fixed_rows(session: ort.InferenceSession) -> int | None:
-    """The number of rows that the model was exported for; None when it is not one for all inputs."""
-    axes = {node.shape[0] for node in session.get_inputs()}
-    rows = axes.pop()
-    return rows if isinstance(rows, int) and not axes else None
+def _constants(nodes: Sequence[Any], values: Mapping[str, Value]) -> Mapping[str, Array]:
+    """Scalars with a value, and where another input has any number of rows those whose size is fixed in every axis."""
+    has_rows = any(node.shape and not isinstance(node.shape[0], int) for node in nodes)
+    found: dict[str, Array] = {}
+    for node in nodes:
+        is_fixed = has_rows and all(isinstance(axis, int) for axis in node.shape)
+        if node.name in values and node.type in _DATATYPES and (is_fixed or not node.shape):
+            spec = TensorSpec(node.name, _DATATYPES[node.type], tuple(node.shape))
+            _check_value(spec, values[node.name])
+            found[node.name] = np.full(node.shape, values[node.name], DTYPES[spec.datatype])
+    return found
 
 
 def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node)}")
+        raise BadConfiguration(
+            f"{role} {node.name} is of type {node.type}, and a tensor of one of {', '.join(DTYPES)} is needed: {_HOW}"
+        )
     dims = node.shape[1:]
     return TensorSpec(
         node.name,
@@ -142,78 +119,22 @@ def _spec(role: str, node: Any) -> TensorSpec:
     )
 
 
-def _cure(role: str, node: Any) -> str:
-    kind = node.type
-    if "bfloat16" in kind:
-        return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
-    if kind.startswith("seq(map("):
-        return (
-            "export it as plain arrays (skl2onnx: options={'zipmap': False}, onnxmltools: zipmap=False). A finished "
-            "file, CatBoost's too, whose output is then an array of a column for each class: model = onnx.load(path); "
-            f"z = next(z for z in model.graph.node if {node.name!r} in z.output); model.graph.node.remove(z); "
-            f"v = next(v for v in model.graph.output if v.name == {node.name!r}); "
-            "v.CopyFrom(onnx.helper.make_tensor_value_info(z.input[0], onnx.TensorProto.FLOAT, None)); "
-            "onnx.save(model, path)"
-        )
-    if kind.startswith("seq("):
-        return "export its tensors one by one (onnx has SequenceAt to take them out), or the model without it"
-    if kind.startswith("optional("):
-        left_out = "; with a value in WORKER_MODEL__INPUT_DEFAULTS requests may leave it out"
-        return f"export it as a plain tensor{left_out if role == 'input' else ''}"
-    return f"a tensor of one of {', '.join(DTYPES)} is needed (BYTES are strings)"
+def _check_batch_axis(inputs: Sequence[Any]) -> None:
+    """Raises `BadConfiguration` for an input without a batch axis, or with another axis that is named as one.
 
-
-def _check_both(inputs: int, outputs: int) -> None:
-    if not inputs:
+    ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
+    """
+    if without := [node.name for node in inputs if not node.shape]:
         raise BadConfiguration(
-            "the model has no inputs, so no request could ask it anything: export it so that what requests bring is an "
-            "input, not a constant"
+            f"input {', '.join(without)} has no batch axis, or none that the file tells: give it the value that it has "
+            f"for all requests ({_value_of(without)}), or export the model with one ({_HOW})"
         )
-    if not outputs:
-        raise BadConfiguration(
-            "the model has no outputs, so no request could be answered: export it so that forward returns what is "
-            "wanted. A finished file, where y is a float tensor inside: model = onnx.load(path); "
-            "model.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)); "
-            "onnx.save(model, path)"
-        )
-
-
-def _check_batch_axis(inputs: Sequence[Any], graph: Graph) -> None:
-    # ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
-    without = [node.name for node in inputs if not node.shape]
-    if not without:
-        return
-    unranked = unranked_inputs(graph)
-    scalars = [name for name in without if name not in unranked]
-    if scalars:
-        raise BadConfiguration(
-            f"input {', '.join(scalars)} has no batch axis: give it the value that it has for all requests "
-            f"({_constant(scalars)}), or export the model so that it has one for each row"
-        )
-    raise BadConfiguration(
-        f"the model's file does not say which shape input {', '.join(without)} has, so nothing says which of its axes "
-        "is the batch: export it with shapes. A finished file, where 8 stands for that input's own sizes, or for names "
-        "of those that are dynamic: model = onnx.load(path); "
-        f"v = next(v for v in model.graph.input if v.name == {without[0]!r}); "
-        "v.CopyFrom(onnx.helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, ['batch', 8])); "
-        "onnx.save(model, path)"
-    )
-
-
-def _check_batch_is_first(inputs: Sequence[Any]) -> None:
-    """Raises `BadConfiguration` for an input whose batch is another axis, by its name: its time steps would be rows."""
     for node in inputs:
-        at = _batch_elsewhere(node.shape)
-        if at is not None:
-            order = [at, *(n for n in range(len(node.shape)) if n != at)]
+        if (at := _batch_elsewhere(node.shape)) is not None:
             raise BadConfiguration(
                 f"input {node.name} {list(node.shape)} has its batch on axis {at}, by the name {node.shape[at]!r}, and "
-                "what is on its first axis would be taken for requests: export the model with the batch first "
-                "(PyTorch's recurrent layers and transformers: batch_first=True), or with a Transpose "
-                f"(perm={order}) behind that input, and one before each output that has the batch there. If that axis "
-                "is not the batch, give it another name: model = onnx.load(path); "
-                f"v = next(v for v in model.graph.input if v.name == {node.name!r}); "
-                f"v.type.tensor_type.shape.dim[{at}].dim_param = 'length'; onnx.save(model, path)"
+                f"its first axis would be taken for requests: export it with the batch first, or rename that axis "
+                f"({_HOW})"
             )
 
 
@@ -230,15 +151,37 @@ def _batch_elsewhere(shape: Sequence[int | str | None]) -> int | None:
     return next(named, None)
 
 
+def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
+    """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
+    fixed = [node for node in inputs if isinstance(node.shape[0], int)]
+    if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
+        return
+    if rows is None:
+        of_one_size = [node.name for node in fixed if all(isinstance(axis, int) for axis in node.shape)]
+        same = f". One that is the same for all requests gets its value by {_value_of(of_one_size)}"
+        raise BadConfiguration(
+            f"the inputs have no number of rows in common ({_shapes(inputs)}): export the model with a dynamic first "
+            f"axis for all of them{same if of_one_size and len(fixed) < len(inputs) else ''}"
+        )
+    as_it_is = ""  # some exporters write 0 for any number of rows
+    if rows == 1:
+        as_it_is = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone, or "
+    elif rows:
+        as_it_is = "If that axis is the batch, WORKER_MODEL__FIXED_BATCH=pad runs it as it is; or "
+    raise BadConfiguration(
+        f"the model was exported for a fixed number of rows ({_shapes(fixed)}: the first axis must be dynamic). "
+        f"{as_it_is}export it with a dynamic one ({_HOW}, of a finished file too)"
+    )
+
+
 def _check_askable(signature: Signature) -> None:
     """Raises `BadConfiguration` for inputs that no request can bring."""
     for spec in signature.required:
         if 0 in spec.dims:
-            leave_out = f"WORKER_MODEL__INPUT_DEFAULTS='{{\"{spec.name}\": …}}' lets requests leave it out"
-            larger = "export the model with another size of that axis, or with a dynamic one"
+            left_out = f", or give it a default ({_value_of([spec.name])})" if len(signature.required) > 1 else ""
             raise BadConfiguration(
-                f"input {spec} has no elements, and no request may bring an empty tensor: "
-                f"{leave_out if len(signature.required) > 1 else larger}"
+                f"input {spec} has no elements, and no request may bring an empty tensor: export the model with "
+                f"another size of that axis{left_out}"
             )
         if len(spec.dims) >= MAX_DIMENSIONS:
             raise BadConfiguration(
@@ -247,67 +190,54 @@ def _check_askable(signature: Signature) -> None:
             )
 
 
-def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
-    """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
-    fixed = [node for node in inputs if isinstance(node.shape[0], int)]
-    if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
-        return
-    if rows is not None:
-        raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
-    claims = _claims(inputs)
-    raise BadConfiguration(
-        f"the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
-        "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
-        f"be transposed inside the model{_same_for_all(inputs)}"
-    )
-
-
-def _same_for_all(inputs: Sequence[Any]) -> str:
-    """How to serve inputs of a fixed size beside others of any number of rows."""
-    fixed = [node.name for node in inputs if all(isinstance(axis, int) for axis in node.shape)]
-    if not fixed or not any(not isinstance(node.shape[0], int) for node in inputs):
-        return ""
-    return f". One that has the same value for all requests is given it by {_constant(fixed)}"
-
-
-def _constant(names: Sequence[str]) -> str:
-    """The setting that makes constants of inputs."""
-    values = ", ".join(f"{json.dumps(name)}: …" for name in names)
-    return f"WORKER_MODEL__INPUT_DEFAULTS='{{{values}}}'"
-
-
-def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:
-    examples = "(example,)" if inputs == 1 else f"({', '.join(f'example_{n}' for n in range(1, inputs + 1))})"
-    shapes = '({0: torch.export.Dim("batch")},)' + (f" * {inputs}" if inputs > 1 else "")
-    return (
-        f"the model was exported for a fixed number of rows ({_claims(fixed)}: the first axis must be dynamic). "
-        f"{_as_it_is(fixed, rows)}"
-        f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
-        "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
-        "[setattr(v.type.tensor_type.shape.dim[0], 'dim_param', 'batch') "
-        "for v in [*model.graph.input, *model.graph.output]]; onnx.save(model, path)"
-    )
-
-
-def _as_it_is(fixed: Sequence[Any], rows: int) -> str:
-    """How to serve it without another file. Some exporters write 0 for any number of rows."""
-    if rows == 0:
-        return ""
-    if rows == 1:
-        return "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone. "
-    dynamic = any(not isinstance(axis, int) for node in fixed for axis in node.shape[1:])
-    caution = "If the first axis is the batch and not, say, the time, " if dynamic else ""
-    return f"{caution}WORKER_MODEL__FIXED_BATCH=pad runs it as it is, with short batches padded to that number. "
-
-
-def _claims(inputs: Sequence[Any]) -> str:
+def _shapes(inputs: Sequence[Any]) -> str:
     return listed(f"{node.name} {list(node.shape)}" for node in inputs)
 
 
-def without(output: str) -> str:
-    """How to do without an output beside others."""
-    return (
-        f", or without this one. A finished file: model = onnx.load(path); "
-        f"model.graph.output.remove(next(v for v in model.graph.output if v.name == {output!r})); "
-        "onnx.save(model, path)"
-    )
+def _value_of(names: Sequence[str]) -> str:
+    """The setting that gives these inputs a value."""
+    values = ", ".join(f"{json.dumps(name)}: …" for name in names)
+    return f"{_DEFAULTS}='{{{values}}}'"
+
+
+def _with_defaults(signature: Signature, values: Mapping[str, Value]) -> Signature:
+    """The signature with these values for inputs that a request leaves out. Raises `BadConfiguration`."""
+    unknown = values.keys() - {spec.name for spec in signature.inputs}
+    if unknown:
+        raise BadConfiguration(
+            f"{_DEFAULTS}: the model has no input {min(unknown)}, it takes {signature.takes}: correct the name, or "
+            "leave it out"
+        )
+    inputs = tuple(replace(spec, default=values.get(spec.name)) for spec in signature.inputs)
+    completed = replace(signature, inputs=inputs)
+    if not completed.required:
+        raise BadConfiguration(
+            f"{_DEFAULTS}: every input has a default, and a request must give something: leave out what each request "
+            "brings"
+        )
+    for spec in inputs:
+        if spec.default is not None:
+            _check_value(spec, spec.default)
+            _check_lengths(spec, completed)
+    return completed
+
+
+def _check_value(spec: TensorSpec, value: Value) -> None:
+    """Raises `BadConfiguration` for a value that this input cannot have."""
+    if not can_be(spec, value):
+        raise BadConfiguration(
+            f"{_DEFAULTS}: {spec.name} is {spec.datatype} and cannot be {value!r}: give {wanted(spec)}"
+        )
+
+
+def _check_lengths(spec: TensorSpec, signature: Signature) -> None:
+    """Raises `BadConfiguration` when no other input says how long this one is."""
+    for at, known in enumerate(filling_of(spec, signature.inputs).lengths):
+        if known == ():
+            symbol = spec.symbol(at)
+            lacks = f"has an axis named {symbol}" if symbol else f"has {len(spec.dims) + 1} dimensions"
+            raise BadConfiguration(
+                f"{_DEFAULTS}: nothing says how long axis {at + 1} of {spec.name} is where a request leaves it out, "
+                f"for no other input {lacks}: give both axes one name in the model (onnx.tools.update_model_dims), or "
+                "take the default out"
+            )

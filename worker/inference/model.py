@@ -7,24 +7,30 @@ for what one batch may do to a model.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnxruntime as ort
 
 from worker.core.failures import Code, RowsLost, RunFailure
+from worker.core.listing import listed
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
-from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import cost_of_inputs
+from worker.inference.bucket_checks import BucketChecks
+from worker.inference.declared_signature import Declared
+from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
+from worker.inference.fixed_batch import FixedBatch, Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
-from worker.inference.running.arena import giving_back
-from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu
-from worker.inference.running.fixed_batch import FixedBatch, Padding
-from worker.inference.start_checks.bucket_checks import BucketChecks
-from worker.inference.start_checks.warm_up import WarmUp, is_finite
-from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds
+from worker.inference.warm_up import WarmUp, is_finite
+from worker.inference.warm_up_rows import ExampleRows, Feeds
+
+# A run with 500 inputs of one number takes 2.7 ms in ONNX Runtime, 0.2 with a Split of one input, and stacking 1.2
+# (2026-11).
+MANY_INPUTS, INPUT_MS = 100, 0.008
+# Operators that give as many items as they find.
+ITEM_MAKERS = frozenset({"Compress", "NonZero", "NonMaxSuppression", "Unique", "StringSplit"})
 
 
 class Model:
@@ -33,22 +39,23 @@ class Model:
     def __init__(
         self,
         opened: Opened,
-        signature: Signature,
+        declared: Declared,
         row_counts: Iterable[int],
         padding: Padding | None = None,
         operators: frozenset[str] = frozenset(),
         example: ExampleRows | None = None,
     ) -> None:
-        """Warms up at these row counts; with a `padding` it runs at no other than that has.
+        """Warms up at these row counts, with the operator's example if there is one.
 
-        `operators` are those of its that `row_independence` asks for; `example` is what to run.
-        Raises `BadConfiguration` when the model fails or loses rows there.
+        With a `padding` it runs at no other number of rows. Raises `BadConfiguration` when the model fails or loses
+        rows there.
         """
         self._session: ort.InferenceSession = opened.session
-        self._giving_back = giving_back(opened.session)
+        self._giving_back = _giving_back(opened.session)
         self.device: Device = opened.device
         self.operators = operators
-        self.signature = signature  # of the outputs only what the file claims, until they are seen
+        signature = self.signature = declared.signature  # the outputs are as the file claims, until they are seen
+        self._constants = dict(declared.constants)
         self._output_names = [spec.name for spec in signature.outputs]
         self.padding = padding
         self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
@@ -62,7 +69,7 @@ class Model:
         self._is_finite = [is_finite(output) for output in outputs]
         is_fixed = not any(None in spec.dims for spec in signature.inputs)
         seen = [_as_seen(*pair, is_fixed=is_fixed) for pair in zip(signature.outputs, outputs, strict=True)]
-        self._misdeclared = [(old, new) for old, new in zip(signature.outputs, seen, strict=True) if _differ(old, new)]
+        self.remarks = list(_remarks(declared, seen, operators))  # what the operator may want to change in the model
         self.signature = replace(signature, outputs=tuple(seen))
         self.warm_up_seconds = time.monotonic() - began
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
@@ -74,7 +81,7 @@ class Model:
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
 
-        One that lacks memory on a GPU is tried once more, when what no run uses has been given back (`arena.py`).
+        One that lacks memory on a GPU is tried once more, when what no run uses has been given back.
         The outputs' shapes and values are the model's, unchecked; no later run writes to them. Raises `ModelBroken`
         when the device is lost.
         """
@@ -93,7 +100,7 @@ class Model:
     @property
     def left_to_cpu(self) -> Mapping[str, int]:
         """Nodes that a GPU was to run and does not, by operator: their tensors are copied there and back."""
-        return left_to_cpu(self._session) if self.is_accelerated else {}
+        return dict(Counter(operators(self._session, CPU)).most_common()) if self.is_accelerated else {}
 
     def probe(self) -> Sequence[Array] | RunFailure:
         """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""
@@ -111,22 +118,6 @@ class Model:
     def not_finite(self) -> Sequence[str]:
         """The outputs with NaN or infinity for the rows of the probe, which it cannot judge by them."""
         return [spec.name for spec, was in zip(self.signature.outputs, self._is_finite, strict=True) if not was]
-
-    @property
-    def cost_of_inputs(self) -> str | None:
-        """What hundreds of inputs cost; None where they are few."""
-        return cost_of_inputs(self.signature)
-
-    @property
-    def misdeclared(self) -> str | None:
-        """Which outputs are not as the file declares them, and what follows from that; None where all are."""
-        if not self._misdeclared:
-            return None
-        found = ", ".join(f"{new} (declared {old})" for old, new in self._misdeclared)
-        return (
-            f"the model gives {found}: requesters are told what it gives; export it so that its file says so "
-            "(torch.onnx.export: dynamic_shapes, or dynamic_axes of the outputs too)"
-        )
 
     @property
     def example_rows(self) -> int:
@@ -162,12 +153,13 @@ class Model:
 
     def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
         """By a plain run, on a GPU too: docs/decisions.md says why."""
-        outputs: Sequence[Array]
-        if self._fixed is None:
-            outputs = self._session.run(self._output_names, feeds, options)
-            return outputs
-        outputs = self._session.run(self._output_names, self._fixed.padded(feeds), options)
-        return self._fixed.cut(outputs, len(next(iter(feeds.values()))))
+        rows = len(next(iter(feeds.values()))) if self._fixed else 0
+        if self._fixed:
+            feeds = self._fixed.padded(feeds)
+        if self._constants:
+            feeds = {**feeds, **self._constants}
+        outputs: Sequence[Array] = self._session.run(self._output_names, feeds, options)
+        return self._fixed.cut(outputs, rows) if self._fixed else outputs
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
@@ -184,6 +176,35 @@ def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
     return replace(spec, dims=tuple(dim if dim in (None, n) else n if is_fixed else None for dim, n in came))
 
 
-def _differ(declared: TensorSpec, seen: TensorSpec) -> bool:
-    """Whether the file says something else; that it says nothing is usual."""
-    return len(declared.dims) == len(seen.dims) and declared.dims != seen.dims
+def _remarks(declared: Declared, seen: Sequence[TensorSpec], operators: frozenset[str]) -> Iterator[str]:
+    """What works, and works better or is safer with another export. That a file says nothing of an output is usual."""
+    signature = declared.signature
+    pairs = [(old, new) for old, new in zip(signature.outputs, seen, strict=True) if len(old.dims) == len(new.dims)]
+    if wrong := [f"{new} (declared {old})" for old, new in pairs if old.dims != new.dims]:
+        yield f"the model gives {', '.join(wrong)}: requesters are told what it gives (docs/models.md)"
+    if (inputs := len(signature.inputs)) >= MANY_INPUTS:
+        yield (
+            f"the model has {inputs} inputs, which cost {inputs * INPUT_MS:.1f} ms of CPU time in each inference: "
+            "one input for all columns of a datatype, and a Split in the graph, cost a tenth (docs/models.md)"
+        )
+    if (makers := ", ".join(sorted(operators & ITEM_MAKERS))) and declared.item_axes:
+        yield (
+            f"the model has {makers} inside, and calls the first axis of {listed(declared.item_axes)} otherwise than "
+            "that of its inputs: if it gives a row for each item that it finds, batches whose rows do not add up are "
+            "run row by row (docs/models.md#rows-that-are-no-rows)"
+        )
+
+
+def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:
+    """The options of a run that gives all unused memory back to its GPU, even if it fails; None without CUDA.
+
+    A run that ran out of memory leaves its share to its own stream, and runs on other streams cannot have it. After two
+    such runs side by side no later run of their size had enough, even alone: 398 of 400 rows were refused that fit one
+    at a time (ONNX Runtime 1.31 on the stand-in for CUDA, 2026-11; `tests/cuda/test_cuda_failures.py`).
+    """
+    if CUDA not in session.get_providers():
+        return None
+    options = ort.RunOptions()
+    device = session.get_provider_options()[CUDA]["device_id"]
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", f"gpu:{device}")
+    return options

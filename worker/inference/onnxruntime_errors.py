@@ -1,7 +1,7 @@
-"""ONNX Runtime's exceptions in our words: what a run's or a load's failure means, and how its message reads.
+"""ONNX Runtime's exceptions in our words: what the failure of a run or a load means, and how its message reads.
 
 Its messages come from native code: they hold C++ signatures, source files, host names, ANSI colours, and now and then
-a piece of the request. What leaves here is one short line that names the node and the complaint.
+a piece of the request. One short line leaves here, which names the node and the complaint.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _DEAD_CONTEXT = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 # Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
 _DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
-_NO_LOCALE = re.compile(r"Failed to construct locale with name:\s*([\w.@-]+)")
 # What ONNX Runtime says of a file that it cannot load, and what that file lacks, with the cure. Patterns are compiled
 # when one is needed: no start waits for it.
 _LACKS = (
@@ -41,49 +40,35 @@ _LACKS = (
     ),
     (
         r"External data path does not exist: \"([^\"]+)\"",
-        "its weights lie in another file, and {0} is missing: copy it there, beside the model",
+        "its weights lie in another file, and {0} is missing: copy it there, next to the model",
     ),
     (
         r"External data path escapes model directory|Absolute path not allowed for external data",
-        (
-            "its weights lie in a file of another folder, and none is read from there: put both into one folder; of a "
-            "link to the model the folder counts that it leads to, so give the file's own path"
-        ),
+        "its weights lie in another folder: put all files into one, and name the model by its own path, not by a link",
     ),
     (
         r"size to read: \d+ given file_length: \d+ are out of bounds",
-        (
-            "the other file, with its weights, is shorter than the model says: it was cut short, or is another "
-            "model's; copy both anew"
-        ),
+        "the other file, with its weights, was cut short, or is another model's: copy both anew",
     ),
     (
         r"error: (\S+:\S+)\(-?\d+\) is not a registered function/op",
-        (
-            "it has the operator {0}, which ONNX Runtime has not, and the worker loads none of others: export the "
-            "model without it, or do its work where requests are published or answers read"
-        ),
+        "ONNX Runtime has no operator {0}, and the worker loads none of others: export the model without it",
     ),
     (
         r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
-        (
-            "it is of opset {0} of {1}, and {2} is the last one known: export it for that (torch.onnx.export: "
-            "opset_version, skl2onnx: target_opset), or install a newer ONNX Runtime"
-        ),
+        "it is of opset {0} of {1}, and {2} is the last one known: export it for that, or install a newer ONNX Runtime",
     ),
     (
         r"Unsupported model IR version: (\d+), max supported IR version: (\d+)",
-        (
-            "it is of IR version {0}, and {1} is the last one known: model = onnx.load(path); model.ir_version = {1}; "
-            "onnx.save(model, path); or install a newer ONNX Runtime"
-        ),
+        "it is of IR version {0}, and {1} is the last one known: change that (docs/models.md), or take a newer release",
     ),
     (
         r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'",
-        (
-            "ONNX Runtime has no {0} (node '{1}') for the datatypes that it has there, on this device: export the "
-            "model in FP32"
-        ),
+        "ONNX Runtime has no {0} (node '{1}') for its datatypes on this device: export the model in FP32",
+    ),
+    (
+        r"Failed to construct locale with name:\s*([\w.@-]+)",
+        "it changes the case of text by the locale {0}, which this machine lacks: docs/models.md has two ways out",
     ),
 )
 # The third one is the arena's at its own limit (GPU_MEM_LIMIT), the last CUDA's libraries'.
@@ -130,23 +115,10 @@ def run_failure(error: Exception) -> RunFailure:
 
 
 def lack(error: Exception) -> str:
-    """What the model lacks, in itself, beside it or on this machine, with the cure; empty for other failures."""
+    """What the model lacks, in its file, next to it or on this machine, with the cure; empty for other failures."""
     text = str(error)
     if is_out_of_memory(error):
         return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
-    if locale := _NO_LOCALE.search(text):
-        name, language = locale[1], locale[1].partition(".")[0]
-        return (
-            f"it changes the case of text by the rules of the locale {name}, which this machine has not: install it "
-            f"(Debian: apt-get install locales && localedef -i {language} -f UTF-8 {name}), or export the model with "
-            "C.UTF-8, which most systems have (skl2onnx takes it for the vectorizer's class, and then all options by "
-            'class: options={TfidfVectorizer: {"locale": "C.UTF-8"}, LogisticRegression: {"zipmap": False}}). '
-            "A finished file: model = onnx.load(path); "
-            "nodes = [n for n in model.graph.node if n.op_type == 'StringNormalizer']; "
-            "[n.attribute.remove(a) for n in nodes for a in list(n.attribute) if a.name == 'locale']; "
-            "[n.attribute.append(onnx.helper.make_attribute('locale', 'C.UTF-8')) for n in nodes]; "
-            "onnx.save(model, path)"
-        )
     said = ((cure, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cure in _LACKS)
     return next((cure.format(*found.groups()) for cure, found in said if found), "")
 

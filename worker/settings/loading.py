@@ -1,7 +1,7 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
-pydantic-settings reads, and the environment wins over the file. Every `WORKER_*` name and every name in the file must be
-a setting, so that a mistyped one is an error and not a default. A secret may stand in a file:
+pydantic-settings reads, and the environment wins over the file. Every `WORKER_*` name and every name in the file must
+be a setting, so that a mistyped one is an error and not a default. A secret may stand in a file:
 `WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
 """
 

@@ -1,17 +1,37 @@
 """The choice of the device: what was asked for is taken or refused with the cause, and `auto` says why."""
 
-from pathlib import Path
+from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
+from onnx import helper
 
 from tests import models
 from worker.core.failures import BadConfiguration
-from worker.inference import load
-from worker.inference.running import device
-from worker.inference.running.device import CPU, CUDA, TENSORRT, Opened, Unusable, _refused, left_to_cpu
-from worker.inference.running.provider_complaints import cause_in
+from worker.inference import device, load
+from worker.inference.device import (
+    CPU,
+    CUDA,
+    TENSORRT,
+    Device,
+    Opened,
+    _refused,
+    cause_in,
+    check_options,
+    is_accelerated,
+    open_cpu,
+    operators,
+)
+from worker.inference.model_file import Source
+from worker.inference.model_loading import row_counts
 from worker.settings import ModelSettings
+from worker.settings import load as load_settings
 
 FAILED_LOAD = (
     "\x1b[1;31m2026-11-21 09:25:57.2 [E:onnxruntime:Default, provider_bridge_ort.cc:2458 operator()] "
@@ -26,10 +46,6 @@ FAILED_LOAD = (
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return models.save(models.mlp(), tmp_path)
-
-
-def never_opened(*_: object) -> Opened:
-    raise Unusable("there is none")
 
 
 def test_auto_falls_back_to_the_cpu_and_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,29 +72,59 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
     assert "WORKER_MODEL__DEVICE=cpu" in str(refused.value)
 
 
-def test_the_cpu_can_be_asked_for(path: Path) -> None:
-    """Then nothing else is tried."""
-    assert load(ModelSettings(path=path, device="cpu"), max_batch_size=4).device.reason == "WORKER_MODEL__DEVICE is cpu"
-
-
 def test_threads_do_not_spin_when_nothing_runs(path: Path) -> None:
     """Two of them took half a core at ten inferences a second."""
-    session = device.open_cpu(path.read_bytes(), 2, "a test").session
+    session = open_cpu(Source(str(path), is_ort=False), 2, "a test").session
 
     assert session.get_session_options().get_session_config_entry("session.force_spinning_stop") == "1"
 
 
-def test_nodes_are_counted_by_operator_where_the_cpu_has_them(path: Path) -> None:
-    """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
-    opened = device.open_cpu(path.read_bytes(), 1, "a test")
+def in_a_function() -> bytes:
+    """x FP32 (batch, 4) → y, by a function of the model's own, which quantises."""
+    held = onnx.load_from_string(models.quantised_together())
+    nodes = list(held.graph.node)
+    held.functions.append(helper.make_function("of.mine", "Steps", ["x"], ["y"], nodes, list(held.opset_import)))
+    del held.graph.node[:]
+    held.graph.node.append(helper.make_node("Steps", ["x"], ["y"], domain="of.mine"))
+    held.opset_import.append(helper.make_opsetid("of.mine", 1))
+    return bytes(held.SerializeToString())
 
-    assert left_to_cpu(opened.session) == {"Gemm": 2, "Relu": 1}
+
+def in_a_branch() -> bytes:
+    """x FP32 (batch, 4) → v, in a branch of an If whose condition comes with the request."""
+    inner = onnx.load_from_string(models.quantised_together()).graph
+    del inner.input[:]
+    plain = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "else", [], [models._value("z", "FP32", 4)])
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "least"], ["go"]),
+        helper.make_node("If", ["go"], ["v"], then_branch=inner, else_branch=plain),
+    ]
+    shown = [models._value("x", "FP32", 4)], [models._value("v", "FP32", 4)]
+    return models._model(nodes, *shown, [models._constant("least", np.array(0, np.float32))])
+
+
+@pytest.mark.parametrize("model", [models.quantised_together(), in_a_function(), in_a_branch()])
+def test_an_operator_is_found_wherever_it_is(model: bytes) -> None:
+    """In the graph, in a function of the model's own, in a branch."""
+    assert "DynamicQuantizeLinear" in operators(open_cpu(Source(model, is_ort=False), 1, "a test").session)
+
+
+def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
+    """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
+    session = open_cpu(Source(str(path), is_ort=False), 1, "a test").session
+
+    assert Counter(operators(session, CPU)) == {"Gemm": 2, "Relu": 1}
+    assert operators(session, CUDA) == []
     assert load(ModelSettings(path=path, device="cpu"), max_batch_size=4).left_to_cpu == {}
 
 
 def test_a_runtime_that_does_not_tell_where_nodes_are_is_no_reason_to_fail(path: Path) -> None:
     """One that was not asked to remember refuses; before 1.24 there is no such question."""
-    assert left_to_cpu(ort.InferenceSession(str(path), providers=[CPU])) == {}
+    nothing: Any = object()
+
+    assert operators(ort.InferenceSession(str(path), providers=[CPU])) == ()
+    assert operators(nothing) == ()
 
 
 def test_a_provider_that_does_not_exist_is_refused_with_the_list(path: Path) -> None:
@@ -178,3 +224,159 @@ def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(failure: str, told
 def test_an_unknown_complaint_is_passed_on(complaints: str, cause: str) -> None:
     """In one line."""
     assert cause_in(complaints) == cause
+
+
+# ---- CUDA before the first batch: the warm-up and options -----------------------------------------------------------
+
+MINIMUM = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__GROUP_ID": "group",
+    "WORKER_MODEL__PATH": "model.onnx",
+}
+TENSORRT_OPTIONS = """{"TensorrtExecutionProvider": {
+    "trt_engine_cache_enable": true, "trt_engine_cache_path": "/Cache/Engines", "trt_fp16_enable": "True",
+    "trt_profile_min_shapes": "a:1x256,b:1x2", "trt_profile_opt_shapes": "a:32x256,b:32x2",
+    "trt_profile_max_shapes": "a:64x256,b:64x2"}, "CUDAExecutionProvider": {"gpu_mem_limit": 1073741824}}"""
+
+
+class Session:
+    """A session as far as it says what it runs on."""
+
+    def __init__(self, **options: dict[str, str]) -> None:
+        self._options = options
+
+    def get_providers(self) -> list[str]:
+        return [*self._options, CPU]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return self._options
+
+
+class Opening:
+    """Notes the providers that a session is opened with, on a machine where ONNX Runtime has all of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.providers: list[Any] = []
+        monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+        monkeypatch.setattr(device, "_has_driver", lambda: True)
+        monkeypatch.setattr(device, "_session_or_cause", self._open)
+
+    def _open(self, _graph: bytes, providers: list[Any], _threads: int) -> ort.InferenceSession:
+        self.providers += providers
+        return plain()
+
+
+def on(session: Any) -> Opened:
+    return Opened(session, Device("there", "it works"))
+
+
+def plain() -> ort.InferenceSession:
+    return ort.InferenceSession(models.mlp(), providers=[CPU])
+
+
+@pytest.mark.parametrize("provider", [CUDA, TENSORRT])
+def test_a_session_on_a_gpu_says_so(provider: str) -> None:
+    """CUDA by itself, or under TensorRT: it is to be kept busy, and not waited for."""
+    session: Any = Session(**{provider: {}})
+
+    assert is_accelerated(session)
+    assert not is_accelerated(plain())
+
+
+@pytest.mark.parametrize(
+    ("largest", "counts"), [(1, {1, 2}), (2, {1, 2}), (32, {1, 2, 4, 8, 16, 32}), (100, {1, 2, 4, 8, 16, 32, 64, 100})]
+)
+def test_on_cuda_the_warm_up_runs_the_powers_of_two(largest: int, counts: set[int]) -> None:
+    """Kernels are chosen and engines built by the number of rows: all before the worker is ready."""
+    assert set(row_counts(on(Session(**{TENSORRT: {}, CUDA: {}})), largest)) == counts
+
+
+def test_on_the_cpu_the_warm_up_is_short() -> None:
+    """Nothing is chosen there."""
+    assert row_counts(on(plain()), 100) == (1, 2, 100)
+
+
+def test_options_reach_their_provider_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the providers; a number is text, a truth value `true`, and a path keeps its case."""
+    opening = Opening(monkeypatch)
+    settings = load_settings(
+        None,
+        MINIMUM
+        | {
+            "WORKER_MODEL__PATH": str(models.save(models.mlp(), tmp_path)),
+            "WORKER_MODEL__PROVIDERS": f"{TENSORRT},{CUDA},{CPU}",
+            "WORKER_MODEL__PROVIDER_OPTIONS": TENSORRT_OPTIONS,
+        },
+    )
+
+    load(settings.model, max_batch_size=4)
+
+    tensorrt = {
+        "trt_engine_cache_enable": "true",
+        "trt_engine_cache_path": "/Cache/Engines",
+        "trt_fp16_enable": "True",
+        "trt_profile_min_shapes": "a:1x256,b:1x2",
+        "trt_profile_opt_shapes": "a:32x256,b:32x2",
+        "trt_profile_max_shapes": "a:64x256,b:64x2",
+    }
+    assert opening.providers == [(TENSORRT, tensorrt), (CUDA, {"gpu_mem_limit": "1073741824"}), (CPU, {})]
+
+
+def test_options_of_cuda_hold_where_only_the_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's number stays the operator's other word."""
+    opening = Opening(monkeypatch)
+    options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
+
+    load(
+        ModelSettings(path=models.save(models.mlp(), tmp_path), device="cuda:1", provider_options=options),
+        max_batch_size=4,
+    )
+
+    assert opening.providers == [(CUDA, {"cudnn_conv_algo_search": "HEURISTIC", "device_id": "1"}), CPU]
+
+
+def test_memory_settings_are_options_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ONNX Runtime's words, beside those that are passed on."""
+    opening = Opening(monkeypatch)
+    path = models.save(models.mlp(), tmp_path)
+    options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
+    limited = ModelSettings(path=path, gpu_mem_limit=2**31, provider_options=options)
+
+    load(limited, max_batch_size=4)
+
+    memory = {"gpu_mem_limit": "2147483648"}
+    assert opening.providers == [
+        (CUDA, {"cudnn_conv_algo_search": "HEURISTIC", **memory, "device_id": "0"}),
+        CPU,
+    ]
+
+
+def test_memory_settings_mean_nothing_where_auto_ends_on_the_cpu(path: Path) -> None:
+    """The same settings serve machines with and without a GPU; one that names the CPU is told of them."""
+    assert load(ModelSettings(path=path, gpu_mem_limit=2**31), max_batch_size=4).device.name == "cpu"
+    with pytest.raises(BadConfiguration, match=r"model\.onnx: WORKER_MODEL__PROVIDER_OPTIONS: .* runs on CPUExec"):
+        load(ModelSettings(path=path, device="cpu", gpu_mem_limit=2**31), max_batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({f"{TENSORRT}.trt_fp16_enable": "1"}, "trt_fp16_enable has no effect, for the model runs on CUDA"),
+        ({"gpu_mem_limit": "1"}, "gpu_mem_limit has no effect"),
+        ({f"{CUDA}.enable_cuda_graph": "1"}, "captured for one number of rows"),
+        ({f"{CUDA}.device_id": "1"}, "no effect beside WORKER_MODEL__DEVICE=cuda:0: say WORKER_MODEL__DEVICE=cuda:1"),
+    ],
+)
+def test_options_without_effect_or_against_batching_are_refused(options: dict[str, str], words: str) -> None:
+    """A typing error must not end as a slow model, nor a captured run as the answer to another request."""
+    with pytest.raises(BadConfiguration, match=words):
+        check_options(options, "cuda:0", ())
+
+
+def test_a_cuda_graph_that_is_turned_off_is_allowed() -> None:
+    """Saying so explicitly is no mistake."""
+    options = {f"{CUDA}.enable_cuda_graph": "0", f"{TENSORRT}.trt_cuda_graph_enable": "false"}
+
+    check_options(options, "auto", (TENSORRT, CUDA))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests import models
+from tests.unit.inference.loading import out_of_memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.inference import Model, example_of, independence, inspect, load
+from worker.inference import Independence, Model, example_of, independence, inspect, load
 from worker.settings import ModelSettings
 
 CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])
@@ -129,11 +130,6 @@ def test_a_padded_batch_is_made_of_it_too(tmp_path: Path) -> None:
     assert area(model.probe()) == [ROME, OSLO, MIXED, ROME]
 
 
-def area_of(result: Any) -> list[Any]:
-    assert not isinstance(result, RunFailure), result
-    return list(result[0][0])
-
-
 @pytest.mark.parametrize("is_accelerated", [False, True])
 def test_rows_are_run_beside_one_another_in_the_values_given(
     is_accelerated: bool,  # noqa: FBT001 - where it runs
@@ -152,7 +148,7 @@ def test_rows_are_run_beside_one_another_in_the_values_given(
     model.run = noted  # type: ignore[method-assign]  # to see what it is asked
     found = independence(model, 8, now=lambda: 0.0)
 
-    assert (found.why, found.unseen) == (None, ())
+    assert found == Independence()
     assert {tuple(sorted(row)) for rows in asked for row in rows.tolist()} == {(11, 12, 13, 19)}
     assert len({tuple(row) for rows in asked for row in rows.tolist()}) > 1
 
@@ -254,10 +250,6 @@ def test_an_example_that_no_bucket_takes_is_refused(tmp_path: Path) -> None:
 
 def test_a_lack_of_memory_is_no_fault_of_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other values would take as much."""
-
-    def out_of_memory(*_: object) -> None:
-        raise RuntimeError("Failed to allocate memory for requested buffer of size 4")
-
     monkeypatch.setattr(Model, "_outputs", out_of_memory)
 
     message = refusal(models.mlp(), tmp_path, npz(tmp_path, x=np.zeros(4, np.float32)))

@@ -172,7 +172,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
         state=remembered,
         left_to_cpu=model.left_to_cpu,
     )
-    report.warnings += [Finding(why) for why in (found.why, model.misdeclared, model.cost_of_inputs) if why is not None]
+    report.warnings += [Finding(why) for why in (found.why, *model.remarks) if why is not None]
     if model.not_finite:
         report.warnings.append(Finding(_of_no_use(model.not_finite, settings.model.non_finite_output)))
     return model

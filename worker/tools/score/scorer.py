@@ -24,8 +24,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
-from worker.inference import InferenceLanes, Model
-from worker.inference.running.lanes import RunnableModel
+from worker.inference import InferenceLanes, Model, RunnableModel
 from worker.loop.composition import compose
 from worker.loop.conduct import LANE_SLICE, Conduct
 from worker.loop.suspects import Suspects

@@ -1,4 +1,4 @@
-"""What a model is run with before requests come: rows that are all alike, or rows that the operator has given.
+"""Rows that a model is run with before requests come: all alike, or given by the operator.
 
 Both make batches of any number of rows, with axes of the lengths asked for. Pure; `WarmUp` finds which of them run.
 """

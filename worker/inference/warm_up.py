@@ -13,12 +13,11 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.declared_signature import without
 from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, readable
-from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds, UniformRows, WarmUpRows
+from worker.inference.warm_up_rows import ExampleRows, Feeds, UniformRows, WarmUpRows
 
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
-# positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
+# positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: the last one left.
 TRIED_DIMENSIONS = (16, 64, 224, 1)
 # And a second of sound, where each row is one line of numbers: the first layers of speech models span 400 samples.
 # Elsewhere it could be the side of an image, or the length of a text.
@@ -43,20 +42,17 @@ class WarmUp:
             try:
                 self._run(row.batch(self._signature, rows, {}))
             except ORT_ERRORS as error:
-                if is_out_of_memory(error):
-                    raise BadConfiguration(self._too_large(rows, error)) from error
-                raise BadConfiguration(
-                    f"the model fails on row {at} of WORKER_MODEL__WARM_UP_EXAMPLE, give values that it takes: "
-                    f"{readable(error)}"
-                ) from error
+                why = f"the model fails on row {at} of WORKER_MODEL__WARM_UP_EXAMPLE, give values that it takes"
+                raise BadConfiguration(self._failed(rows, error, why)) from error
         return example
 
     def outputs(self, of: WarmUpRows, rows: int) -> Sequence[Array]:
-        """What so many rows give: as many rows of each output."""
+        """So many rows of each output, for so many that went in."""
         try:
             outputs = self._run(of.batch(self._signature, rows, {}))
         except ORT_ERRORS as error:
-            raise BadConfiguration(self._too_much(rows, error)) from error
+            why = f"the model runs on fewer rows but fails on {rows}, as something inside holds a number of rows"
+            raise BadConfiguration(self._failed(rows, error, f"{why} (docs/models.md)")) from error
         check_rows(self._signature.outputs, outputs, rows)
         return outputs
 
@@ -82,47 +78,25 @@ class WarmUp:
             ran = ran or uniform
         if ran is not None:
             return ran
-        raise BadConfiguration(self._fails_on_all(rows, failures[0], dimensions)) from failures[0]
+        sizes = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if len(dimensions) > 1 else ""
+        why = (
+            f"the model fails on zeros and on ones{sizes}: name a file of rows that it takes in "
+            "WORKER_MODEL__WARM_UP_EXAMPLE (docs/models.md)"
+        )
+        raise BadConfiguration(self._failed(rows, failures[0], why)) from failures[0]
 
     def _dimensions(self) -> Sequence[int]:
-        """What to try for dynamic ones."""
+        """The sizes to try for dynamic dimensions."""
         dynamic = [spec for spec in self._signature.inputs if None in spec.dims]
         if not dynamic:
             return TRIED_DIMENSIONS[:1]
         may_be_sound = any(spec.is_float for spec in dynamic) and all(spec.dims == (None,) for spec in dynamic)
         return (*TRIED_DIMENSIONS, SECOND_OF_SOUND) if may_be_sound else TRIED_DIMENSIONS
 
-    def _fails_on_all(self, rows: int, failure: Exception, dimensions: Sequence[int]) -> str:
-        """The cures are for a model that takes few sizes, for an encoder of categories, for a hidden row count."""
-        if is_out_of_memory(failure):
-            return self._too_large(rows, failure)
-        has_defaults = len(self._signature.required) < len(self._signature.inputs)
-        held = ", inputs with a default holding that" if has_defaults else ""
-        tried = sizes = ""
-        if len(dimensions) > 1:
-            tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}"
-            sizes = (
-                "If it runs at one other size alone, fix those dimensions in the model (onnx.tools.update_model_dims). "
-            )
-        return (
-            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: "
-            f"{readable(failure).rstrip('.')}. {sizes}"
-            f"If it takes no such values{' or sizes' if sizes else ''}, give it some that it does: "
-            "WORKER_MODEL__WARM_UP_EXAMPLE, a file of arrays by name (.npz) or a request (JSON); or export it so that "
-            "it answers unknown ones, too (scikit-learn: OneHotEncoder(handle_unknown='ignore')). If a Reshape inside "
-            "holds a number of rows, export it with a dynamic one (torch.onnx.export: dynamo=True)"
-        )
-
-    def _too_much(self, rows: int, error: Exception) -> str:
-        if is_out_of_memory(error):
-            return self._too_large(rows, error)
-        return (
-            f"the model runs on fewer rows but fails on {rows}: {readable(error)}. Export it so that it takes any "
-            "number of rows: something inside, a Reshape most often, holds one (torch.onnx.export: dynamo=True)"
-        )
-
-    def _too_large(self, rows: int, error: Exception) -> str:
-        """What to lower. Of the fewest rows that are ever run there is nothing to lower."""
+    def _failed(self, rows: int, error: Exception, why: str) -> str:
+        """The reason and the error, unless it is a lack of memory: then what to lower."""
+        if not is_out_of_memory(error):
+            return f"{why}: {readable(error)}"
         if self._is_fixed:
             cure = "export the model for fewer rows, or with a dynamic first axis"
         elif rows > ALWAYS_RUN:
@@ -136,10 +110,11 @@ def check_rows(specs: Sequence[TensorSpec], outputs: Sequence[Array], rows: int)
     """Raises `BadConfiguration` for an output that has not a row for each that went in."""
     for spec, output in zip(specs, outputs, strict=True):
         if output.shape[:1] != (rows,):
+            without = ", or leave this one out" if len(specs) > 1 else ""
             raise BadConfiguration(
                 f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
                 "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
-                f"every output is the batch{without(spec.name) if len(specs) > 1 else ''}"
+                f"every output is the batch{without} (docs/models.md#rows-that-are-no-rows)"
             )
 
 

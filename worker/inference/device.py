@@ -1,26 +1,28 @@
 """Which device the model runs on, and the session on it.
 
 `auto` takes CUDA where it works and the CPU where it does not; a device that was asked for by name is used or refused.
-ONNX Runtime itself falls back in silence: its fallback is off here, as one core cannot serve a GPU's load. Why a device
-cannot be used it says only on the process's standard error, so that is read here.
+ONNX Runtime itself falls back in silence: its fallback is off here, as one core cannot serve a GPU's load. It says why
+a device cannot be used on the process's standard error alone, so that is read here, before other threads write.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
+import os
+import re
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.onnx_file.reading import Graph, content_of, folder_of
-from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable
-from worker.inference.running.provider_complaints import FATAL, cause_in, held_back, lacks_library
+from worker.inference.model_file import Source
+from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, shortened
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
@@ -29,9 +31,11 @@ Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider t
 # CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
 _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 
-# Where a model given as bytes finds weights in other files. Unless set it is the current directory, and a file planted
-# there became part of a model that names it.
+# Where a model given as bytes finds weights in other files: nowhere. Unless set it is the current directory, and a file
+# planted there became part of a model that names it.
 _FOLDER = "session.model_external_initializers_file_folder_path"
+
+_FORMAT = "session.load_model_format"
 
 # ONNX Runtime remembers which provider has which nodes, from 1.24 on; an older one passes over it.
 _PLACEMENT = "session.record_ep_graph_assignment_info"
@@ -40,6 +44,11 @@ _PLACEMENT = "session.record_ep_graph_assignment_info"
 # second, and 0.02 so. Back to back on free cores a MiniLM, two MLPs and a convolution net take 0 to 2.5 % longer, and
 # 0 to 24 % without any spinning, though up to a third less where others want the cores (two threads, 2026-11).
 _AT_REST = "session.force_spinning_stop"
+
+# ONNX Runtime's levels of logging.
+WARNING, FATAL = 2, 4
+_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
+_NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +70,31 @@ class Unusable(Exception):
     """A device that was tried cannot be used. The message names the cause."""
 
 
-def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
+def open_named(source: Source, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
     """A session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
 
     Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
     """
     if providers:
-        return _open_providers(graph, providers, threads, options)
+        return _open_providers(source, providers, threads, options)
     if wanted == "cpu":
-        return open_cpu(graph, threads, "WORKER_MODEL__DEVICE is cpu")
+        return open_cpu(source, threads, "WORKER_MODEL__DEVICE is cpu")
     try:
-        return open_cuda(graph, wanted, threads, options)
+        return open_cuda(source, wanted, threads, options)
     except Unusable as cause:
         raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {str(cause).rstrip('.')}. {_CURE}") from cause
 
 
-def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
+def open_cpu(source: Source, threads: int, reason: str) -> Opened:
     """Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
     try:
-        return Opened(_session(graph, [CPU], threads), Device("cpu", reason))
+        return Opened(_session(source, [CPU], threads), Device("cpu", reason))
     except ORT_ERRORS as error:
         cause = lack(error) or readable(error)
         raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {cause}") from error
 
 
-def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Opened:
+def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Opened:
     """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`, `BadConfiguration` when the model lacks something."""
     number = int(wanted.partition(":")[2] or 0)
     if CUDA not in ort.get_available_providers():
@@ -93,7 +102,7 @@ def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Open
     if not _has_driver():
         raise Unusable("this machine shows no NVIDIA driver (in a container: started without its GPUs)")
     cuda = (CUDA, _options_of(CUDA, options) | {"device_id": str(number)})
-    session = _session_or_cause(graph, [cuda, CPU], threads)
+    session = _session_or_cause(source, [cuda, CPU], threads)
     reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
     return Opened(session, Device(f"cuda:{number}", reason))
 
@@ -133,7 +142,7 @@ def _options_of(provider: str, options: Options) -> dict[str, str]:
     return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
 
 
-def _open_providers(graph: Graph, providers: Sequence[str], threads: int, options: Options) -> Opened:
+def _open_providers(source: Source, providers: Sequence[str], threads: int, options: Options) -> Opened:
     unknown = [name for name in providers if name not in ort.get_available_providers()]
     if unknown:
         raise BadConfiguration(
@@ -141,7 +150,7 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int, option
             f"it has {', '.join(ort.get_available_providers())}: name these, or install one that has it"
         )
     try:
-        session = _session_or_cause(graph, [(name, _options_of(name, options)) for name in providers], threads)
+        session = _session_or_cause(source, [(name, _options_of(name, options)) for name in providers], threads)
     except Unusable as cause:
         needs = {CUDA: _INSTALL, TENSORRT: f"{_INSTALL}, TensorRT (which none of these brings)"}
         installs = next((needs[name] for name in (TENSORRT, CUDA) if name in providers), "Install what it needs")
@@ -152,7 +161,7 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int, option
     return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
-def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
     """A session on which every provider asked for is in use.
 
     Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
@@ -163,7 +172,7 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
         with held_back(complaints):
             if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
-            session = _session(graph, providers, threads)
+            session = _session(source, providers, threads)
     except ORT_ERRORS as error:
         raise _refused(error, complaints.getvalue()) from error
     absent = [name for name in names if name not in session.get_providers()]
@@ -179,21 +188,21 @@ def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable
     said = readable(failure)
     if "provider option" in said:
         return BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}")
-    return Unusable(cause_in(complaints) if lacks_library(complaints) else said)
+    return Unusable(cause_in(complaints) if _MISSING_LIBRARY.search(complaints) else said)
 
 
-def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
     options.log_severity_level = FATAL
     options.add_session_config_entry(_PLACEMENT, "1")
     options.add_session_config_entry(_AT_REST, "1")
-    if not isinstance(graph, str):
-        options.add_session_config_entry(_FOLDER, folder_of(graph))
-        graph = content_of(graph)
-    session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
-    # What it was made of, kept for one made anew, as none is here: a model of 1.4 GB took 2.9 (2026-11-26).
+    options.add_session_config_entry(_FORMAT, "ORT" if source.is_ort else "ONNX")
+    if isinstance(source.model, bytes):
+        options.add_session_config_entry(_FOLDER, os.devnull)
+    session = ort.InferenceSession(source.model, options, providers=providers, enable_fallback=0)
+    # The bytes it was made of, kept for one made anew, as none is here: a model of 1.4 GB took 2.9 (2026-11-26).
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it
     session.disable_fallback()
     return session
@@ -211,16 +220,18 @@ def is_accelerated(session: ort.InferenceSession) -> bool:
     return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
 
 
-def left_to_cpu(session: ort.InferenceSession) -> dict[str, int]:
-    """The nodes that the CPU runs, by operator, the most frequent first. Empty, too, where it is not told."""
+def operators(session: ort.InferenceSession, provider: str | None = None) -> Sequence[str]:
+    """The operator of each node that this provider runs, or any; empty where ONNX Runtime does not tell.
+
+    Nodes of functions and branches are among them, as far as the session has kept them.
+    """
     if not hasattr(session, "get_provider_graph_assignment_info"):
-        return {}
+        return ()
     try:
         parts = session.get_provider_graph_assignment_info()
     except ORT_ERRORS:
-        return {}
-    found = Counter(node.op_type for part in parts if part.ep_name == CPU for node in part.get_nodes())
-    return dict(found.most_common())
+        return ()
+    return [node.op_type for part in parts if provider in (None, part.ep_name) for node in part.get_nodes()]
 
 
 def _has_driver() -> bool:
@@ -229,3 +240,47 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def held_back(text: io.StringIO) -> Iterator[None]:
+    """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
+
+    From then on ONNX Runtime's own logger is silent: on CUDA it writes of each failed run, past our log.
+    """
+    sys.stderr.flush()
+    ort.set_default_logger_severity(WARNING)
+    with _scratch() as scratch, contextlib.redirect_stdout(text):
+        kept = os.dup(2)
+        os.dup2(scratch.fileno(), 2)
+        try:
+            yield
+        finally:
+            ort.set_default_logger_severity(FATAL)
+            os.dup2(kept, 2)
+            os.close(kept)
+            scratch.seek(0)
+            text.write(scratch.read().decode(errors="replace"))
+
+
+def _scratch() -> BinaryIO:
+    # A container's file system may be read-only, and a pipe would block when full.
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("onnxruntime"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def cause_in(complaints: str) -> str:
+    """The cause in what ONNX Runtime wrote while a provider failed to load."""
+    library = _MISSING_LIBRARY.search(complaints)
+    needs = _NEEDS.search(complaints)
+    cause = f"{library[1]} is not installed" if library and library[1] else _last_error(complaints)
+    return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause
+
+
+def _last_error(complaints: str) -> str:
+    for line in complaints.splitlines():
+        _, marker, complaint = line.rpartition("[ONNXRuntimeError] :")
+        if marker:
+            return shortened(complaint)
+    return shortened(complaints) or "ONNX Runtime does not say why"

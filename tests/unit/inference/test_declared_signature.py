@@ -1,0 +1,256 @@
+"""What a model's file declares: which inputs have rows, constants, defaults, and what is refused with the cause."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests import models
+from tests.unit.inference.loading import arrays, loaded, refusal
+from worker.core.failures import RunFailure
+from worker.core.records import Value
+from worker.inference import inspect, load
+from worker.settings import ModelSettings
+
+ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
+PAGE = Path(__file__).parents[3] / "docs/models.md"
+BOTH = {"attention_mask": 1, "token_type_ids": 0}
+
+
+def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> None:
+    """Names, datatypes and the dimensions after the batch axis are the model's own."""
+    signature = loaded(models.two_in_two_out(), tmp_path, name="adder", version="7").signature
+
+    assert (signature.name, signature.version) == ("adder", "7")
+    assert signature.takes == "a FP32[batch, 3], b INT64[batch, 2]"
+    assert [str(spec) for spec in signature.outputs] == ["total FP32[batch, 1]", "doubled INT64[batch, 2]"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (models.identity("BF16"), "input x is of type tensor(bfloat16)"),
+        (models.pieces(), "output y is of type seq(tensor(float))"),
+        (models.class_map(), "output y is of type seq(map("),
+        (models.optional_input(), "input x is of type optional(tensor(float))"),
+        (models.scaled(), "input scale has no batch axis"),
+        (models.of_unknown_rank(), "input x has no batch axis, or none that the file tells"),
+        (models.without_inputs(), "has no inputs"),
+        (models.without_outputs(), "has no outputs"),
+        (models.identities({"": "FP32"}, dims=(0, 2)), "input x FP32[batch, 0, 2] has no elements"),
+        (models.identities({"": "FP32"}, dims=(1,) * 8), "has 9 dimensions, and a request's tensor at most 8"),
+        (models.identity().replace(b"x", b"\xc4"), r"a name in the model is not UTF-8 (b'\xc4"),
+        (models.fixed_batch(0), "x [0, 3]: the first axis must be dynamic"),
+        (models.fixed_batch(4), "x [4, 3]: the first axis must be dynamic"),
+        (models.for_rows(8, models.mlp()), "WORKER_MODEL__FIXED_BATCH=pad runs it as it is"),
+        (models.for_rows(1, models.mlp()), "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: str, tmp_path: Path) -> None:
+    """In one line that names the file."""
+    assert words in refusal(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (models.fixed_batch(0), "the number of rows is fixed"),
+        (models.fixed_batch(4), "the number of rows is fixed"),
+        (models.of_shapes([16, "batch", 8]), "an axis is named as a batch"),
+        (models.of_unknown_rank(), "an input has no shape"),
+        (models.with_loss(), "an output `loss`"),
+        (models.class_map(), "a classifier gives"),
+        (models.lower_case("xx_XX.UTF-8"), "this machine lacks the locale"),
+    ],
+)
+def test_a_finished_file_is_mended_by_the_line_of_the_page(model: bytes, reason: str, tmp_path: Path) -> None:
+    """As an operator would type it."""
+    assert "docs/models.md" in refusal(model, tmp_path)
+    (row,) = [row for row in PAGE.read_text(encoding="utf-8").splitlines() if row.startswith(f"| {reason}")]
+    held = onnx.load_from_string(model)
+
+    exec(re.findall("`([^`]+)`", row)[-1], {"onnx": onnx, "model": held})  # noqa: S102  # the page's own words
+
+    assert loaded(bytes(held.SerializeToString()), tmp_path, fixed_batch="pad").warmed_up_at
+
+
+@pytest.mark.parametrize("fixed_batch", ["refuse", "pad"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [16, "batch", 8],
+        [16, "N", 8],
+        [16, "batch_size", "width"],
+        ["time", "batch", 8],
+        [None, "batch", 8],
+        [16, 4, "B"],
+        [1, "batch", 16],
+    ],
+)
+def test_a_batch_that_is_not_first_is_refused(shape: list[int | str | None], fixed_batch: str, tmp_path: Path) -> None:
+    """Its time steps would be taken for requests, and padded as such."""
+    message = refusal(models.of_shapes(shape), tmp_path, fixed_batch=fixed_batch)
+
+    assert "would be taken for requests: export it with the batch first" in message
+    assert "FIXED_BATCH" not in message
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ["batch", "N", 3],
+        ["N", "batch_of_words"],
+        ["points", "n"],
+        [None, "B"],
+        [8, "sequence"],
+        ["batch", 1],
+        [1, "N", 3],
+    ],
+)
+def test_a_first_axis_that_may_be_the_batch_is_it(shape: list[int | str | None], tmp_path: Path) -> None:
+    """A model of N points, of a fixed batch of texts, and one that calls two axes so."""
+    assert loaded(models.of_shapes(shape), tmp_path, fixed_batch="pad").signature.inputs[0].name == "x"
+
+
+# ---- Constants ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (2,), (1, 2)])
+def test_an_input_without_a_batch_axis_has_the_value_given(dims: tuple[int, ...], tmp_path: Path) -> None:
+    """No request brings it, so plain rows of the other input are enough."""
+    assert """WORKER_MODEL__INPUT_DEFAULTS='{"scale": …}'""" in refusal(models.scaled(dims), tmp_path)
+    model = loaded(models.scaled(dims), tmp_path, input_defaults={"scale": 2.5})
+
+    assert model.signature.takes == "x FP32[batch, 2]"
+    assert model.signature.raw_input is not None
+    assert np.array_equal(arrays(model.run({"x": ROWS}))[0], 2.5 * ROWS)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"),
+    [("BOOL", True), ("UINT64", 2**64 - 1), ("INT64", -(2**63)), ("FP16", 0.5), ("FP64", 1e300), ("BYTES", "é" * 100)],
+)
+def test_a_constant_may_be_of_any_datatype(datatype: str, value: Value, tmp_path: Path) -> None:
+    """Each row is answered with it."""
+    model = loaded(models.spread(datatype), tmp_path, input_defaults={"same": value})
+
+    assert arrays(model.run({"x": ROWS}))[0].tolist() == [[value]] * 3
+
+
+def test_a_model_of_a_fixed_number_of_rows_may_have_constants(tmp_path: Path) -> None:
+    """They are not padded."""
+    model = loaded(models.scaled((), rows=4), tmp_path, input_defaults={"scale": 2.0}, fixed_batch="pad")
+
+    assert np.array_equal(arrays(model.run({"x": ROWS}))[0], 2 * ROWS)
+
+
+def test_a_model_with_weights_in_another_file_may_have_constants(tmp_path: Path) -> None:
+    """As PyTorch writes all of its models."""
+    path = tmp_path / "model.onnx"
+    held = onnx.load_from_string(models.scaled(weight=3.0))
+    onnx.save(held, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+    settings = ModelSettings(path=path, device="cpu", input_defaults={"scale": 2})
+
+    assert (tmp_path / "model.onnx.data").stat().st_size > 0
+    assert np.array_equal(arrays(load(settings, max_batch_size=4).run({"x": ROWS}))[0], 6 * ROWS)
+    assert inspect(settings).signature.takes == "x FP32[batch, 2]"
+
+
+def test_an_input_that_requests_bring_is_no_constant(tmp_path: Path) -> None:
+    """One with rows has a default, which a request may overrule; where none has any number of rows, nothing shows."""
+    by_rows = loaded(models.scaled(("batch", 1)), tmp_path, input_defaults={"scale": 2.0})
+    of_one_row = loaded(models.scaled((1, 1), rows=1), tmp_path, max_batch_size=1, input_defaults={"scale": 2.0})
+
+    for model in (by_rows, of_one_row):
+        assert model.signature.takes == "x FP32[batch, 2], scale FP32[batch, 1] (2.0 if left out)"
+
+
+# ---- Defaults -------------------------------------------------------------------------------------------------------
+
+
+def test_the_signature_says_what_may_be_left_out(tmp_path: Path) -> None:
+    """A blank row holds the defaults, so it is one that a request might bring."""
+    model = loaded(models.text_scores(), tmp_path, input_defaults=BOTH)
+
+    assert model.signature.takes == (
+        "input_ids INT64[batch, ?], attention_mask INT64[batch, ?] (1 if left out), "
+        "token_type_ids INT64[batch, ?] (0 if left out)"
+    )
+    assert np.all(model.blank(2)["attention_mask"] == 1)
+    assert model.blank(2)["attention_mask"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"),
+    [("BOOL", False), ("INT8", -128), ("UINT64", 2**64 - 1), ("FP16", 65_504), ("FP32", 1), ("BYTES", "")],
+)
+def test_a_value_that_the_datatype_holds_is_taken(datatype: str, value: Value, tmp_path: Path) -> None:
+    """An integer stands for a float, as everywhere."""
+    both = models.identities({"": "FP32", "_more": datatype})
+
+    assert loaded(both, tmp_path, input_defaults={"x_more": value}).signature.inputs[1].default is value
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value", "cure"),
+    [
+        ("BOOL", 1, "true or false"),
+        ("INT8", 128, "a whole number from -128 to 127"),
+        ("INT64", 1.0, "a whole number from"),
+        ("INT32", True, "a whole number from"),
+        ("FP16", 70_000, "a number of at most 65504"),
+        ("FP64", 10**400, "a number of at most 1.79"),
+        ("BYTES", 0, "a text"),
+    ],
+)
+def test_a_value_that_the_datatype_cannot_hold_is_refused(
+    datatype: str, value: Value, cure: str, tmp_path: Path
+) -> None:
+    """With the variable, the input, and what it may be; as a constant too."""
+    default = refusal(models.identities({"": "FP32", "_more": datatype}), tmp_path, input_defaults={"x_more": value})
+    constant = refusal(models.spread(datatype), tmp_path, input_defaults={"same": value})
+
+    assert f"WORKER_MODEL__INPUT_DEFAULTS: x_more is {datatype} and cannot be {value!r}: give {cure}" in default
+    assert f"WORKER_MODEL__INPUT_DEFAULTS: same is {datatype} and cannot be {value!r}" in constant
+
+
+@pytest.mark.parametrize(
+    ("model", "defaults", "words"),
+    [
+        (models.text_scores(), {"mask": 1}, "the model has no input mask, it takes input_ids"),
+        (models.text_scores(), {"input_ids": 0, **BOTH}, "every input has a default"),
+        (models.text_with_lone_axis(), {"weights": 1}, "no other input has an axis named others"),
+        (models.text_with_lone_axis(named=False), {"weights": 1}, "no other input has 3 dimensions"),
+        (models.quotient(), {"b": 0}, "Div: "),
+    ],
+)
+def test_defaults_that_do_not_fit_the_model_are_refused(
+    model: bytes, defaults: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """At start, where the file shows it or the warm-up fails."""
+    assert words in refusal(model, tmp_path, input_defaults=defaults)
+
+
+def test_an_axis_that_another_input_tells_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """By its name; or by its place, where the file has no names."""
+    by_name = models.text_scores(optional_axis="target")
+    assert loaded(by_name, tmp_path, input_defaults={"attention_mask": 1}).signature.required
+    assert loaded(models.text_scores(named=False), tmp_path, input_defaults=BOTH).signature.required
+
+
+def test_an_empty_input_that_is_filled_in_is_served(tmp_path: Path) -> None:
+    """Nothing of it has to be brought."""
+    model = models.with_empty_past()
+
+    assert "INPUT_DEFAULTS='{\"past\": …}'" in refusal(model, tmp_path)
+    assert loaded(model, tmp_path, input_defaults={"past": 0}).signature.raw_input is not None
+
+
+def test_a_default_may_be_the_value_that_the_model_needs(tmp_path: Path) -> None:
+    """The warm-up leaves the input out too."""
+    assert not isinstance(loaded(models.quotient(), tmp_path, input_defaults={"b": 3}).probe(), RunFailure)

@@ -1,0 +1,233 @@
+"""The model's file: what is no model is refused, a pin covers what is loaded, and a digest names what is served."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests import models
+from tests.unit.inference.loading import arrays, loaded, refusal
+from worker.core.failures import BadConfiguration
+from worker.inference import digest_of, load, model_file
+from worker.settings import ModelSettings
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (b"", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"not a model", "no ONNX model, or one that was cut short"),
+        (b"\x08\x01", "cannot load the model: No graph was found in the protobuf"),
+        (pickle.dumps({"weights": 1}), "a pickle, as scikit-learn's models are saved"),
+        (b"PK\x03\x04", "a zip archive, as PyTorch and Keras save models"),
+    ],
+)
+def test_what_is_no_model_is_refused_by_its_kind(model: bytes, words: str, tmp_path: Path) -> None:
+    assert words in refusal(model, tmp_path)
+
+
+def of_another_ir_version(held: onnx.ModelProto) -> None:
+    held.ir_version = 99
+
+
+def of_another_opset(held: onnx.ModelProto) -> None:
+    held.opset_import[0].version = 99
+
+
+def of_another_domain(held: onnx.ModelProto) -> None:
+    held.graph.node[0].domain = "com.acme"
+    held.opset_import.append(helper.make_opsetid("com.acme", 1))
+
+
+def of_another_type(held: onnx.ModelProto) -> None:
+    held.graph.node[0].op_type = "Relu"
+    held.graph.input[0].type.tensor_type.elem_type = held.graph.output[0].type.tensor_type.elem_type = 16  # bfloat16
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (of_another_ir_version, r"it is of IR version 99, and \d+ is the last one known"),
+        (of_another_opset, r"it is of opset 99 of ai.onnx, and \d+ is the last one known"),
+        (of_another_domain, r"no operator com.acme:Identity"),
+        (of_another_type, r"no Relu \(node ''\) for its datatypes"),
+    ],
+)
+def test_what_onnx_runtime_does_not_know_is_refused(
+    change: Callable[[onnx.ModelProto], None], words: str, tmp_path: Path
+) -> None:
+    """Its own words name no cure, and end in the middle where they are cut to a line."""
+    held = onnx.load_from_string(models.identity())
+    change(held)
+
+    assert re.search(words, refusal(bytes(held.SerializeToString()), tmp_path))
+
+
+def test_a_locale_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    assert "the locale xx_XX.UTF-8, which this machine lacks" in refusal(models.lower_case("xx_XX.UTF-8"), tmp_path)
+
+
+def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """With the variable that points to it, or the file in a folder."""
+    with pytest.raises(BadConfiguration, match=r"nowhere\.onnx: the model cannot be read: No such.*WORKER_MODEL__PATH"):
+        load(ModelSettings(path=tmp_path / "nowhere.onnx"), max_batch_size=4)
+    with pytest.raises(BadConfiguration, match=r"a folder; name the ONNX file, such as .*/model\.onnx$"):
+        load(ModelSettings(path=tmp_path), max_batch_size=4)
+
+
+def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None:
+    path = models.save(b"", tmp_path)
+    with path.open("wb") as file:
+        file.truncate(2**31)  # it takes no room on the disk
+
+    with pytest.raises(BadConfiguration, match=r"2147483648 bytes, and an ONNX file .*weights in another file"):
+        load(ModelSettings(path=path, sha256="0" * 64), max_batch_size=8)
+    assert digest_of(path) == ""
+
+
+def test_a_pinned_file_too_large_for_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = models.save(models.mlp(), tmp_path)
+
+    def too_large(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "open", too_large)
+
+    with pytest.raises(BadConfiguration, match="not enough memory to read its"):
+        load(ModelSettings(path=path, sha256="0" * 64), max_batch_size=4)
+
+
+@pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
+def test_the_file_is_not_kept_next_to_the_model(pin: str | None, tmp_path: Path) -> None:
+    """ONNX Runtime has weights of its own by then."""
+    model = loaded(models.mlp(), tmp_path, sha256=pin)
+
+    assert not any(isinstance(held, bytes) for held in vars(model._session).values())
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("kind", ["onnx", "ort"])
+def test_a_model_is_known_by_what_it_is_and_not_by_its_name(
+    kind: str, name: str, *, is_pinned: bool, tmp_path: Path
+) -> None:
+    """ONNX Runtime's own format too."""
+    path = tmp_path / name
+    path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
+    pin = hashlib.sha256(path.read_bytes()).hexdigest() if is_pinned else None
+
+    model = load(ModelSettings(path=path, device="cpu", sha256=pin), max_batch_size=2)
+
+    assert model.signature.takes == "x FP32[batch, 4]"
+
+
+# ---- Pins and digests -----------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
+    """The pin is the SHA-256 of the bytes that are loaded, and the model's digest."""
+    pin = hashlib.sha256(models.mlp()).hexdigest()
+
+    assert loaded(models.mlp(), tmp_path, sha256=pin.upper()).signature.sha256 == pin
+    assert loaded(models.mlp(), tmp_path).signature.sha256 == pin
+    assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
+
+
+def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> None:
+    """A pin that covers only the graph would promise what it does not hold."""
+    path = models.with_external_data(tmp_path)
+    pin = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    model = load(ModelSettings(path=path, device="cpu"), max_batch_size=2)
+
+    assert arrays(model.probe())[0].shape == (1, 3)
+    with pytest.raises(BadConfiguration, match="its weights lie in other files"):
+        load(ModelSettings(path=path, device="cpu", sha256=pin), max_batch_size=2)
+
+
+def test_weights_elsewhere_are_never_a_pinned_models_however_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here with a value before its key, as no writer of protobuf has it, and weights in the current directory."""
+    tensor = TensorProto(dims=[4], data_type=TensorProto.FLOAT, name="w", data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="weights.bin")
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    shown = [models._value("x", "FP32", 4)], [models._value("y", "FP32", 4)]
+    written = models._model([node], *shown, [tensor])
+    key, value = b"\n\x08location", b"\x12\x0bweights.bin"
+    path = models.save(written.replace(key + value, value + key), tmp_path)
+    np.ones(4, "<f4").tofile(tmp_path / "weights.bin")
+    monkeypatch.chdir(tmp_path)
+    settings = ModelSettings(path=path, device="cpu", sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    assert load(settings.model_copy(update={"sha256": None}), max_batch_size=2).warmed_up_at
+    with pytest.raises(BadConfiguration, match="cannot load the model"):
+        load(settings, max_batch_size=2)
+
+
+def test_a_file_that_is_written_in_the_place_of_another_is_another(tmp_path: Path) -> None:
+    """Also by the same process, and where weights of equal size are new and the graph is as it was."""
+    path = models.with_external_data(tmp_path)
+    (weights,) = tmp_path.glob("*.bin")
+    first = load(ModelSettings(path=path, device="cpu"), max_batch_size=2).signature.sha256
+    alone = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    assert digest_of(path) == first
+    weights.write_bytes(bytes(reversed(weights.read_bytes())))
+    assert digest_of(path) not in {first, alone, ""}
+    path.write_bytes(models.mlp())
+    assert digest_of(path) == hashlib.sha256(models.mlp()).hexdigest()
+
+
+def test_what_cannot_be_read_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loading tells why. Weights that are missing, or a device, are passed over."""
+    path = models.with_external_data(tmp_path)
+    (weights,) = tmp_path.glob("*.bin")
+    weights.unlink()
+    without = digest_of(path)
+    weights.symlink_to("/dev/zero")
+
+    assert digest_of(tmp_path / "none.onnx") == ""
+    assert digest_of(path) == without != ""
+    monkeypatch.setattr(model_file, "LARGEST_FILE", 100)
+    assert digest_of(path) == ""
+
+
+@pytest.mark.parametrize("value", ["Berlin", "B" * 200, ""])
+def test_a_location_in_the_metadata_is_no_weight_in_another_file(value: str, tmp_path: Path) -> None:
+    """It is written as one."""
+    held = onnx.load_from_string(models.identity())
+    held.metadata_props.add(key="location", value=value)
+    model = bytes(held.SerializeToString())
+    digest = hashlib.sha256(model).hexdigest()
+
+    assert loaded(model, tmp_path, sha256=digest).signature.sha256 == digest
+    assert loaded(model, tmp_path).signature.sha256 == digest
+
+
+def test_weights_that_cannot_be_had_are_told_of_with_the_cure(tmp_path: Path) -> None:
+    """Cut short, in another folder than a link to the model, missing."""
+    (tmp_path / "model").mkdir()
+    path, link = models.with_external_data(tmp_path / "model"), tmp_path / "link.onnx"
+    link.symlink_to(path)
+    weights = tmp_path / "model" / "external.bin"
+
+    def why(of: Path) -> str:
+        with pytest.raises(BadConfiguration) as refused:
+            load(ModelSettings(path=of, device="cpu"), max_batch_size=2)
+        return str(refused.value)
+
+    assert "lie in another folder" in why(link)
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert "was cut short" in why(path)
+    weights.unlink()
+    assert f"{weights} is missing: copy it there" in why(path)

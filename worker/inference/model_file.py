@@ -1,0 +1,122 @@
+"""The model's file: what kind it is, whether it is the pinned one, and the digest by which replicas name it.
+
+ONNX Runtime reads the file by itself. Weights in other files are read here for their digest alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from worker.core.failures import BadConfiguration
+
+# A model is one protobuf message, and protobuf reads none that is larger.
+LARGEST_FILE = 2**31 - 1
+# The first bytes of files that hold models of other kinds. No ONNX model begins so.
+_OTHER_KINDS = {
+    b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
+    b"PK\x03\x04": "a zip archive, as PyTorch and Keras save models: export it as ONNX (docs/models.md)",
+    b"\x89HDF": "an HDF5 file, as Keras saved models: export it as ONNX (docs/models.md)",
+    b"\x80": "a pickle, as scikit-learn's models are saved: export it as ONNX (docs/models.md)",
+}
+# A tensor names the file with its data in an entry of key and value, which every writer of protobuf begins so.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
+
+
+class Source(NamedTuple):
+    """What ONNX Runtime is given: the path, or the bytes that were compared with a pin.
+
+    From its path a model of 1.4 GB is loaded with 3.0 GB at the peak, and from bytes with 4.4 (2026-11-26).
+    """
+
+    model: str | bytes
+    is_ort: bool  # ONNX Runtime's own format, which it would tell by the name alone
+
+
+def source_of(path: Path, sha256: str | None) -> Source:
+    """Raises `BadConfiguration` for what is no model, or not the pinned one."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(64)
+            content = None if sha256 is None or size > LARGEST_FILE else start + file.read()
+    except IsADirectoryError:
+        raise BadConfiguration(f"{path}: a folder; name the ONNX file, such as {path / 'model.onnx'}") from None
+    except OSError as error:
+        why = error.strerror or error
+        raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
+    except MemoryError:
+        raise BadConfiguration(f"{path}: there is not enough memory to read its {size} bytes") from None
+    if size > LARGEST_FILE:
+        raise BadConfiguration(
+            f"{path}: {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it with its weights in "
+            "another file (docs/models.md)"
+        )
+    if not start:
+        raise BadConfiguration(f"{path}: the model is empty")
+    if kind := next((kind for begins, kind in _OTHER_KINDS.items() if start.startswith(begins)), None):
+        raise BadConfiguration(f"{path}: {kind}")
+    if content is not None and sha256 is not None:
+        _check_pin(path, content, sha256)
+    return Source(str(path) if content is None else content, start[4:8] == b"ORTM")
+
+
+def digest_of(path: Path) -> str:
+    """The file's SHA-256 in hexadecimal; empty where it cannot be read, which its loading will tell.
+
+    Weights in other files count, too: a new training writes them and leaves the graph as it was. A GiB takes 0.7 s of
+    CPU, next to other threads (2026-11).
+    """
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return ""
+        own, beside = _digest_and_files(path, *_as_it_is(path))
+        parts = [_digest(file, *_as_it_is(file)) for file in beside if file.is_file()]
+    except (OSError, MemoryError):
+        return ""
+    return hashlib.sha256("".join([own, *parts]).encode()).hexdigest() if parts else own
+
+
+def _check_pin(path: Path, content: bytes, sha256: str) -> None:
+    """ONNX Runtime is given the bytes and no folder, so it refuses weights elsewhere that are not found here."""
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256.lower():
+        raise BadConfiguration(
+            f"WORKER_MODEL__SHA256: {path} has {found}, not {sha256.lower()}: it is another model than the one pinned"
+        )
+    if any(file.is_file() for file in _files_beside(path, content)):
+        raise BadConfiguration(
+            f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
+            "(onnx.save(onnx.load(path), path)), or unset the pin"
+        )
+
+
+def _as_it_is(file: Path) -> tuple[int, ...]:
+    """Numbers that change with the file: a start asks for its digest twice, before and after all is loaded."""
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=1)
+def _digest_and_files(path: Path, *_as_it_is: int) -> tuple[str, Sequence[Path]]:
+    content = path.read_bytes()
+    return hashlib.sha256(content).hexdigest(), sorted(set(_files_beside(path, content)))
+
+
+@lru_cache(maxsize=1024)  # some exports give each tensor a file
+def _digest(path: Path, *_as_it_is: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """The files with weights that the model names. Where a name is none, as in its metadata, no such file is there."""
+    for found in _LOCATION.finditer(content):
+        length = found[1][0] & 0x7F | (found[1][1] << 7 if len(found[1]) > 1 else 0)
+        name = content[found.end() : found.end() + length].decode(errors="replace")
+        if name and "\0" not in name:
+            yield path.parent / name

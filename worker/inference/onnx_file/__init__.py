@@ -1,1 +1,0 @@
-"""The model's file, as far as it is read before ONNX Runtime loads it."""

@@ -1,0 +1,242 @@
+"""Does each row of a batch get its own answer, whatever lies next to it? Tried before requests share a batch.
+
+A model that looks across the first axis answers wrongly and says nothing: one whose first axis is the time, that finds
+objects in the first image alone, or that was exported in training mode. So each made-up row runs among its own copies,
+and then in a batch with the row before it. The number of rows is the same, so that the same kernels run: the answers of
+independent rows are equal, up to rounding. The first one also runs in another number of copies, where only a difference
+by far is a sign. A model whose rows are not independent is refused, or warned of where they share no more than a scale.
+
+An output that is the same for all rows, zeros behind a ReLU or one label, shows nothing, which is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.listing import listed
+from worker.core.records import Array
+from worker.inference.made_up_rows import MadeUpRows, Row, recipes
+from worker.inference.model import Model
+from worker.inference.warm_up import ALWAYS_RUN, check_rows
+
+# How far apart two runs may be, as a part of the row's largest number: TF32 has ten bits, float16 as many.
+TOLERANCE = 1e-3
+# And in batches of different numbers of rows, which other kernels may run.
+ROUGH = 0.1
+# Seconds of this thread's processor time after which nothing more is tried, as the start waits.
+LONGEST = 0.1
+FEWEST_ROWS = 3  # are tried however long they take
+
+# Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
+# row, and those of integers (MatMulInteger and its kind) are given their scales.
+BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+# Detectors with this inside often fill the first image of a batch alone, and show it only where an object is found.
+FINDER = "NonMaxSuppression"
+
+CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone (docs/models.md#rows-that-change-each-others-answers)"
+
+
+class Independence(NamedTuple):
+    """What was found. `why` rows that share a batch may change one another's answers, with the cure; None: no sign.
+
+    `doubt`: why the trial may have missed it, and whether to act; None where nothing speaks for that.
+    """
+
+    why: str | None = None
+    doubt: str | None = None
+
+
+class _Ran(NamedTuple):
+    """Rows that were run together, and their answers."""
+
+    rows: Sequence[Row]
+    outputs: Sequence[Array]
+
+
+class _Seen(NamedTuple):
+    """Which output of a row differed, by how large a part, from what, and the run in which it did."""
+
+    output: str
+    part: float
+    where: str
+    ran: _Ran
+
+
+def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
+    """No sign is no proof: other rows than the made-up ones may differ. Runs at numbers of rows that were warmed up.
+
+    Raises `BadConfiguration` with the cure where rows get answers that are not theirs, or may.
+    """
+    if model.most_rows(max_batch_size) == 1:
+        return Independence()
+    trial = _Trial(model, min((count for count in model.warmed_up_at if count > 1), default=ALWAYS_RUN))
+    until = now() + LONGEST
+    for seen in trial.looks():
+        if seen is not None:
+            return Independence(_explained(trial, seen))
+        if len(trial.ran) >= FEWEST_ROWS and now() > until:
+            break
+    if quantisers := _those(model, BATCH_QUANTISERS):
+        return Independence(f"rows that share a batch may change one another's answers: {_scale(quantisers)}")
+    return Independence(doubt=_doubt(trial))
+
+
+class _Trial:
+    """Runs rows next to one another. Owns the rows that the model took, and their answers."""
+
+    def __init__(self, model: Model, rows: int) -> None:
+        self.model, self._rows = model, rows
+        open_names = frozenset(spec.name for spec in model.signature.required)
+        given = model.example_rows
+        self._made_up = MadeUpRows(model.blank(given or 1), open_names, are_given=given > 0)
+        # On a device an index outside of its table may end the process. Those of an example are inside.
+        is_careful = model.is_accelerated and not given
+        self._ways = (True,) if is_careful else (False, True)
+        self.ran: list[_Ran] = []
+
+    def looks(self) -> Iterator[_Seen | None]:
+        """A look at each further row."""
+        for row in self._made_up.given():
+            yield self._look(self.run([row] * self._rows))
+        for recipe in recipes():
+            copies = [[self._made_up.made(recipe, numbers_alone=way)] * self._rows for way in self._ways]
+            yield self._look(next((ran for ran in map(self.run, copies) if ran is not None), None))
+
+    def run(self, rows: Sequence[Row]) -> _Ran | None:
+        """None where the model fails on them."""
+        outputs = self.model.run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+        if isinstance(outputs, RunFailure):
+            return None
+        check_rows(self.model.signature.outputs, outputs, len(rows))
+        return _Ran(rows, outputs)
+
+    def unseen(self) -> Sequence[str]:
+        """The outputs that were the same for each row."""
+        return [
+            spec.name
+            for at, spec in enumerate(self.model.signature.outputs)
+            if not any(difference(ran.outputs[at], self.ran[0].outputs[at]) > TOLERANCE for ran in self.ran)
+        ]
+
+    def _look(self, alone: _Ran | None) -> _Seen | None:
+        """At a row among its copies, which runs once more in a batch with the row before it."""
+        if alone is None:
+            return None
+        before = self.ran[-1] if self.ran else None
+        self.ran.append(alone)
+        if before is None and (seen := self._in_other_numbers(alone)):
+            return seen
+        where = "behind its own copies from what it is before them"
+        seen = self._seen(_last(alone.outputs), _first(alone.outputs), where, alone)
+        return seen or (self._together(before, alone) if before else None)
+
+    def _together(self, first: _Ran, last: _Ran) -> _Seen | None:
+        together = self.run([*first.rows[:-1], last.rows[-1]])
+        if together is None:
+            return None
+        where = "next to another row from what it is next to its own copies"
+        seen = self._seen(_first(together.outputs), _first(first.outputs), where, together)
+        return seen or self._seen(_last(together.outputs), _last(last.outputs), where, together)
+
+    def _in_other_numbers(self, alone: _Ran) -> _Seen | None:
+        """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
+        if self.model.padding:  # it runs at one number
+            return None
+        rows = min((count for count in self.model.warmed_up_at if count != self._rows), default=1)
+        other = self.run([alone.rows[0]] * rows)
+        if other is None:
+            return None
+        pairs = zip(other.outputs, alone.outputs, strict=True)
+        told = [a if a.dtype.kind == "f" or a.shape[1:] != b.shape[1:] else b for a, b in pairs]
+        where = f"in a batch of {rows} from what it is in one of {self._rows}"
+        return self._seen(_first(told), _first(alone.outputs), where, other, ROUGH)
+
+    def _seen(
+        self, got: Sequence[Array], expected: Sequence[Array], where: str, ran: _Ran, tolerance: float = TOLERANCE
+    ) -> _Seen | None:
+        names = [spec.name for spec in self.model.signature.outputs]
+        part, output = max((difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
+        return _Seen(output, part, where, ran) if part > tolerance else None
+
+
+def _first(outputs: Sequence[Array]) -> Sequence[Array]:
+    return [output[:1] for output in outputs]
+
+
+def _last(outputs: Sequence[Array]) -> Sequence[Array]:
+    return [output[-1:] for output in outputs]
+
+
+def difference(got: Array, expected: Array) -> float:
+    """As a part of the largest number expected; infinite where there is no such part."""
+    if got.shape != expected.shape:
+        return np.inf
+    if got.dtype.kind != "f":
+        return 0.0 if np.array_equal(got, expected) else np.inf
+    with np.errstate(invalid="ignore"):  # infinity less infinity; such numbers are alike, as the next line says
+        apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    apart[(got == expected) | (np.isnan(got) & np.isnan(expected))] = 0.0
+    if not apart.any():
+        return 0.0
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+    return float(np.nan_to_num(apart.max(), nan=np.inf)) / largest if largest else np.inf
+
+
+def _explained(trial: _Trial, seen: _Seen) -> str:
+    """The warning. Raises `BadConfiguration` for what is no matter of digits or of chance."""
+    again = trial.run(seen.ran.rows)
+    if again is None or max(map(difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
+        if drawn := _those(trial.model, RANDOM):
+            return f"the model answers the same rows differently each time ({seen.output}): it has {drawn} inside"
+        raise BadConfiguration(
+            f"the model answers the same rows differently each time ({seen.output}), and draws no random numbers: it "
+            "was exported in training mode; export it in evaluation mode (docs/models.md)"
+        )
+    by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
+    why = f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs {by} "
+    quantisers = _those(trial.model, BATCH_QUANTISERS)
+    if quantisers and seen.where.startswith("next to another"):  # copies have one scale in any number
+        return f"{why}{seen.where}. {_scale(quantisers)}"
+    raise BadConfiguration(f"{why}{seen.where}; {CURE}")
+
+
+def _doubt(trial: _Trial) -> str | None:
+    """Raises `BadConfiguration` for a detector that found nothing in any row.
+
+    Boxes and scores differ from object to object. Labels do not where there is one class, nor do counts.
+    """
+    unseen, tried = trial.unseen(), len(trial.ran)
+    floats = {spec.name for spec in trial.model.signature.outputs if spec.is_float}
+    hides_objects = not floats.isdisjoint(unseen) if floats else bool(unseen)
+    if FINDER in trial.model.operators and hides_objects:
+        raise BadConfiguration(
+            f"the model has {FINDER} inside and found nothing in the {tried} made-up rows ({listed(unseen)} did not "
+            "differ), and many such exports answer the first image of a batch alone: name a file of images with unlike "
+            f"objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export it without NMS; {CURE}"
+        )
+    if not unseen:
+        return None
+    return (
+        f"{listed(unseen)} did not differ in the {tried} rows tried, so they do not show whether rows that share a "
+        "batch change one another's answers. Nothing to do if the model was exported in evaluation mode, with the "
+        "batch first; to have it tried, name a file of rows with unlike answers in WORKER_MODEL__WARM_UP_EXAMPLE"
+    )
+
+
+def _those(model: Model, operators: frozenset[str]) -> str:
+    return ", ".join(sorted(model.operators & operators))
+
+
+def _scale(quantisers: str) -> str:
+    return (
+        f"the model quantises dynamically ({quantisers}), by one scale for all rows of a batch, so that large numbers "
+        f"in one take the others' digits; quantise statically instead; {CURE}"
+    )

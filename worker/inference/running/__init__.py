@@ -1,1 +1,0 @@
-"""Sessions on a device, and the threads that run them."""

@@ -1,1 +1,0 @@
-"""What a model is tried with before requests come, and what that shows."""
