@@ -43,6 +43,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
+from worker.ports import Encoder
 from worker.state import (
     KeyStates,
     KeyTurns,
@@ -53,7 +54,6 @@ from worker.state import (
     StatefulStacker,
     StateLayout,
 )
-from worker.state.changes import Encoder
 from worker.state.layout import StateTensor
 
 P0 = Partition("requests", 0)

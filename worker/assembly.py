@@ -30,8 +30,8 @@ from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
-from worker.delivery.at_least_once import AtLeastOnce, Sink
-from worker.delivery.exactly_once import ExactlyOnce, Transactions
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
@@ -53,6 +53,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
+from worker.ports import Encoder, Sink, Transactions
 from worker.settings import BatchingSettings, Settings
 from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
@@ -67,7 +68,6 @@ from worker.state import (
     StateLayout,
     layout_of,
 )
-from worker.state.changes import Encoder
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker

@@ -1,4 +1,4 @@
-"""What the loop calls: one protocol for each room, satisfied by shape and proven by mypy in `assembly.py`.
+"""The protocols between the rooms, each once: satisfied by shape, and proven by mypy in `assembly.py`.
 
 Nothing here is implemented or owned. Every call is made by the loop's thread, except `Source.leave`; the flags of
 `Signals` are set by a signal handler.
@@ -6,15 +6,19 @@ Nothing here is implemented or owned. Every call is made by the loop's thread, e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
+    BatchKind,
     CommitResult,
+    Ending,
     Finished,
+    Message,
     ModelKey,
+    Outcome,
     Partition,
     Place,
     Record,
@@ -22,6 +26,7 @@ from worker.core.records import (
     Request,
     Suspect,
 )
+from worker.core.runs import Run
 
 
 class Source(Protocol):
@@ -123,6 +128,35 @@ class Codec(Protocol):
         """The rejection of a record whose value is not even looked at."""
 
 
+class Stage(Protocol):
+    """Where requests go on to: the batcher, or a stage that holds some of them back and adds them later."""
+
+    @property
+    def backlog(self) -> int:
+        """Full groups that wait for a lane."""
+
+    def kind(self, request: Request) -> BatchKind:
+        """The kind of the batch that the request will share."""
+
+    def add(self, request: Request, now: float) -> None: ...
+    def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class FirstStage(Stage, Protocol):
+    """The stage that the loop hands requests to."""
+
+    def stops(self, run: Run) -> Iterator[int]:
+        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
+
+
+class NextStage(Stage, Protocol):
+    """A stage that another one stands before."""
+
+    def room(self, run: Run) -> int: ...
+    def add_late(self, request: Request, now: float) -> None:
+        """Find company for a request that has waited already."""
+
+
 class Lanes(Protocol):
     """The inference threads. Batches start in the order submitted and finish in any order."""
 
@@ -174,8 +208,57 @@ class Delivery(Protocol):
         """Whether a commit for it is under way that another one outside of it would undo."""
 
 
+class Encoder(Protocol):
+    """Outcomes to the messages that answer them."""
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class Sink(Protocol):
+    """The producer of a worker that answers at least once."""
+
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+
+    def poll(self, timeout: float) -> Sequence[Place]:
+        """The places whose messages have all become durable, once each, waiting at most `timeout` seconds for one."""
+
+    def push(self) -> None: ...
+
+
+class Transactions(Protocol):
+    """One transactional producer. None of these waits; `ended` says what went wrong in `begin` and `send`."""
+
+    def begin(self) -> None: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin to end the transaction, with these next offsets in it."""
+
+    def abort(self) -> None:
+        """Begin to take it back."""
+
+    def ended(self, timeout: float) -> Ending | None:
+        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
+
+    def serve(self, timeout: float) -> None:
+        """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
+
+
+class GroupCommits(Protocol):
+    """The group's commits outside of transactions."""
+
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
+
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        """Withdraw the notes of records that ran alone, and whose answers these next offsets cover.
+
+        To be called until it is so: True.
+        """
+
+
 class Events(Protocol):
-    """What the loop reports to logs and metrics: a few calls per batch, and one per rejection."""
+    """The loop's and the delivery's reports to logs and metrics: a few calls per batch, and one per rejection."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...
@@ -197,6 +280,12 @@ class Events(Protocol):
     def device_probed(self, failure: str | None) -> None: ...
     def rows_lost(self, failure: str) -> None:
         """A model gave other rows than went in, for the first time."""
+
+    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
+    def committed(self, result: CommitResult) -> None: ...
+    def transaction_ended(self, ending: Ending, records: int) -> None: ...
+    def kept(self, states: int, seconds: float) -> None: ...
+    def not_kept(self, why: str) -> None: ...
 
     def turned(self, now: float, in_flight: int) -> None:
         """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""

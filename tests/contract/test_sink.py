@@ -15,8 +15,8 @@ from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Message, Place
-from worker.delivery.at_least_once import Sink
 from worker.kafka import KafkaSink, Membership, Topics
+from worker.ports import Sink
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 

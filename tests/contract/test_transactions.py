@@ -15,9 +15,9 @@ from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Ending, Message, Partition, Place
-from worker.delivery.exactly_once import Transactions
 from worker.kafka import KafkaTransactions, Topics, resolve_transactional_id
 from worker.kafka.client.transactional_id import TransactionalId
+from worker.ports import Transactions
 from worker.settings import KafkaSettings
 
 PATIENCE = 60.0  # a broker may be starting meanwhile

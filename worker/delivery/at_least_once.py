@@ -10,12 +10,11 @@ Called by the loop's thread alone, and owns no thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
-from worker.core.records import CommitResult, Message, Outcome, Partition, Place
-from worker.ports import Offsets
+from worker.core.records import Partition, Place
+from worker.ports import Encoder, Events, Offsets, Sink
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured 2026); commits never move backwards, so a late result does no harm.
@@ -27,24 +26,6 @@ REPORT_SLICE = 0.01
 # How soon the loop looks for delivery reports when it has nothing else to do, seconds. Without it a lone answer counted
 # as acknowledged 50 to 150 ms late (measured 2026): at the next commit, or the end of the loop's longest wait.
 REPORT_DUE = 0.005
-
-
-class Encoder(Protocol):
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
-
-
-class Sink(Protocol):
-    def send(self, messages: Sequence[Message], place: Place) -> None: ...
-
-    def poll(self, timeout: float) -> Sequence[Place]:
-        """The places whose messages have all become durable, once each, waiting at most `timeout` seconds for one."""
-
-    def push(self) -> None: ...
-
-
-class Events(Protocol):
-    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
-    def committed(self, result: CommitResult) -> None: ...
 
 
 class AtLeastOnce:

@@ -20,13 +20,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil, inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from worker.core.failures import KafkaFatal
 from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
-from worker.core.records import CommitResult, Ending, Line, Message, Outcome, Partition, Place, Prediction
+from worker.core.records import CommitResult, Line, Partition, Place, Prediction
 from worker.core.runs import predictions
+from worker.ports import Encoder, Events, GroupCommits, Transactions
 
 # How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
 END_SLICE = 0.01
@@ -51,46 +52,6 @@ FORGOTTEN_AFTER = 60.0
 # The wait after the first failure; each further one doubles it. Seconds: 16 in all before the worker stops.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-
-
-class Encoder(Protocol):
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
-
-
-class Transactions(Protocol):
-    """One transactional producer. None of these waits; `ended` says what went wrong in `begin` and `send`."""
-
-    def begin(self) -> None: ...
-    def send(self, messages: Sequence[Message], place: Place) -> None: ...
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin to end the transaction, with these next offsets in it."""
-
-    def abort(self) -> None:
-        """Begin to take it back."""
-
-    def ended(self, timeout: float) -> Ending | None:
-        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
-
-    def serve(self, timeout: float) -> None:
-        """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
-
-
-class GroupCommits(Protocol):
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
-
-    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        """Withdraw the notes of records that ran alone, and whose answers these next offsets cover.
-
-        To be called until it is so: True.
-        """
-
-
-class Events(Protocol):
-    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
-    def committed(self, result: CommitResult) -> None: ...
-    def transaction_ended(self, ending: Ending, records: int) -> None: ...
 
 
 class _Failed(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from worker.core.message_runs import MessageHeaders, MessageRun, fields_of
 from worker.core.records import Message, Partition, Place
-from worker.delivery.exactly_once import Transactions
+from worker.ports import Transactions
 from worker.state.changes import Concluded
 from worker.state.layout import is_first, marked
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from worker.core.message_runs import MessageHeaders, fields_of
 from worker.core.records import Line, Message, Place
-from worker.delivery.at_least_once import Sink
+from worker.ports import Sink
 from worker.state.changes import HEAD, OFFSET, Concluded
 from worker.state.layout import time_of
 from worker.state.outside_values import Change, OutsideValues

@@ -11,22 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Protocol
 
 from worker.core.failures import Stop
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
 from worker.loop.conduct import SHORTEST_WAIT
-from worker.ports import Offsets, Source
+from worker.ports import Events, Offsets, Source
 from worker.state.states import KeyStates
 
 ASK_TIMEOUT = 2.0  # for the changelog's ends, and then for the group, seconds; milliseconds where they are well
-
-
-class Events(Protocol):
-    def kept(self, states: int, seconds: float) -> None: ...
-    def not_kept(self, why: str) -> None: ...
-    def turned(self, now: float, in_flight: int) -> None: ...
 
 
 class Checkpoint:

@@ -10,36 +10,18 @@ new group wait (`core/rejections.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import BatchKind, Partition, Place, Record, Rejection, Request
+from worker.core.records import Partition, Place, Record, Rejection, Request
 from worker.core.rejections import FirstRejections
 from worker.core.runs import Run
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.ports import Codec
+from worker.ports import Codec, FirstStage
 from worker.state.states import KeyStates
-
-
-class Stage(Protocol):
-    """Where requests go on to: the batcher, or what stands before it, holds one back and adds it later."""
-
-    @property
-    def backlog(self) -> int:
-        """Full groups that wait for a lane."""
-
-    def stops(self, run: Run) -> Iterator[int]:
-        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
-
-    def kind(self, request: Request) -> BatchKind:
-        """That of the batch that the request will share."""
-
-    def add(self, request: Request, now: float) -> None: ...
-    def forget(self, partitions: Collection[Partition]) -> None: ...
 
 
 class Decoding:
@@ -52,7 +34,7 @@ class Decoding:
         codec: Codec,
         ledger: OffsetLedger,
         intake: Intake,
-        stage: Stage,
+        stage: FirstStage,
         punctuality: Punctuality,
         outcomes: Outcomes,
         states: KeyStates | None = None,

@@ -7,12 +7,12 @@ answers and the offsets are in one transaction; at least once no offset is commi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from worker.core.foreign_values import whole_number
 from worker.core.message_runs import MessageRun, MessageRuns
 from worker.core.records import Message, Outcome, Prediction, StateUse
 from worker.core.runs import Run
+from worker.ports import Encoder
 from worker.state.layout import HEAD_BYTES, is_first
 from worker.state.restoring import Tombstone
 from worker.state.slabs import NO_OFFSET
@@ -21,10 +21,6 @@ from worker.state.states import KeyStates
 # Headers of a record that says that a key is forgotten: by which request, and the head of the state that this would
 # have left, unless the key was too old.
 OFFSET, HEAD = "offset", "head"
-
-
-class Encoder(Protocol):
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
 class Concluded(MessageRuns):

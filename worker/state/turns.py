@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from worker.core.records import BatchKind, Line, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import cut
+from worker.ports import NextStage
 
 
 @dataclass(slots=True)
@@ -32,22 +32,10 @@ class _Turns:
 _NONE: frozenset[bytes] = frozenset()
 
 
-class Stage(Protocol):
-    """Where requests go on to."""
-
-    @property
-    def backlog(self) -> int: ...
-    def room(self, run: Run) -> int: ...
-    def kind(self, request: Request) -> BatchKind: ...
-    def add(self, request: Request, now: float) -> None: ...
-    def add_late(self, request: Request, now: float) -> None: ...
-    def forget(self, partitions: Collection[Partition]) -> None: ...
-
-
 class KeyTurns:
     """The stage before the batcher. Owns the requests that wait."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or what stands between."""
         self._batcher = stage
         self._lines: dict[Partition, _Turns] = {}

@@ -25,14 +25,14 @@ from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
-from worker.delivery.at_least_once import AtLeastOnce, Sink
-from worker.delivery.exactly_once import ExactlyOnce, Transactions
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
-from worker.ports import Delivery
+from worker.ports import Delivery, Encoder, Sink, Transactions
 from worker.state import (
     KeyStates,
     KeyTurns,
@@ -42,7 +42,6 @@ from worker.state import (
     StatefulEncoder,
     StatefulStacker,
 )
-from worker.state.changes import Encoder
 
 KILLER = 999.0  # a row that ends the process while its batch runs
 UNDECODABLE_KILLER = b"kill"  # a value that ends it while it is decoded
