@@ -21,7 +21,7 @@ help:
 	@echo "make gpu-pack  what a GPU machine without a network lacks, as .gpu/1, .gpu/2 and so on"
 	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
 	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
-	@echo "make bench   the worker beside other loops and frameworks, into tests/bench/RESULTS.md"
+	@echo "make bench   the worker beside other loops and frameworks, into bench/RESULTS.md"
 	@echo "make publish  images and chart to REGISTRY=host/owner"
 	@echo "make format | lock | proto | dashboard | clean"
 
@@ -109,7 +109,7 @@ ELSEWHERE = $(foreach of,check init publish_consume dead_letters replay_rights s
 test-deploy: setup
 	$(BIN)/pytest -s tests/deploy tests/kafka/test_security.py
 
-# Right answers, memory and lanes on a real GPU: no other target runs these. How fast it is: `python -m tests.bench.gpu`.
+# Right answers, memory and lanes on a real GPU: no other target runs these. How fast it is: `python -m bench.gpu`.
 test-gpu: setup
 	$(BIN)/pytest --durations=10 tests/gpu
 
@@ -138,11 +138,11 @@ PEERS := build/peers/.ready
 BENCH ?= --write
 bench: setup
 	@$(MAKE) -s --no-print-directory $(PEERS) || echo "make bench: goes on WITHOUT the peers" >&2
-	$(BIN)/python -m tests.bench.suite $(BENCH)
+	$(BIN)/python -m bench.suite $(BENCH)
 
-$(PEERS): tests/bench/peers.txt
+$(PEERS): bench/peers.txt
 	$(PYTHON) -m venv build/peers
-	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/bench/peers.txt
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r bench/peers.txt
 	@touch $@
 
 # The images and the chart, under the names that they are released by, of what is committed and of one base image, which they
@@ -188,7 +188,7 @@ lock:
 		pyproject.toml -o requirements-cpu.txt && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel $(STATE) -c requirements.txt pyproject.toml "$$dir/cuda.in" \
 		-o requirements-cuda.txt && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) tests/bench/peers.in -o tests/bench/peers.txt
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) bench/peers.in -o bench/peers.txt
 STATE = --extra state-directory --extra state-store
 ON_CUDA = sys_platform == 'linux' and platform_machine == 'x86_64'
 LOCK_FLAGS = --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate \

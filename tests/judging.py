@@ -1,11 +1,11 @@
-"""Values that are nasty to judge, and what judging one may cost: shared by the property, the benchmark and its search.
+"""Values that are nasty to judge, and what judging one may cost.
 
 The promise: from a record to its request or rejection, its error answer and its dead letter, a value takes at most
 
     time    100 µs, 10 ns for each byte, 0.2 µs for each string of a BYTES input, 10 µs for each input of the model
     memory  1 MiB, 4 bytes for each byte, 150 for each such string, and the tensors that come of it
 
-as measured by `python -m tests.bench.judging`, which also looks for what is worse.
+as measured on 2026-11-23, on two cores of a cloud machine.
 """
 
 from __future__ import annotations

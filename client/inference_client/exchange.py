@@ -28,7 +28,7 @@ from inference_client.standstill import Reader, Standstill
 # How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
 TURN = 0.03
 # At once out of what the client has read ahead. Of 1,000 messages and their headers none can be freed before all are
-# looked at: the garbage collector goes through them, and 2 µs more are spent on each (tests.bench.client, 2026-11-26).
+# looked at: the garbage collector goes through them, and 2 µs more are spent on each (bench.client, 2026-11-26).
 MOST_AT_ONCE = 100
 # How often it is seen whether answers stand still, and the answers' topic is asked for new partitions, for how long at
 # most, seconds. A turn waits for it.

@@ -209,7 +209,7 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 256 * 1024,
         # With librdkafka's 5 all are out most of the time, of few records each, and each new record wakes its thread
-        # for nothing: 2 µs of a request's 13 (tests.bench.client, 2026-11-26). With 2 one is made while one is away.
+        # for nothing: 2 µs of a request's 13 (bench.client, 2026-11-26). With 2 one is made while one is away.
         "max.in.flight": 2,
         **config,
     }

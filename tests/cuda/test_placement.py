@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.bench.gpu.networks import of_pixels
+from bench.gpu.networks import of_pixels
 from tests.gpu.nets import NETS, eight_bits, in_half
 from tests.models import gru, hungry
 from worker.inference.device import CPU, CUDA, _session, operators

@@ -8,5 +8,5 @@ test_commands.py       `profile`, `score`, `check` and `demo`, as they are typed
 test_whole_worker.py   the same through a worker, between topics of a real Kafka
 pack.py, run.sh        what a machine without a network is brought, and what is started there
 
-How fast it is says `tests/bench/gpu`. A device that falls off needs no GPU: `tests/cuda/test_whole_worker.py`.
+How fast it is says `bench/gpu`. A device that falls off needs no GPU: `tests/cuda/test_whole_worker.py`.
 """

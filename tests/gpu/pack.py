@@ -45,7 +45,7 @@ PLATFORMS = [
     "manylinux1_x86_64",
 ]
 OF_NVIDIA = re.compile(r"(nvidia|cuda)-")
-# What the tests and benchmarks of `tests/gpu` and `tests/bench/gpu` import besides.
+# What the tests and benchmarks of `tests/gpu` and `bench/gpu` import besides.
 FOR_TESTS = {
     *("pytest", "pytest-timeout", "iniconfig", "pluggy", "hypothesis", "sortedcontainers"),
     *("onnx", "ml-dtypes", "tritonclient", "grpcio", "python-rapidjson"),

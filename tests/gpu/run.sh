@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run.sh piece N         takes over .gpu/N; with the last piece puts all together, and looks whether CUDA loads
 #   tests/gpu/run.sh tests           tests/gpu
-#   tests/gpu/run.sh bench PART...   these parts of tests.bench.gpu, as many as are done within LIMIT seconds (560)
+#   tests/gpu/run.sh bench PART...   these parts of bench.gpu, as many as are done within LIMIT seconds (560)
 #   tests/gpu/run.sh do COMMAND...   anything else there: python, pytest, java and Kafka's jars are at hand
 #
 # What is worth keeping goes into $OUT, or build/gpu. GPU_HOME (/tmp/gpu) is where everything else lies.
@@ -74,7 +74,7 @@ case ${1:-} in
     tests) at_hand && python -m pytest -p no:cacheprovider --durations=10 tests/gpu 2>&1 | tee "$out/tests.txt" ;;
     bench)
         shift && at_hand
-        python -m tests.bench.gpu --limit "${LIMIT:-560}" --seconds 2 --models "$home/models" --out "$out" --part "$@"
+        python -m bench.gpu --limit "${LIMIT:-560}" --seconds 2 --models "$home/models" --out "$out" --part "$@"
         ;;
     do) shift && at_hand && "$@" ;;
     *) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 2 ;;

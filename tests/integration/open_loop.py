@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from tests.bench.measuring.pace import Floats, Load
+from bench.pace import Floats, Load
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker

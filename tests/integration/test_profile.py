@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
+from bench.pace import Floats
 from tests import models
-from tests.bench.measuring.pace import Floats
 from tests.integration.open_loop import Served
 from worker import cli
 from worker.tools.kafka.embedded import EmbeddedBroker

@@ -28,7 +28,7 @@ from tests.kafka.client_fire import Ground, burn
 from tests.kafka.cluster import Cluster
 from tests.kafka.scene import GUARANTEES, MODEL, ROWS
 
-SPRING = Path(__file__).parents[1] / "bench" / "peers" / "spring"
+SPRING = Path(__file__).parents[2] / "bench" / "peers" / "spring"
 SPRING_JARS = JARS.parents[1] / "spring-kafka" / "4.0.0"
 PROGRAMS = 2
 LIFE, RATE = 3_000, 300  # submits, and so many a second

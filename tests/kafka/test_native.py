@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.bench.loops.task import Task
-from tests.bench.measuring import native
+from bench import native
+from bench.loops.task import Task
 from tests.kafka.checker import Reference, answer, judge
 from tests.kafka.cluster import TIMEOUT, Cluster, Reader, Sent, fresh
 from tests.kafka.publisher import Acknowledged, publish

@@ -88,7 +88,7 @@ def test_a_value_for_a_model_with_many_inputs_is_cheap(place: str, unit: bytes) 
 
 @pytest.mark.parametrize("name", NASTY)
 def test_what_was_found_to_be_worst_is_cheap(name: str) -> None:
-    """By hand, and by the search of `tests.bench.judging`."""
+    """Found by hand, and by a search among mutations."""
     expect_cheap(NASTY[name](SIZE))
 
 

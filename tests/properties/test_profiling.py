@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.bench.simulation import Conduct, simulate
+from bench.lingers import Conduct, simulate
 from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Replay

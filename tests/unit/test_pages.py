@@ -16,7 +16,8 @@ from worker.cli import app
 # All Markdown that is ours: not what an installed package or a build brought.
 PAGES = (
     *GUIDE,
-    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "tests/bench/RESULTS.md")),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")),
+    *sorted(ROOT.glob("bench/**/*.md")),
     *sorted(ROOT.glob("deploy/**/*.md")),
     *sorted(ROOT.glob("schemas/**/*.md")),
 )
@@ -28,7 +29,7 @@ _STUMBLING = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"`[^`]*`")
-_FILE = re.compile(r"`([\w.]+(?:/[\w.]+)*/\w+\.py|(?:worker|tests|deploy|schemas)/[\w./]*/)`")
+_FILE = re.compile(r"`([\w.]+(?:/[\w.]+)*/\w+\.py|(?:worker|tests|bench|deploy|schemas)/[\w./]*/)`")
 LONGEST_README = 180  # lines: what is longer is not read
 
 

@@ -3,7 +3,7 @@
     key ─▶ LMDB: its slot ─▶ a row of a file, which is mapped into memory
 
 So a state that changes is written where it is: no tree is written for it, and no page of one copied. 64 of a million
-states at random are written in 0.17 ms so, and in 0.91 where LMDB has them (`tests.bench.states store`, 2026-11).
+states at random are written in 0.17 ms so, and in 0.91 where LMDB has them (2026-11).
 
 What a clean stop leaves is used by the next start (`checkpoint_file.py`). What else a process leaves behind is deleted
 and restored from the changelog; so nothing is synchronised to the disk.

@@ -1,0 +1,1 @@
+"""One module for each case: `measured` runs it and yields its tables."""

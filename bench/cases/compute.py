@@ -1,0 +1,56 @@
+"""A model that the processor is the limit of: does anything around the inference keep it from running?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+
+from bench.ground import DEAR, NATIVE, WORKER, Bench, Job, fill, response_topic, there
+from bench.loops.alone import alone
+from bench.running import running
+from bench.tables import Bar, Section
+from bench.turns import Figure, Turns, compared, measure
+
+ALONE = "onnxruntime"
+NAMES = (WORKER, NATIVE, ALONE, "floor", "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink", "quix")
+HOW = """Raw rows of 256 float32, an MLP 256→2048→2048→2048→16, 4 partitions, one thread an inference. `onnxruntime` is
+that library alone, with the same batch and threads, while a pass-through moves as many records a second beside it as
+the worker last answered."""
+
+
+def measured(bench: Bench) -> Iterator[Section]:
+    """A table for each batch size."""
+    rows = bench.rows(100_000)
+    requests = fill(bench.cluster, rows)
+    for batch in bench.asked.batches or (64,):
+        job = Job(bench.cluster, [requests], bench.model(DEAR), batch)
+        run = partial(_run, job=job, rows=rows, seconds=bench.asked.seconds, pace=Pace())
+        turns = compared(bench, bench.contenders(*NAMES), run)
+        yield Section(f"Compute-bound model, batch {batch}", HOW, turns.columns, turns.lines, _bars(turns))
+    bench.cluster.delete_topic(requests)
+
+
+class Pace:
+    """The worker's last rate, answers per second. Its first run is the very first, so that there always is one."""
+
+    rate = 0.0
+
+
+def _run(name: str, job: Job, rows: int, seconds: float, pace: Pace) -> Figure:
+    if name != ALONE:
+        figure = measure(name, job, rows, seconds)
+        pace.rate = figure.rate if name == WORKER else pace.rate
+        return figure
+    assert pace.rate, "the worker must take part: its rate is what the pass-through beside it moves"
+    with response_topic(job.cluster) as responses, running("pass_through", job, responses, round(pace.rate)):
+        before = next(n for n in (there(job.cluster, responses) for _ in count()) if n)
+        figure = alone(job.model, job.batch, seconds)
+        assert there(job.cluster, responses) > before, "nothing was moved beside it"
+    return figure
+
+
+def _bars(turns: Turns) -> list[Bar]:
+    beside = {ALONE: 0.95} | {peer: 1.0 for peer in NAMES if peer not in {WORKER, NATIVE, ALONE, "floor"}}
+    busy = Bar("the part of the time that the worker's lane is busy", turns.busy(WORKER), 0.95)
+    return [*turns.bars(beside), *turns.cost(NATIVE, 1.05), busy]

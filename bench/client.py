@@ -1,0 +1,201 @@
+"""The cost of the client library next to what one writes by hand, one worker behind both.
+
+    python -m bench.client [ROUNDS]
+
+Latency: one request after the other, the client's `infer` next to a loop that produces, polls its consumer and looks
+for the id. Throughput: a heap of requests, `map` next to bare `produce` and a consumer that counts answers by id. Both
+take turns, each with connections of its own. CPU is user and system time of this process alone, which other work on the
+machine changes less.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from rich.console import Console
+
+from bench.ground import PARTITIONS, Job, response_topic
+from bench.running import running
+from bench.tables import Section, show
+from bench.turns import take_turns
+from inference_client import InferenceClient, Signature
+from tests.kafka.broker import any_broker
+from tests.kafka.cluster import Cluster
+from tests.kafka.scene import MODEL, ROWS, WIDTH
+from tests.models import save
+
+SIGNATURE = Signature.of(
+    {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+    }
+)
+ALONE, HEAP, WARM = 1000, 50_000, 500
+IN_FLIGHT = 2000
+MS, US = 1e3, 1e6
+HOW = f"{ALONE:,} requests one after the other; {HEAP:,} with {IN_FLIGHT:,} under way. Medians of the rounds."
+COLUMNS = ("", "p50 ms", "p99 ms", "CPU us", "heap/s", "CPU us")
+
+
+class Place(NamedTuple):
+    """The topics at which the worker is asked, and the broker."""
+
+    bootstrap: str
+    requests: str
+    answers: str
+
+
+class Figure(NamedTuple):
+    """One run: milliseconds and CPU µs of a request alone; of a heap, requests a second and CPU µs."""
+
+    p50: float
+    p99: float
+    cpu: float
+    rate: float
+    heap_cpu: float
+
+
+def main() -> None:
+    """Print the table."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    broker = any_broker()
+    kafka = Cluster(broker.bootstrap_servers)
+    kafka.wait_until_coordinating()
+    try:
+        with tempfile.TemporaryDirectory() as folder, serving(kafka, Path(folder)) as place:
+            found = take_turns(list(CONTENDERS), rounds, lambda name: CONTENDERS[name](place), lambda _: None)
+    finally:
+        broker.remove()
+    medians = {name: Figure(*map(statistics.median, zip(*runs, strict=True))) for name, runs in found.items()}
+    lines = [[name, *(f"{figure:,.2f}" for figure in figures)] for name, figures in medians.items()]
+    pairs = zip(medians["client"], medians["by hand"], strict=True)
+    lines.append(["client / by hand", *(f"{ours / theirs:.2f}" for ours, theirs in pairs)])
+    show(Section("The client library", HOW, COLUMNS, lines), Console())
+
+
+@contextmanager
+def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
+    """A worker that is ready, and nothing in this process that reads its answers."""
+    requests = kafka.create_topic("requests", partitions=PARTITIONS)
+    job = Job(kafka, [requests], save(MODEL, folder), 64)
+    with response_topic(kafka) as answers, running("worker", job, answers) as worker:
+        assert worker.replica is not None
+        worker.replica.wait_until_ready()
+        yield Place(kafka.bootstrap_servers, requests, answers)
+
+
+def measured(alone: Callable[[int], list[float]], heap: Callable[[int], None]) -> Figure:
+    """Both loads, once they are warm. `alone` returns the seconds of each request."""
+    alone(WARM)
+    heap(WARM)
+    cpu = time.process_time()
+    p50, p99 = np.percentile(alone(ALONE), (50, 99)) * MS
+    cpu, began, heap_cpu = time.process_time() - cpu, time.perf_counter(), time.process_time()
+    heap(HEAP)
+    seconds, heap_cpu = time.perf_counter() - began, time.process_time() - heap_cpu
+    return Figure(float(p50), float(p99), cpu / ALONE * US, HEAP / seconds, heap_cpu / HEAP * US)
+
+
+def by_client(place: Place) -> Figure:
+    """The library."""
+    with InferenceClient(
+        place.bootstrap, requests=place.requests, answers=place.answers, signature=SIGNATURE, in_flight=IN_FLIGHT
+    ) as client:
+
+        def alone(count: int) -> list[float]:
+            seconds = []
+            for at in range(count):
+                began = time.perf_counter()
+                client.infer(ROWS[at], key=b"%d" % at)
+                seconds.append(time.perf_counter() - began)
+            return seconds
+
+        def heap(count: int) -> None:
+            rows = (ROWS[at % len(ROWS)] for at in range(count))
+            assert sum(1 for _ in client.map(rows, key=lambda row: row.tobytes()[:4])) == count
+
+        return measured(alone, heap)
+
+
+def by_hand(place: Place) -> Figure:
+    """A loop."""
+    with ByHand(place) as hand:
+        return measured(hand.alone, hand.heap)
+
+
+class ByHand:
+    """A producer and a consumer in one loop: no types, no errors, no timeouts, no repeats."""
+
+    def __init__(self, place: Place) -> None:
+        server = {"bootstrap.servers": place.bootstrap}
+        self._topic = place.requests
+        self._producer = Producer(
+            {**server, "linger.ms": 0, "enable.idempotence": True, "partitioner": "murmur2_random"}
+        )
+        self._consumer = Consumer({**server, "group.id": "by-hand", "enable.auto.commit": False})
+        asked = [TopicPartition(place.answers, number, OFFSET_END) for number in range(PARTITIONS)]
+        self._consumer.assign(self._consumer.offsets_for_times(asked, timeout=10))
+
+    def alone(self, count: int) -> list[float]:
+        """Produce, poll until it is there."""
+        seconds = []
+        for at in range(count):
+            began = time.perf_counter()
+            request_id = uuid.uuid4().hex.encode()
+            self._produce(ROWS[at].tobytes(), b"%d" % at, request_id)
+            while True:
+                message = self._consumer.poll(0.1)
+                self._producer.poll(0)
+                if message is not None and dict(message.headers() or ()).get("request-id") == request_id:
+                    np.frombuffer(message.value() or b"", "<f4")
+                    break
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    def heap(self, count: int) -> None:
+        """The client's window; answers are matched by their ids."""
+        run = uuid.uuid4().hex.encode()
+        waiting: set[bytes] = set()
+        sent = 0
+        while sent < count or waiting:
+            while sent < count and len(waiting) < IN_FLIGHT:
+                request_id = b"%b-%d" % (run, sent)
+                row = ROWS[sent % len(ROWS)].tobytes()
+                waiting.add(request_id)
+                self._produce(row, row[:4], request_id)
+                sent += 1
+            self._producer.poll(0)
+            first = self._consumer.poll(0.1)
+            for message in [] if first is None else [first, *self._consumer.consume(1000, 0)]:
+                waiting.discard(dict(message.headers() or ()).get("request-id", b""))
+                np.frombuffer(message.value() or b"", "<f4")
+
+    def _produce(self, value: bytes, key: bytes, request_id: bytes) -> None:
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("content-type", b"application/octet-stream"),
+            ("request-id", request_id),
+        ]
+        self._producer.produce(self._topic, value, key, headers=headers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+CONTENDERS: dict[str, Callable[[Place], Figure]] = {"by hand": by_hand, "client": by_client}
+
+
+if __name__ == "__main__":
+    main()

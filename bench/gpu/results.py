@@ -1,0 +1,180 @@
+"""A part of the measurement: its description, what it is given, its JSON file, and the file as a table.
+
+The file is written anew with each line, so that a run that is cut keeps what it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.gpu.networks import Network
+from bench.ground import Job
+from bench.tables import Section, markdown
+from tests.kafka.cluster import Cluster
+from tests.models import save
+
+Line = Mapping[str, float | str | None]
+CUT, DONE = "cut before its end", "all measured"
+NOTHING = "-"
+
+
+class Column(NamedTuple):
+    """A figure of each line: its key in the JSON file, its heading in the table, and its format there."""
+
+    key: str
+    heading: str
+    form: str = ",.3g"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part's means. `seconds` is the time for one measurement; `batches` are row counts; models lie in `folder`."""
+
+    device: str
+    seconds: float
+    networks: Sequence[Network]
+    batches: Sequence[int]
+    folder: Path
+    kafka: Cluster | None
+    tell: Callable[[str], None]
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self.kafka is not None, "this part has no Kafka"
+        return self.kafka
+
+    def model(self, network: Network) -> Path:
+        """Its file, written once for all parts."""
+        path = self.folder / f"{network.title}.onnx"
+        if not path.exists():
+            self.tell(f"builds {network.title}")
+            save(network.build(), self.folder, f"{network.title}.part").rename(path)
+        return path
+
+    def job(self, network: Network, requests: Sequence[str] = (), **settings: str) -> Job:
+        """For the worker, or a loop, on this device."""
+        chosen = {"MODEL__DEVICE": self.device, **network.settings, **settings}
+        return Job(self.cluster, requests, self.model(network), network.batch, chosen)
+
+
+class Case(NamedTuple):
+    """A measurement of a part: the labels that its lines share, and their source. One that fails ends no other."""
+
+    labels: Line
+    lines: Callable[[], Iterator[Line]]
+
+
+class Part(NamedTuple):
+    """A part of the measurement. `limit`: seconds, after which it is cut. `notes` are conclusions from its lines."""
+
+    name: str
+    title: str
+    how: str
+    columns: Sequence[Column]
+    cases: Callable[[Stage], Iterator[Case]]
+    limit: float
+    has_kafka: bool = False
+    notes: Callable[[Sequence[Line]], list[str]] = lambda _: []
+
+
+def of(network: Network, **more: float | str) -> Line:
+    """The labels of a case."""
+    return {"network": network.name, "precision": network.precision, **more}
+
+
+def rounded(line: Mapping[str, float | str | None]) -> Line:
+    """Five digits are enough for every figure, and readable."""
+    return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in line.items()}
+
+
+NETWORK = (Column("network", "network"), Column("precision", "precision"))
+
+
+class Results:
+    """One part's file. `about` says what was asked for, and on which machine."""
+
+    def __init__(self, folder: Path, part: str, about: Mapping[str, Any]) -> None:
+        self._path = path_of(folder, part)
+        self._lines: list[Line] = []
+        self._all: dict[str, Any] = {"part": part, **about, "ended": CUT, "lines": self._lines}
+        self._write()
+
+    def add(self, line: Line) -> None:
+        """One line of the table, or a `failed` with the reason in its place."""
+        self._lines.append(line)
+        self._write()
+
+    def end(self, how: str) -> None:
+        """Say that nothing comes after, and why."""
+        self._all["ended"] = how
+        self._write()
+
+    def _write(self) -> None:
+        whole = self._path.with_suffix(".part")
+        whole.write_text(json.dumps(self._all, indent=1) + "\n")
+        whole.replace(self._path)
+
+
+def path_of(folder: Path, part: str) -> Path:
+    return folder / f"gpu-{part}.json"
+
+
+def read(folder: Path, part: str) -> dict[str, Any] | None:
+    """The content of a part's file; None: there is none."""
+    path = path_of(folder, part)
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def cut(folder: Path, part: str, why: str) -> None:
+    """Say in the file of a part that was killed, or that never began, why it ends there; unless the file says it."""
+    found = read(folder, part) or {"part": part, "ended": CUT, "lines": []}
+    if found["ended"] == CUT:
+        path_of(folder, part).write_text(json.dumps({**found, "ended": why}, indent=1) + "\n")
+
+
+def page(folder: Path, parts: Sequence[Part]) -> str:
+    """The tables of all parts that were run."""
+    files = [(part, found) for part in parts if (found := read(folder, part.name)) is not None]
+    assert files, f"no results in {folder}"
+    return "\n".join(line for part, found in files for line in markdown(section(part, found), _label(found)))
+
+
+def section(part: Part, found: Mapping[str, Any]) -> Section:
+    """One part's table. Cases that failed, figures that are missing and an end before the end are told beneath it."""
+    lines: Sequence[Line] = found["lines"]
+    measured = [line for line in lines if "failed" not in line]
+    notes = part.notes(measured)
+    notes += [f"{_labels(part, line)}: {line['failed']}" for line in lines if "failed" in line]
+    notes += [f"missing: {why}" for why in dict.fromkeys(line.get("missing") for line in measured) if why]
+    if found["ended"] != DONE:
+        notes.append(str(found["ended"]))
+    columns = [column.heading for column in part.columns]
+    return Section(part.title, part.how, columns, [_row(part.columns, line) for line in measured], notes=notes)
+
+
+def _label(found: Mapping[str, Any]) -> str:
+    return f"_{found.get('about', 'machine unknown')}_"
+
+
+def _labels(part: Part, line: Line) -> str:
+    """The labels of a failed case."""
+    known = [line.get(column.key) for column in part.columns]
+    return ", ".join(each for each in known if isinstance(each, str))
+
+
+def _row(columns: Sequence[Column], line: Line) -> list[str]:
+    return [_cell(column, line.get(column.key)) for column in columns]
+
+
+def _cell(column: Column, value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or NOTHING
+    return format(int(value) if column.form == "d" else value, column.form)

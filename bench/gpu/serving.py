@@ -1,0 +1,108 @@
+"""From Kafka to Kafka: a backlog that a contender works off, and loads at a part of its rate; the device is looked at
+meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from bench.gpu.device import watching
+from bench.gpu.networks import KINDS, Network
+from bench.gpu.results import Line, Stage
+from bench.gpu.sessions import answered, loaded, milliseconds
+from bench.ground import Job, fill, response_topic, there, wait_for
+from bench.loops.task import Task
+from bench.pace import Load, connection, steady
+from bench.running import Running, process
+from bench.turns import between, lane_seconds, look_on
+from tests.kafka.cluster import fresh
+from worker.codecs.examples import EncodedRequest
+from worker.tools.load.figures import latency_ms
+
+MOST_ROWS, MOST_BYTES = 1_000_000, 1536 << 20  # of a backlog: what a broker takes in within seconds
+LEAST_ROWS = 2_000
+MOST_PACED = 40_000.0  # requests a second that one publisher sends in time
+
+
+class Flow(NamedTuple):
+    """What was seen while a backlog was worked off."""
+
+    rate: float
+    cpu_us: float
+    lane: float
+    seen: Line
+    why: str
+
+    @property
+    def joules_each_1000(self) -> float | None:
+        """Energy of the whole device for a thousand answers."""
+        watts = self.seen["watts"]
+        return None if watts is None else 1000 * float(watts) / self.rate
+
+
+@contextmanager
+def backlog(stage: Stage, network: Network, expected: float, spare: float = 1.0) -> Iterator[tuple[str, int]]:
+    """A topic of requests, so many as last for a measurement and some seconds to spare at this rate; their number."""
+    values = network.form.values(KINDS)
+    size = sum(map(len, values)) / len(values)
+    wanted = int(expected * (stage.seconds + spare) * 1.2)
+    rows = max(min(LEAST_ROWS, wanted), min(wanted, MOST_ROWS, int(MOST_BYTES / size)))
+    topic = fill(stage.cluster, rows, values, network.form.headers)
+    try:
+        yield topic, rows
+    finally:
+        stage.cluster.delete_topic(topic)
+
+
+def alone(stage: Stage, network: Network) -> float:
+    """Rows a second of the worker's model at its batch, roughly: for how large a backlog must be."""
+    model, feeds = loaded(stage.model(network), stage.device, network.batch), network.feeds(network.batch)
+    return network.batch / milliseconds(lambda: answered(model, feeds), stage.seconds / 4) * 1000
+
+
+def worked_off(stage: Stage, contender: Running, responses: str, rows: int) -> Flow:
+    """From the first answer on, for the time of a measurement, or until all is answered."""
+    cluster = stage.cluster
+    wait_for(cluster, responses, 1, contender.why_dead)
+    began, lane = time.monotonic(), lane_seconds(contender)
+    with watching(stage.device) as watch:
+        looks = look_on(contender, lambda: there(cluster, responses), rows, stage.seconds)
+    lane, ended = lane_seconds(contender) - lane, time.monotonic()
+    figure = between(looks[0], looks[-1])
+    return Flow(figure.rate, figure.cpu, lane / (ended - began), watch.figures, watch.why)
+
+
+def delays(stage: Stage, contender: Running, network: Network, responses: str, rate: float) -> Line:
+    """Milliseconds from due to read, of the requests of a steady load, and how late the publisher was."""
+    (requests,) = contender.job.requests
+    offered = [EncodedRequest(network.form.headers, value) for value in network.form.values(KINDS)]
+    paced = min(rate, MOST_PACED)
+    with Load(connection(stage.cluster.bootstrap_servers), offered) as load:
+        load.open(requests, responses)
+        load.wait_until_answering()
+        dues = steady(paced, max(stage.seconds, 100 / paced))
+        sent, heard = load.run(dues, contender.check)
+    assert not heard.errors, heard.error
+    waited = latency_ms(heard.instants - sent.began - dues[heard.numbers])
+    late = latency_ms(sent.instants - dues).get("p99")
+    return {"rate": paced, "p50": waited.get("p50"), "p99": waited.get("p99"), "late": late}
+
+
+@contextmanager
+def loop(stage: Stage, network: Network, name: str, job: Job, responses: str) -> Iterator[Running]:
+    """One of `loops.py`, killed in the end."""
+    (requests,) = job.requests
+    task = Task(stage.cluster.bootstrap_servers, requests, responses, fresh("bench"), str(job.model), job.batch)
+    program = [sys.executable, "-m", "bench.gpu.loops", name, stage.device, network.name, network.precision]
+    with process(name, [*program, *task.words()], job) as contender:
+        yield contender
+
+
+def by_loop(stage: Stage, network: Network, name: str, topic: str, rows: int) -> Flow:
+    """A loop at the same backlog."""
+    job = stage.job(network, [topic])
+    with response_topic(stage.cluster) as responses, loop(stage, network, name, job, responses) as contender:
+        return worked_off(stage, contender, responses, rows)

@@ -1,0 +1,138 @@
+"""The ground of every measurement: topics filled before, fresh response topics, models, and a case's order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from confluent_kafka import KafkaException
+
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.models import mlp, save
+
+WORKER, NATIVE = "worker", "native"
+ROOT = Path(__file__).parents[1]
+WIDTH, OUTPUTS = 256, 16
+SMALL, DEAR = (WIDTH,), (2048, 2048, 2048)  # hidden layers
+PARTITIONS = 4
+LOOK_EVERY = 0.05  # seconds; a look costs the broker about a millisecond
+GIVE_UP = 120.0  # seconds without the last answer
+Values = Sequence[bytes]
+Headers = Sequence[tuple[str, bytes | None]]
+HEADERS: Headers = [("content-type", b"application/octet-stream")]
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
+
+class Asked(NamedTuple):
+    """The command line. None: the case has its own value."""
+
+    rounds: int
+    rows: int | None
+    seconds: float
+    batches: Sequence[int] | None
+    only: Sequence[str] | None
+    roots: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run of the suite: the broker, a folder for models, and the order."""
+
+    cluster: Cluster
+    folder: Path
+    asked: Asked
+    tell: Callable[[str], None]
+
+    def contenders(self, *names: str) -> list[str]:
+        """A case's contenders, as far as they were asked for, and the workers of other checkouts."""
+        chosen = [name for name in names if self.asked.only is None or name in self.asked.only]
+        return chosen + [f"{WORKER}@{root}" for root in self.asked.roots]
+
+    def model(self, hidden: Sequence[int]) -> Path:
+        """A file with a model of 256 floats in, 16 out."""
+        return save(mlp(WIDTH, hidden, OUTPUTS), self.folder, f"mlp-{'-'.join(map(str, hidden))}")
+
+    def rows(self, usual: int) -> int:
+        """The number of requests."""
+        return self.asked.rows or usual
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A contender's job. `settings` are the worker's, on top of `settings()`; other contenders have none."""
+
+    cluster: Cluster
+    requests: Sequence[str]
+    model: Path
+    batch: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def raw_values() -> Values:
+    """A thousand different rows of random floats, 1 KiB each."""
+    return [row.tobytes() for row in np.random.default_rng(3).standard_normal((1000, WIDTH), dtype=np.float32)]
+
+
+def fill(cluster: Cluster, count: int, values: Values | None = None, headers: Headers = HEADERS) -> str:
+    """A topic with so many keyed requests, raw rows unless told otherwise, spread evenly over its partitions."""
+    topic = cluster.create_topic("bench-requests", partitions=PARTITIONS)
+    publish(cluster, topic, count, values or raw_values(), headers)
+    return topic
+
+
+def publish(cluster: Cluster, topic: str, count: int, values: Values, headers: Headers) -> None:
+    """Put so many more into a topic."""
+    requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], headers, n % PARTITIONS) for n in range(count))
+    cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000"})
+
+
+def settings(job: Job, responses: str) -> dict[str, str]:
+    """The worker's settings: its defaults except for the batch, the device and the job's own."""
+    return {
+        "KAFKA__BOOTSTRAP_SERVERS": job.cluster.bootstrap_servers,
+        "KAFKA__REQUEST_TOPICS": ",".join(job.requests),
+        "KAFKA__RESPONSE_TOPIC": responses,
+        "KAFKA__GROUP_ID": fresh("bench"),
+        "MODEL__PATH": str(job.model),
+        "MODEL__DEVICE": "cpu",
+        "BATCHING__MAX_BATCH_SIZE": str(job.batch),
+        **job.settings,
+    }
+
+
+@contextmanager
+def response_topic(cluster: Cluster, config: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A fresh topic, deleted in the end."""
+    topic = cluster.create_topic("bench-responses", partitions=PARTITIONS, config=config)
+    try:
+        yield topic
+    finally:
+        cluster.delete_topic(topic)
+
+
+def there(cluster: Cluster, topic: str) -> int:
+    """The number of records in a topic. A broker short of breath is asked again."""
+    deadline = time.monotonic() + GIVE_UP
+    while True:
+        try:
+            return sum(cluster.end_offsets(topic).values())
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_EVERY)
+
+
+def wait_for(cluster: Cluster, topic: str, count: int, why_dead: Callable[[], str | None] = lambda: None) -> int:
+    """Wait for so many records; returns how many there are. Fails when the contender is dead or too slow."""
+    deadline = time.monotonic() + GIVE_UP
+    while (now := there(cluster, topic)) < count:
+        if reason := why_dead():
+            raise AssertionError(reason)
+        assert time.monotonic() < deadline, f"{now} of {count} answers after {GIVE_UP} s"
+        time.sleep(LOOK_EVERY)
+    return now

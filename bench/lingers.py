@@ -1,0 +1,354 @@
+"""`LINGER_MS=auto` next to fixed lingers, by simulation: one replica in virtual time with the worker's own batcher.
+
+    python -m bench.lingers [--model linear] [--requests 12000] [--seeds 3]
+
+    arrivals ──take──▶ Batcher ──stack──▶ lane ──split, answer──▶ latencies
+
+It goes round as the worker's loop does. The loop is one thread and the lane another: while the lane runs a batch the
+loop takes, answers, and stacks a full group ahead; a group that is due waits for an idle lane and keeps filling. Every
+step of the loop takes its time. No broker, no failures and no back-pressure but the loop's own: it takes nothing while
+enough full groups wait. The same arguments give the same figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from bench.tables import Bar, Section, show
+from worker.core.batching.batcher import Batcher, BatchPolicy, Group
+from worker.core.batching.linger import Linger
+from worker.core.records import BatchKind, ModelKey, Partition, Prediction, Record, Reply, Request
+
+Floats = NDArray[np.float64]
+
+BATCH = 64
+FIXED = (0, 2, 5, 10, 20, 50)  # ms
+MS = 1000.0
+ANY_SIZE = 1 << 62
+LEARNING = 4  # a part of so many is not judged
+PERIOD = 0.1  # from burst to burst, give or take a fifth: seconds
+SHAPES = ((1,),)  # of every request
+_PARTITION = Partition("simulated", 0)
+_REPLY = Reply("application/octet-stream")
+_MODEL = ModelKey("", "")
+_KIND = BatchKind(_MODEL, SHAPES)
+HOW = f"""One replica, batches of {BATCH}, in virtual time: the worker's batcher and the loop's own time. Loads in
+percent are Poisson, of {{ceiling:,.0f}}/s at most; `64 in 1 ms` is a burst of so many requests spread over so long,
+every {PERIOD * MS:.0f} ms, give or take a fifth. p99 in ms, with each fixed linger and with `auto`; the lane's time for
+a row in us, without linger and with `auto`."""
+
+
+class Costs(Protocol):
+    """The seconds of each step. `run` and `hand_over` are the lane's time, the others the loop's own."""
+
+    def take(self, requests: int) -> float: ...
+    def stack(self, rows: int) -> float: ...
+    def run(self, rows: int, luck: float) -> float: ...
+    def hand_over(self) -> float: ...
+    def answer(self, requests: int, rows: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An inference of `fixed` and `per_row` seconds; the loop's steps as they were measured on a worker in 2026."""
+
+    fixed: float
+    per_row: float
+
+    def take(self, requests: int) -> float:
+        return 5e-6 * requests
+
+    def stack(self, rows: int) -> float:
+        return 40e-6
+
+    def run(self, rows: int, luck: float) -> float:
+        return self.fixed + self.per_row * rows
+
+    def hand_over(self) -> float:
+        return 100e-6
+
+    def answer(self, requests: int, rows: int) -> float:
+        return 5e-6 * requests
+
+
+MODELS: Mapping[str, Costs] = {
+    "flat: 5 ms, and 10 µs a row": Line(5e-3, 1e-5),
+    "linear: 0.2 ms, and 0.5 ms a row": Line(2e-4, 5e-4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """The loop's use of its lane: the settings of the worker by these names, and `chunk`, most requests of a poll."""
+
+    inflight_batches: int = 2
+    chunk: int = 256
+
+
+class Simulated(NamedTuple):
+    """The result. `latencies`: seconds from arrival to answer of each request, in the order of arrival.
+
+    `busy`: seconds in which the lane ran; `seconds`: from the first arrival to the last answer.
+    """
+
+    latencies: Floats
+    batch_rows: Sequence[int]
+    busy: float
+    seconds: float
+
+
+def simulate(
+    arrivals: Floats,
+    policy: BatchPolicy,
+    costs: Costs,
+    *,
+    request_rows: int = 1,
+    row_bytes: int = 1,
+    conduct: Conduct = Conduct(),
+    seed: int = 0,
+    auto: Linger | None = None,
+) -> Simulated:
+    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer.
+
+    `auto` waits for company in the place of the policy's linger.
+    """
+    size = request_rows * row_bytes
+    requests = [
+        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size, _MODEL)
+        for number in range(len(arrivals))
+    ]
+    replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)
+    while replica.unanswered:
+        replica.turn()
+    seconds = float(replica.answered.max() - arrivals[0])
+    return Simulated(replica.answered - arrivals, replica.batch_rows, replica.busy, seconds)
+
+
+class _Running(NamedTuple):
+    finishes_at: float
+    seconds: float
+    group: Group
+
+
+class _Replica:
+    """The loop, its lane and the time. What has arrived and was not taken waits in Kafka."""
+
+    def __init__(
+        self,
+        arrivals: Floats,
+        requests: Sequence[Request],
+        policy: BatchPolicy,
+        costs: Costs,
+        conduct: Conduct,
+        dice: np.random.Generator,
+        auto: Linger | None,
+    ) -> None:
+        self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
+        self._batcher = Batcher({_MODEL: policy}, auto=auto)
+        self._auto = auto
+        self._costs = costs
+        self._conduct = conduct
+        self._dice = dice
+        self._now = 0.0
+        self._in_flight: deque[_Running] = deque()
+        self._lane_is_free_at = 0.0
+        self.answered: Floats = np.empty(len(requests))
+        self.unanswered = len(requests)
+        self.batch_rows: list[int] = []
+        self.busy = 0.0
+
+    def turn(self) -> None:
+        """Take in what arrived, hand out what is due, answer what is finished; or wait until there is any."""
+        taken = self._take_in()
+        self._hand_out()
+        if not (self._take_back() or taken):
+            self._now = max(self._now, self._next_event())
+
+    @property
+    def _has_backlog(self) -> bool:
+        return self._batcher.backlog >= self._conduct.inflight_batches
+
+    def _take_in(self) -> int:
+        arriving, now = self._arriving, self._now
+        if self._has_backlog or not arriving or arriving[0][0] > now:
+            return 0
+        records: list[Request] = []
+        while arriving and arriving[0][0] <= now and len(records) < self._conduct.chunk:
+            records.append(arriving.popleft()[1])
+        self._now += self._costs.take(len(records))
+        for request in records:
+            self._batcher.add(request, self._now)
+        return len(records)
+
+    def _hand_out(self) -> None:
+        while len(self._in_flight) < self._conduct.inflight_batches:
+            group = self._batcher.ahead(self._now) if self._in_flight else self._batcher.due(self._now)
+            if group is None:
+                return
+            self._submit(group)
+
+    def _submit(self, group: Group) -> None:
+        self._now += self._costs.stack(group.rows)
+        began = max(self._now, self._lane_is_free_at) + self._costs.hand_over()
+        seconds = self._costs.run(group.rows, self._dice.random())
+        self._lane_is_free_at = began + seconds
+        self._in_flight.append(_Running(self._lane_is_free_at, seconds, group))
+        self.batch_rows.append(group.rows)
+        self.busy += seconds
+
+    def _take_back(self) -> int:
+        finished: list[_Running] = []
+        while self._in_flight and self._in_flight[0].finishes_at <= self._now:
+            finished.append(self._in_flight.popleft())
+        if finished:
+            self._hand_out()  # as the loop does: the lane does not wait until answers are written
+        for running in finished:
+            self._answer(running.group)
+            if self._auto is not None:
+                self._auto.ran(_KIND, running.group.rows, running.seconds, self._now)
+                self._auto.look(self._now)
+        return len(finished)
+
+    def _answer(self, group: Group) -> None:
+        self._now += self._costs.answer(len(group.requests), group.rows)
+        for request in group.requests:
+            # Of a request in slices, the last one brings the answer.
+            if request.reassembly is None or request.reassembly.collect(request, Prediction(request, ())) is not None:
+                self.answered[request.record.offset] = self._now
+                self.unanswered -= 1
+
+    def _next_event(self) -> float:
+        """When there is something to do again, nothing being left to do now."""
+        finishes_at = self._in_flight[0].finishes_at if self._in_flight else inf
+        arrives_at = self._arriving[0][0] if self._arriving and not self._has_backlog else inf
+        due_at = self._batcher.next_due if not self._in_flight else None
+        return min(finishes_at, arrives_at, inf if due_at is None else due_at)
+
+
+Arrivals = Callable[[float, int, int], Floats]  # of a ceiling (requests a second), requests and a seed
+
+
+def steady(part: float, ceiling: float, requests: int, seed: int) -> Floats:
+    """Poisson, at a part of the most that one replica does."""
+    arrivals: Floats = np.cumsum(np.random.default_rng(seed).exponential(1.0, requests)) / (part * ceiling)
+    return arrivals
+
+
+def bursts(sizes: Sequence[tuple[float, int]], spread: float, _ceiling: float, requests: int, seed: int) -> Floats:
+    """Every tenth of a second, bursts of such sizes at such offsets (seconds), each spread evenly over so long."""
+    dice = np.random.default_rng(seed)
+    count = requests // sum(size for _, size in sizes)
+    begins = np.cumsum(PERIOD * dice.uniform(0.8, 1.2, count))
+    parts = [begin + offset + dice.uniform(0, spread, size) for begin in begins for offset, size in sizes]
+    return np.sort(np.concatenate(parts))
+
+
+LOADS: Mapping[str, Arrivals] = {
+    **{f"{part:.0%}": partial(steady, part) for part in (0.01, 0.1, 0.5, 0.9)},
+    "32 at once": partial(bursts, [(0.0, 32)], 0.0),
+    "32 in 1 ms": partial(bursts, [(0.0, 32)], 0.001),
+    "32 in 5 ms": partial(bursts, [(0.0, 32)], 0.005),
+    "48 in 3 ms": partial(bursts, [(0.0, 48)], 0.003),
+    "64 in 20 ms": partial(bursts, [(0.0, 64)], 0.02),
+    "32, 3 ms later 32": partial(bursts, [(0.0, 32), (0.003, 32)], 0.0),
+    "8, 2 ms later 40": partial(bursts, [(0.0, 8), (0.002, 40)], 0.0005),
+}
+
+
+class Figures(NamedTuple):
+    """One linger under one load: seconds, requests a second, seconds of the lane for a row."""
+
+    p99: float
+    rate: float
+    lane: float
+
+
+def figures(costs: Costs, arrivals: Floats, linger: float | None, seed: int) -> Figures:
+    """With a fixed linger in seconds, or with `auto`: None."""
+    auto = None if linger is not None else Linger(lambda _kind: BATCH)
+    policy = BatchPolicy(BATCH, ANY_SIZE, linger or 0.0)
+    found = simulate(arrivals, policy, costs, conduct=Conduct(chunk=BATCH), seed=seed, auto=auto)
+    judged = found.latencies[len(arrivals) // LEARNING :]
+    p99 = float(np.quantile(judged, 0.99, method="higher"))
+    return Figures(p99, len(arrivals) / found.seconds, found.busy / len(arrivals))
+
+
+class Cell(NamedTuple):
+    """One load: each fixed linger by its milliseconds, and `auto`."""
+
+    fixed: Mapping[int, Figures]
+    auto: Figures
+
+    @property
+    def p99_share(self) -> float:
+        """The p99 of `auto`, as a part of the best fixed one's."""
+        return self.auto.p99 / min(one.p99 for one in self.fixed.values())
+
+    @property
+    def rate_share(self) -> float:
+        """The requests a second of `auto`, as a part of the best fixed one's."""
+        return self.auto.rate / max(one.rate for one in self.fixed.values())
+
+
+def cell(costs: Costs, arrivals: Arrivals, ceiling: float, requests: int, seeds: Sequence[int]) -> Cell:
+    """Everything under one load, each figure the median over the seeds."""
+
+    def median(linger: float | None) -> Figures:
+        runs = [figures(costs, arrivals(ceiling, requests, seed), linger, seed) for seed in seeds]
+        return Figures(*map(statistics.median, zip(*runs, strict=True)))
+
+    return Cell({ms: median(ms / MS) for ms in FIXED}, median(None))
+
+
+def most(costs: Costs) -> float:
+    """Requests a second of a replica that always has a backlog."""
+    found = simulate(np.zeros(20_000), BatchPolicy(BATCH, ANY_SIZE, 0.0), costs, conduct=Conduct(chunk=BATCH))
+    return len(found.latencies) / found.seconds
+
+
+def section(name: str, costs: Costs, requests: int, seeds: Sequence[int]) -> Section:
+    """The table of one model."""
+    ceiling = most(costs)
+    cells = {load: cell(costs, arrivals, ceiling, requests, seeds) for load, arrivals in LOADS.items()}
+    bars = [
+        Bar("p99 of auto beside the best fixed linger, at worst", max(c.p99_share for c in cells.values()), most=1.05),
+        Bar("requests a second, at worst", min(c.rate_share for c in cells.values()), least=0.95),
+    ]
+    lines = [
+        [load, *(f"{one.p99 * MS:.2f}" for one in (*found.fixed.values(), found.auto)), f"{found.p99_share:.2f}"]
+        + [f"{one.lane * 1e6:,.0f}" for one in (found.fixed[0], found.auto)]
+        for load, found in cells.items()
+    ]
+    columns = ("load", *(f"{ms} ms" for ms in FIXED), "auto", "of the best", "lane with 0", "auto")
+    return Section(f"Lingers in simulation: {name}", HOW.format(ceiling=ceiling), columns, lines, bars)
+
+
+def main() -> int:
+    """The command line. 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description="Lingers in simulation.")
+    parser.add_argument("--requests", type=int, default=12_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--model", default="", help="the one whose name holds this")
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    chosen = {name: costs for name, costs in MODELS.items() if asked.model in name}
+    sections = [section(name, costs, asked.requests, range(asked.seeds)) for name, costs in chosen.items()]
+    for each in sections:
+        show(each, console)
+    return 0 if all(bar.is_kept for each in sections for bar in each.bars) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The loop that one writes for a model with state: for each request one read, one run, one write.
+
+It consumes in batches, produces with the client's own batching, and commits each second behind a flush: at least once.
+Its states are in a dict: when it is killed, they are gone.
+"""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, Producer
+
+from bench.loops.task import Floats, Task, step_call
+
+COMMIT_EVERY = 1.0  # seconds
+
+
+def main() -> None:
+    """Run until killed."""
+    task = Task.from_command_line()
+    run = step_call(task.model)
+    states: dict[bytes, Floats] = {}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": task.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+    consumer.subscribe([task.requests])
+    producer = Producer({"bootstrap.servers": task.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    next_commit = time.monotonic() + COMMIT_EVERY
+    while True:
+        for message in consumer.consume(500, 0.1):
+            key = message.key() or b""
+            answer, states[key] = run(message.value() or b"", states.get(key))
+            producer.produce(task.responses, answer, key)
+        producer.poll(0)
+        if time.monotonic() > next_commit:
+            producer.flush()
+            consumer.commit(asynchronous=False)
+            next_commit = time.monotonic() + COMMIT_EVERY
+
+
+if __name__ == "__main__":
+    main()

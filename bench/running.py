@@ -1,0 +1,142 @@
+"""A contender as a process: the worker (ours or another checkout's), one in C, a loop written by hand, or a peer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench import native
+from bench.ground import NATIVE, ROOT, WORKER, Job, settings
+from bench.loops.by_hand import LOOPS
+from bench.loops.task import Task
+from tests.kafka.cluster import fresh
+from worker.core.failures import Stop
+from worker.tools.load.replica import Replica
+from worker.tools.load.usage import Usage, usage_of
+
+PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+PEERS_LOCK = ROOT / "bench" / "peers.txt"
+# Each peer with the distribution whose version matters.
+PEERS = {
+    "faststream": "faststream",
+    "arroyo": "sentry-arroyo",
+    "quix": "quixstreams",
+    "quix_sink": "quixstreams",
+    "quix_state": "quixstreams",
+    "mlserver": "mlserver",
+}
+KEY_BY_KEY = "key_by_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A contender that runs. `replica`: when it is the worker."""
+
+    name: str
+    pid: int
+    job: Job
+    process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
+    replica: Replica | None = None
+
+    def why_dead(self) -> str | None:
+        """Its last words, if it has ended."""
+        try:
+            if self.replica is not None:
+                self.replica.check()
+        except Stop as stop:
+            return f"{self.name}: {stop}"
+        if self.process is None or self.log is None or self.process.poll() is None:
+            return None
+        return f"{self.name} exited with {self.process.returncode}:\n{self.log.read_text(errors='replace')[-2000:]}"
+
+    def check(self) -> None:
+        """Fails when it has ended."""
+        assert (why := self.why_dead()) is None, why
+
+    def total(self, metric: str) -> float:
+        """A worker's metric. Fails for other contenders."""
+        assert self.replica is not None, f"{self.name} has no metrics"
+        return self.replica.total(metric)
+
+    @property
+    def usage(self) -> Usage:
+        """Used so far, by its children too."""
+        usage = usage_of(_family(self.pid))
+        assert usage is not None, f"{self.name} has ended"
+        return usage
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all below it (Linux)."""
+    below: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile, as threads do
+            below += map(int, (thread / "children").read_text().split())
+    return [pid, *(each for child in below for each in _family(child))]
+
+
+@contextmanager
+def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Running]:
+    """A contender that has just been started; killed in the end. `worker@DIR` is another checkout's worker.
+
+    `rate` is the most records a second, for a pass-through.
+    """
+    kind, _, root = name.partition("@")
+    if kind == WORKER:
+        with Replica(settings(job, responses), os.environ, root=Path(root).resolve() if root else None) as replica:
+            yield Running(name, replica.pid, job, replica=replica)
+        return
+    with process(name, _program(name, job, responses, rate), job) as contender:
+        yield contender
+
+
+@contextmanager
+def process(name: str, program: Sequence[str], job: Job) -> Iterator[Running]:
+    """A contender with its log next to the model; killed in the end."""
+    path = job.model.parent / f"{name}.log"
+    with path.open("wb") as log, subprocess.Popen(program, stdout=log, stderr=log, cwd=ROOT) as started:
+        try:
+            yield Running(name, started.pid, job, started, path)
+        finally:
+            started.kill()
+
+
+def _program(name: str, job: Job, responses: str, rate: int) -> list[str]:
+    bootstrap, requests, group = job.cluster.bootstrap_servers, ",".join(job.requests), fresh("bench")
+    words = Task(bootstrap, requests, responses, group, str(job.model), job.batch, rate).words()
+    if name == NATIVE:
+        return [str(native.program()), *words, *native.words(bootstrap, requests, responses, group)]
+    if name in PEERS:
+        return [str(PEERS_PYTHON), "-m", f"bench.peers.{name}", *words]
+    if name == KEY_BY_KEY:
+        return [sys.executable, "-m", "bench.loops.key_by_key", *words]
+    assert name in LOOPS, f"no contender {name}"
+    return [sys.executable, "-m", "bench.loops.by_hand", name, *words]
+
+
+@cache
+def why_absent(name: str) -> str | None:
+    """Why a contender cannot take part here: a peer that is not installed, a program that cannot be built."""
+    if name == NATIVE:
+        return native.why_absent()
+    if name not in PEERS:
+        return None
+    if not PEERS_PYTHON.exists():
+        return "not installed: `make bench` installs it"
+    program = [str(PEERS_PYTHON), "-W", "ignore", "-c", f"import bench.peers.{name}"]
+    said = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)
+    return f"not installed: {said.stderr.strip().splitlines()[-1]}" if said.returncode else None
+
+
+def peer_versions() -> dict[str, str]:
+    """The peers' versions by their lock, and those of the clients below them."""
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", PEERS_LOCK.read_text(), re.MULTILINE))
+    return {name: locked[name] for name in sorted({*PEERS.values(), "confluent-kafka", "aiokafka", "onnxruntime"})}

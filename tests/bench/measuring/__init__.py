@@ -1,1 +1,0 @@
-"""What the cases share: topics and requests, processes, loads, figures and tables."""
