@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.absent_topics import near_topics, topics_told
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log, near_topics, topics_told
 from worker.kafka.client.connecting import connect
 from worker.kafka.cluster.access import used
-from worker.kafka.cluster.other_groups import other_groups
+from worker.kafka.cluster.survey import other_groups
 from worker.settings import KafkaSettings
 from worker.terminal.terminal import count
 
