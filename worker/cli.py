@@ -14,8 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from worker.commands import run
-from worker.commands.check import options as check
+from worker.commands import check, run
 from worker.terminal.command_end import end
 from worker.terminal.known_commands import KnownCommands
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams

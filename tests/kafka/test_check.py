@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,16 +13,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from typer.testing import CliRunner, Result
 
 from tests import models
-from tests.kafka.broker import free_port
-from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from worker import cli
-from worker.codecs import Codecs, Wire
-from worker.commands.check.command import examined
-from worker.commands.check.kcat_examples import publish_function, sent
-from worker.core.records import Partition, Record, Request
-from worker.inference import load
-from worker.kafka.cluster.examination import why_unreachable
-from worker.settings import ModelSettings
+from worker.commands.checking import examined
 from worker.tools.kafka.embedded import EmbeddedBroker
 
 
@@ -60,29 +48,58 @@ def check(environment: Mapping[str, str], *options: str) -> Result:
 
 
 def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment) -> None:
-    """Settings, model, cluster, topics, group and a request to try; exit code 0, and no colour in a pipe."""
-    result = check({**deployment.environment, "COLUMNS": "80"})
+    """Settings, model, cluster, topics, group and an example; exit code 0, no colour in a pipe. Then for programs."""
+    result = check({**deployment.environment, "COLUMNS": "80"}, "--example")
+    report = json.loads(check(deployment.environment, "--example", "--json").stdout)
 
     assert result.exit_code == 0, result.output
     for said in (
         f"WORKER_KAFKA__GROUP_ID           {deployment.group}",
-        "more have their defaults (--all shows them)",
         "takes             x FP32[batch, 4]",
-        "device            cpu: WORKER_MODEL__DEVICE is cpu",
-        "raw rows          16 bytes a row, little-endian (<f4)",
-        "group protocol       consumer (KIP-848, the broker's own)",
-        "a killed replica's partitions move after 3 s",
-        "idempotent producer  works (tried)",
-        "state",
-        "head -c 16 /dev/zero > request.bin",
+        "group protocol  consumer (KIP-848, the broker's own)",
+        "guarantee       at least once",
         "replication factor 1",
-        "A worker with these settings starts.",
+        '{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0.0,0.0,0.0,0.0]}]}\n',
     ):
         assert said in result.stdout, result.stdout
+    assert result.stdout.splitlines()[-1] == "A worker with these settings starts."
     assert "\x1b" not in result.stdout
-    commands = ("publish", "echo", "{ printf", "head -c")
-    prose = [line for line in result.stdout.splitlines() if not line.strip().startswith(commands)]
-    assert max(map(len, prose)) <= 80
+    assert max(len(line) for line in result.stdout.splitlines() if not line.startswith("  {")) <= 80
+    assert (report["starts"], report["exit_code"], report["problems"]) == (True, 0, [])
+    assert report["settings"]["WORKER_BATCHING__MAX_BATCH_SIZE"] == {"value": 32, "is_default": True}
+    assert set(report["model"]["run_seconds"]) == {"1", "32"}
+    assert report["cluster"]["membership"]["takeover_seconds"] == 3.0
+    assert {topic["name"]: topic["partitions"] for topic in report["cluster"]["survey"]["topics"]} == {
+        deployment.requests: 3,
+        deployment.answers: 1,
+        deployment.dead: 1,
+    }
+    assert report["cluster"]["can_transact"] is None, "at least once uses none"
+
+
+def test_a_refused_deployment_shows_no_secret(deployment: Deployment) -> None:
+    """Neither among its settings nor in its problems."""
+    login = {"WORKER_KAFKA__SSL_KEY_PASSWORD": "hunter2", "WORKER_KAFKA__SSL_KEY_LOCATION": str(deployment.model)}
+
+    refused = check({**deployment.environment, **login}, "--json")
+
+    assert refused.exit_code == 2
+    assert "hunter2" not in refused.stdout
+    assert json.loads(refused.stdout)["settings"]["WORKER_KAFKA__SSL_KEY_PASSWORD"]["value"] == "***"
+
+
+def test_exactly_once_is_told_with_its_price_and_tried(deployment: Deployment) -> None:
+    """Its transactions, whose they are, and what a killed replica does to readers; the same for programs."""
+    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
+
+    result = check({**wanted, "COLUMNS": "80"})
+    report = json.loads(check(wanted, "--json").stdout)
+
+    assert result.exit_code == 0, result.output
+    assert f"transactions    work (tried), as {deployment.group}-*" in result.stdout
+    assert "• readers with read_committed wait 10 to 20 s when a replica is killed" in result.stdout
+    assert report["cluster"]["can_transact"] is True
+    assert report["delivery"] == {"guarantee": "exactly_once", "transactional_id": f"{deployment.group}-*"}
 
 
 def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_path: Path) -> None:
@@ -108,7 +125,7 @@ def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_pat
 
 
 def test_a_reply_topic_that_is_missing_is_a_warning(deployment: Deployment) -> None:
-    """A worker starts without it, and its requesters get errors: that is told with the command that makes it."""
+    """A worker starts without it, and its requesters get errors: that is told."""
     absent = fresh("replies")
     deployment.environment["WORKER_KAFKA__REPLY_TOPICS"] = absent
 
@@ -116,7 +133,7 @@ def test_a_reply_topic_that_is_missing_is_a_warning(deployment: Deployment) -> N
 
     assert told.exit_code == 0, told.output
     assert "requests that name it get an error" in " ".join(told.output.split())
-    assert f"--topic {absent}" in told.output
+    assert f"no topic {absent}" in " ".join(told.output.split())
 
 
 def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
@@ -132,72 +149,6 @@ def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Depl
     assert report["model"]["takes"] == ["x FP32[batch, 4]"]
 
 
-def test_the_same_facts_come_as_one_object(deployment: Deployment) -> None:
-    """For scripts: everything, with each setting, and no secret."""
-    login = {"WORKER_KAFKA__SSL_KEY_PASSWORD": "hunter2", "WORKER_KAFKA__SSL_KEY_LOCATION": str(deployment.model)}
-    result = check(deployment.environment, "--json")
-    refused = check({**deployment.environment, **login}, "--json")
-
-    (line,) = result.stdout.splitlines()
-    report = json.loads(line)
-    assert (report["starts"], report["exit_code"], report["problems"]) == (True, 0, [])
-    assert report["settings"]["WORKER_KAFKA__REQUEST_TOPICS"] == {"value": [deployment.requests], "is_default": False}
-    assert report["settings"]["WORKER_BATCHING__MAX_BATCH_SIZE"] == {"value": 32, "is_default": True}
-    assert report["model"]["takes"] == ["x FP32[batch, 4]"]
-    assert set(report["model"]["run_seconds"]) == {"1", "32"}
-    assert report["cluster"]["can_produce"] is True
-    assert report["cluster"]["membership"]["takeover_seconds"] == 3.0
-    assert {topic["name"]: topic["partitions"] for topic in report["cluster"]["survey"]["topics"]} == {
-        deployment.requests: 3,
-        deployment.answers: 1,
-        deployment.dead: 1,
-    }
-    assert base64.b64decode(report["examples"]["rows"]["value_base64"]) == bytes(16)
-    assert refused.exit_code == 2
-    assert "hunter2" not in refused.stdout
-    assert json.loads(refused.stdout)["settings"]["WORKER_KAFKA__SSL_KEY_PASSWORD"]["value"] == "***"
-
-
-def test_exactly_once_is_told_with_its_price_and_tried(deployment: Deployment) -> None:
-    """Its transactions, whose they are, and what a killed replica does to readers; the same for programs."""
-    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
-
-    result = check({**wanted, "COLUMNS": "80"})
-    report = json.loads(check(wanted, "--json").stdout)
-
-    assert result.exit_code == 0, result.output
-    for said in (
-        "isolation.level=read_committed",
-        "end 100 ms after their first answer, or when all is answered",
-        f"transactional id  {deployment.group}-* (another for each process)",
-        "after a kill      readers wait for 10 to 20 s",
-        "transactions         work (tried)",
-        "• readers with read_committed wait 10 to 20 s when a replica is killed",
-    ):
-        assert said in result.stdout, result.stdout
-    assert report["cluster"]["can_transact"] is True
-    assert report["delivery"] == {
-        "guarantee": "exactly_once",
-        "order": "partition",
-        "commit_interval_ms": 100,
-        "transactional_id": f"{deployment.group}-*",
-        "is_stable": False,
-        "transaction_timeout_ms": 10_000,
-    }
-
-
-def test_at_least_once_is_told_and_tries_no_transaction(deployment: Deployment) -> None:
-    """What repeats are known by, and what is committed when."""
-    result = check({**deployment.environment, "COLUMNS": "80"})
-    report = json.loads(check(deployment.environment, "--json").stdout)
-
-    assert "offsets    committed every 200 ms, behind acknowledged answers" in result.stdout
-    assert "not tried: at least once uses none" in result.stdout
-    assert report["cluster"]["can_transact"] is None
-    assert report["delivery"]["guarantee"] == "at_least_once"
-    assert report["delivery"]["transactional_id"] is None
-
-
 def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> None:
     """A worker whose transactional id outlives it goes on beside `check`, whose settings are the same."""
     name = f"{deployment.group}-fixed"
@@ -211,8 +162,8 @@ def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> 
 
     serving.commit_transaction(TIMEOUT)
     assert result.exit_code == 0, result.output
-    assert f"transactional id  {name} (the same after a restart)" in result.stdout
-    assert "after a kill      readers wait until the replica is back, or 10 to 20 s" in result.stdout
+    assert f"work (tried), as {name}" in result.stdout
+    assert "when a replica is killed" not in result.stdout, "its successor has the name, too"
 
 
 def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> None:
@@ -283,7 +234,7 @@ def commit(kafka: Cluster, deployment: Deployment, offsets: Mapping[int, int]) -
 
 def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lets us connect and says nothing: the wait is bounded, its address is named, the model told all the same."""
-    monkeypatch.setattr("worker.commands.check.command.START_TIMEOUT", 1.0)
+    monkeypatch.setattr("worker.commands.checking.START_TIMEOUT", 1.0)
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -296,26 +247,6 @@ def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     assert time.monotonic() - began < 60
     assert problem["text"].startswith(f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {where} answers within 1 s: ")
     assert report["model"]["takes"] == ["x FP32[batch, 4]"]
-
-
-def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first contact works, and every other would wait for ever: the usual trouble with containers and tunnels."""
-    monkeypatch.setattr(
-        "worker.kafka.cluster.examination.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port())
-    )
-
-    result = check(deployment.environment, "--json")
-
-    (problem,) = json.loads(result.stdout)["problems"]
-    where = deployment.environment["WORKER_KAFKA__BOOTSTRAP_SERVERS"]
-    assert result.exit_code == 2
-    assert problem["text"] == (
-        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {where} answers, but the broker there calls itself {where} "
-        "(advertised.listeners), which cannot be reached from here: Connection refused; name the listener that is "
-        "meant for this network"
-    )
 
 
 def test_the_mock_cluster_is_looked_at_as_far_as_it_answers(tmp_path: Path) -> None:
@@ -346,47 +277,3 @@ def environment(bootstrap_servers: str, model: Path) -> dict[str, str]:
         "WORKER_MODEL__PATH": str(model),
         "WORKER_MODEL__DEVICE": "cpu",
     }
-
-
-# The requests to try
-
-MODELS = {
-    "plain": models.mlp(4, (8,), 3),
-    "several inputs": models.two_in_two_out(),
-    "strings": models.parse_number(),
-    "dynamic": models.sequence_mean(),
-    "only ones": models.quotient(),
-    "every datatype": models.every_datatype(),
-    "long": models.mlp(300, (8,), 3),
-}
-
-
-@pytest.mark.skipif(not (shutil.which("kcat") and shutil.which("jq")), reason="no kcat or no jq on the PATH")
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_the_requests_to_try_are_published_as_they_stand_and_taken(
-    kafka: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: bytes
-) -> None:
-    """In each encoding, pasted into a shell, whatever the model takes; and the model runs on them."""
-    deployment = Deployment(kafka, tmp_path, model, partitions=1)
-    for name, value in deployment.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    report = examined(None)
-    function = "\n".join(publish_function({setting.name: setting.text for setting in report.settings}))
-    lines = [sent(encoding, example, report.command) for encoding, example in report.examples.items()]
-
-    for made in lines:
-        subprocess.run(["sh", "-ec", "\n".join([function, *made])], check=True, cwd=tmp_path, timeout=30)
-
-    published = kafka.read(deployment.requests, len(lines))
-    loaded = load(ModelSettings(path=deployment.model, device="cpu"), max_batch_size=4)
-    codecs = Codecs([loaded.signature], Wire("answers", "g"), tell=lambda _: None)
-    assert [record.value for record in published] == [example.value for example in report.examples.values()]
-    for record in published:
-        request = codecs.decode(as_taken(deployment.requests, record))
-        assert isinstance(request, Request), request
-        assert request.rows == 1
-
-
-def as_taken(topic: str, read: Read) -> Record:
-    return Record(Partition(topic, read.partition), read.offset, read.key, read.value, read.headers, None)

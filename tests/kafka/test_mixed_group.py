@@ -15,7 +15,7 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import mlp
 from worker import cli
-from worker.commands.check.command import examined
+from worker.commands.checking import examined
 
 protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 OTHER = mlp(WIDTH, (8,), 4)

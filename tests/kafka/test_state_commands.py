@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -101,25 +100,6 @@ def test_keys_are_listed(scene: Served) -> None:
     assert {document["key"]["text"] for document in everything} == {f"key-{at}" for at in range(MANY)}
     assert [document for documents in of_one for document in documents] == everything
     assert run(scene, "state", "list", "--partition", "4").code == 2
-
-
-def test_the_time_of_a_restore_is_told_before_it(scene: Served) -> None:
-    """By reading states back, all of so few; of a model without state there is nothing to tell."""
-    told = run(scene, "check", "--restore-estimate", "--json")
-    shown = run(scene, "check", "--restore-estimate").output
-    scene.settings.pop("STATE__TENSORS")
-    scene.settings.pop("KAFKA__CHANGELOG_TOPIC")
-    without = run(scene, "check", "--restore-estimate", "--json")
-
-    assert told.code == 0, told.output
-    restore = told.documents[0]["restore"]
-    assert (restore["partitions"], restore["is_reckoned"]) == (PARTITIONS, False)
-    assert restore["records"] >= MANY
-    assert 0 < restore["seconds"] < 5
-    assert re.search(r"of 4 partitions took .+, as one replica that has none of them", " ".join(shown.split()))
-    assert re.search(r"^ +states-\S+ +states +4 ", shown, re.MULTILINE)
-    assert without.code == 2
-    assert "--restore-estimate: WORKER_STATE__TENSORS is empty" in without.documents[0]["problems"][0]["text"]
 
 
 def test_states_move_to_a_changelog_of_more_partitions(kafka: Cluster, scene: Served, tmp_path: Path) -> None:

@@ -154,5 +154,3 @@ def test_a_store_that_cannot_be_used_is_refused_at_start(kafka: Cluster, tmp_pat
         assert nowhere.exit_code() == 2
         assert "127.0.0.1:1" in nowhere.log
         assert "hidden" not in nowhere.log
-        found = run(scene, "check", "--json", "--restore-estimate")
-        assert "nothing is restored" in found.output

@@ -17,7 +17,7 @@ from tests.kafka.nameless import Nameless
 from tests.kafka.network import broker_behind
 from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, raw
-from worker.kafka.client.announcement import CLIENT_ID
+from worker.kafka.client.membership import CLIENT_ID
 
 PRODUCER, CONSUMER = CLIENT_ID, f"{CLIENT_ID}/"  # as their ids begin
 FORGETFUL = '{"metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": "1000"}'

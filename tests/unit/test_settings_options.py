@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -38,15 +37,6 @@ def test_options_win_over_the_environment_and_the_file(tmp_path: Path) -> None:
     assert settings.kafka.response_topic == LEAST["WORKER_KAFKA__RESPONSE_TOPIC"]
     assert settings.model.name == "another"
     assert (settings.batching.max_batch_size, settings.batching.lanes) == (64, 2)
-
-
-def test_the_words_of_options_set_the_same_again() -> None:
-    """They stand in commands that `check` prints."""
-    order = RunOrder(group="my group", dead_letters="rejected", assignments=["BATCHING__LANES=2", "MODEL__DEVICE=cpu"])
-
-    assert shlex.join(order.words) == (
-        "--dead-letters rejected --group 'my group' --set BATCHING__LANES=2 --set MODEL__DEVICE=cpu"
-    )
 
 
 @pytest.mark.parametrize("key", ["BATCHING__LINGER_MS", "WORKER_BATCHING__LINGER_MS", "batching.linger_ms"])

@@ -146,6 +146,13 @@ def _issuer(value: str) -> str:
     return value
 
 
+def _none_or_several(values: tuple[int, ...]) -> tuple[int, ...]:
+    """A model is tried with two numbers of rows at least."""
+    if len(set(values)) == 1:
+        raise ValueError("must be two or more numbers of rows")
+    return values
+
+
 def _pages(values: tuple[str, ...]) -> tuple[str, ...]:
     """The live page shows them to all who reach it."""
     if not all(map(is_page, values)):
@@ -167,7 +174,9 @@ TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_split), Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
-RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), Field(min_length=2)]
+RowCounts = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), AfterValidator(_none_or_several)
+]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 PassedThrough = Annotated[
     dict[str, str], BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))

@@ -48,10 +48,3 @@ class WorkerOptions:
             setting: str(value) for name, setting in _SETTINGS.items() if (value := getattr(self, name)) is not None
         }
         return {**environ, **as_variables(self.assignments or ()), **given}
-
-    @property
-    def words(self) -> list[str]:
-        """The options as they were given, to be written into a command that does the same."""
-        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in (*_SETTINGS, "config")]
-        given += [("--set", assignment) for assignment in self.assignments or ()]
-        return [str(word) for pair in given if pair[1] is not None for word in pair]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,28 +12,32 @@ import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry, examined
-from worker.commands.check.report import ClusterFacts, Report
+from worker.commands.checking import _example, _look_at_model, _look_at_room, _look_at_telemetry, examined
+from worker.commands.report import ClusterFacts, Report
+from worker.inference import Model
 from worker.settings import load
 from worker.settings.for_commands import load_scoring
 
 
 def looked_at(**telemetry: str) -> Report:
-    report = Report("inference-worker check --json")
+    report = Report()
     variables = {f"WORKER_TELEMETRY__{key}": value for key, value in telemetry.items()}
     _look_at_telemetry(load(None, LEAST | variables), report)
     return report
 
 
-def test_what_would_be_served_to_an_operator_is_tried() -> None:
-    """With the defaults there is nothing to say."""
-    report = looked_at(TRACING="true")
-
-    assert (report.exit_code, list(report.problems)) == (0, [])
+def judged(model: bytes, folder: Path, **variables: str) -> tuple[Report, Model | None]:
+    """The report on a model, and the model if it can be loaded."""
+    report = Report()
+    path = models.save(model, folder)
+    settings = {f"WORKER_{key}": value for key, value in variables.items()}
+    return report, _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), **settings}), report)
 
 
 def test_an_address_of_another_machine_is_a_problem() -> None:
-    """A worker would not start there either."""
+    """A worker would not start there either. With the defaults there is nothing to say."""
+    assert looked_at(TRACING="true").problems == []
+
     report = looked_at(HTTP_ADDRESS="192.0.2.1")
 
     assert report.exit_code == 2
@@ -65,11 +70,9 @@ def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("last", "problem"), [(2, None), (3, "fails in the bucket 3 of WORKER_BATCHING__BUCKETS")])
 def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | None, tmp_path: Path) -> None:
     """One in which the model fails keeps a worker from starting."""
-    report = Report("inference-worker check --json")
     buckets = f'{{"x": {{"axis": 1, "boundaries": [1, {last}]}}}}'
-    path = models.save(models.up_to_two(), tmp_path)
 
-    _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_BATCHING__BUCKETS": buckets}), report)
+    report, _ = judged(models.up_to_two(), tmp_path, BATCHING__BUCKETS=buckets)
 
     if problem is None:
         assert report.model is not None
@@ -80,14 +83,17 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
         assert problem in str(report.problems[0])
 
 
+def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path) -> None:
+    """A question mark would say less than the file does."""
+    report, _ = judged(models.sequence_mean(), tmp_path)
+
+    assert report.model is not None
+    assert report.model.takes == ["tokens FP32[batch, length]"]
+
+
 def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> None:
     """It would end the worker, which does not start so."""
-    report = Report("inference-worker check --json")
-    path = models.save(models.mlp(), tmp_path)
-
-    _look_at_model(
-        load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__RUN_TIMEOUT_S": "0.000001"}), report
-    )
+    report, _ = judged(models.mlp(), tmp_path, MODEL__RUN_TIMEOUT_S="0.000001")
 
     assert report.exit_code == 2
     assert "a full batch, 32 rows, took" in str(report.problems[0])
@@ -99,7 +105,6 @@ def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> N
     [
         ({}, {1, 32}, None),
         ({"MAX_BATCH_SIZE": "32768"}, {1, 2048}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
-        ({"MAX_BATCH_SIZE": "2048"}, {1, 2048}, None),
         ({"MAX_BATCH_BYTES": "1024"}, {1}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
         ({"MAX_BATCH_TOKENS": "8192"}, {1, 4}, "WORKER_BATCHING__MAX_BATCH_TOKENS"),
     ],
@@ -108,11 +113,9 @@ def test_no_more_rows_are_measured_than_a_batch_can_have(
     variables: dict[str, str], rows: set[int], closed_by: str | None, tmp_path: Path
 ) -> None:
     """Rows of 8 KiB are 2,048 in 16 MiB: a rate of more at once no worker reaches."""
-    report = Report("inference-worker check --json")
-    path = models.save(models.identity("FP32", (2048,)), tmp_path)
-    settings = {f"WORKER_BATCHING__{key}": value for key, value in variables.items()}
+    settings = {f"BATCHING__{key}": value for key, value in variables.items()}
 
-    _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), **settings}), report)
+    report, _ = judged(models.identity("FP32", (2048,)), tmp_path, **settings)
 
     assert report.model is not None
     assert set(report.model.run_seconds) == rows
@@ -122,7 +125,7 @@ def test_no_more_rows_are_measured_than_a_batch_can_have(
 @pytest.mark.parametrize("limit", [None, 188, 189])
 def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None, tmp_path: Path) -> None:
     """With a key of one byte, as far as the cluster says its limit. A worker would not start."""
-    report = Report("inference-worker check --json")
+    report = Report()
     path = str(models.save(models.gru(), tmp_path))
     model = {"WORKER_MODEL__PATH": path, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
     settings = load(None, LEAST | model)
@@ -139,13 +142,8 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
 
 @pytest.mark.parametrize(("policy", "refused"), [("error", 1), ("null", 0)])
 def test_a_model_tried_with_rows_of_no_finite_answer_is_warned_of(policy: str, refused: int, tmp_path: Path) -> None:
-    """Neither the device check nor the request to try is of use then."""
-    report = Report("inference-worker check --json")
-    path = models.save(models.spreads(), tmp_path)
-
-    _look_at_model(
-        load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__NON_FINITE_OUTPUT": policy}), report
-    )
+    """Neither the device check nor the example is of use then."""
+    report, _ = judged(models.spreads(), tmp_path, MODEL__NON_FINITE_OUTPUT=policy)
 
     (warning,) = report.warnings
     assert "whose z is NaN or infinity" in warning.text
@@ -155,9 +153,7 @@ def test_a_model_tried_with_rows_of_no_finite_answer_is_warned_of(policy: str, r
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
     """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""
-    report = Report("inference-worker check --json")
-    path = models.save(models.identity("FP32", (dims,)), tmp_path)
-    model = _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), report)
+    report, model = judged(models.identity("FP32", (dims,)), tmp_path)
     assert model is not None
 
     _look_at_room(model, load(None, LEAST).kafka, report, None)
@@ -167,13 +163,35 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
 
 def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
     """A start refuses such a model. An output that is not as its file says is a warning."""
-    report, other = Report("inference-worker check --json"), Report("inference-worker check --json")
-
-    for model, judged in ((models.softmax_of_columns(), report), (models.misdeclared(), other)):
-        path = models.save(model, tmp_path)
-        _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), judged)
+    report, _ = judged(models.softmax_of_columns(), tmp_path)
+    other, _ = judged(models.misdeclared(), tmp_path)
 
     assert report.exit_code == 2
     assert "change one another's answers" in str(report.problems[0])
     assert other.exit_code == 0
     assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3])" in str(other.warnings[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "states", "outputs"),
+    [(models.two_in_two_out(), {}, ["total", "doubled"]), (models.gru(), {"h_in": "h_out"}, ["y"])],
+    ids=["plain", "with state"],
+)
+def test_an_example_is_a_request_for_the_model_and_its_answer(
+    model: bytes, states: dict[str, str], outputs: list[str], tmp_path: Path
+) -> None:
+    """The state of a key is in neither."""
+    variables = LEAST | {
+        "WORKER_MODEL__PATH": str(models.save(model, tmp_path)),
+        **({"WORKER_STATE__TENSORS": json.dumps(states)} if states else {}),
+    }
+    settings = load(None, variables)
+    loaded = _look_at_model(load_scoring(None, variables), Report(), settings.state)
+    assert loaded is not None
+
+    example = _example(loaded, settings.kafka, settings.state)
+
+    assert example is not None
+    assert [spec["shape"][0] for spec in json.loads(example.request)["inputs"]] == [1] * (2 - len(states))
+    assert dict(example.answer_headers)["status"] == b"ok"
+    assert [spec["name"] for spec in json.loads(example.answer)["outputs"]] == outputs

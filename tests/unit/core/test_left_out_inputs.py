@@ -120,7 +120,7 @@ def test_only_what_has_no_default_is_missing() -> None:
         judged(inputs, given("mask", 1, 3))
 
     assert rejected.value.message == (
-        "missing input ids; the model takes ids INT64[batch, ?], mask INT64[batch, ?] (1 if left out), "
+        "missing input ids; the model takes ids INT64[batch, length], mask INT64[batch, length] (1 if left out), "
         'lang BYTES[batch] ("en" if left out)'
     )
 

@@ -178,8 +178,8 @@ def test_the_signature_says_what_may_be_left_out(tmp_path: Path) -> None:
     model = loaded(models.text_scores(), tmp_path, input_defaults=BOTH)
 
     assert model.signature.takes == (
-        "input_ids INT64[batch, ?], attention_mask INT64[batch, ?] (1 if left out), "
-        "token_type_ids INT64[batch, ?] (0 if left out)"
+        "input_ids INT64[batch, length], attention_mask INT64[batch, length] (1 if left out), "
+        "token_type_ids INT64[batch, length] (0 if left out)"
     )
     assert np.all(model.blank(2)["attention_mask"] == 1)
     assert model.blank(2)["attention_mask"].dtype == np.int64

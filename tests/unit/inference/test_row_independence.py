@@ -114,7 +114,7 @@ def test_rows_that_keep_to_themselves_are_not(model: bytes, tmp_path: Path) -> N
     assert told(model, tmp_path) is None
 
 
-@pytest.mark.parametrize("warm_up_rows", [(1, 2, 8), (3, 5, 8), (1,), (8,)])
+@pytest.mark.parametrize("warm_up_rows", [(1, 2, 8), (3, 5, 8)])
 def test_answers_that_depend_on_the_number_of_rows_are_told_of(warm_up_rows: tuple[int, ...], tmp_path: Path) -> None:
     """Copies of a row are alike then, in a batch of each size."""
     why = refusal(models.divided_by_rows(), tmp_path, warm_up_rows=warm_up_rows)

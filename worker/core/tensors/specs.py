@@ -88,7 +88,8 @@ class TensorSpec:
         return self.symbols[dimension] if self.symbols else None
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
+        axes = [self.symbol(at) or "?" if dim is None else str(dim) for at, dim in enumerate(self.dims)]
+        text = f"{self.name} {self.datatype}[{', '.join(['batch', *axes])}]"
         return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"
 
 

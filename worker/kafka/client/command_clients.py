@@ -1,22 +1,22 @@
-"""How commands and the demo reach a broker: plain clients outside any group, connected as the settings say.
+"""The plain clients by which commands and the demo reach a broker, outside any group, connected as the settings say.
 
-Owns no client. What the client library has to say goes into the message of the failure that it explains.
+Owns no client. The client library's own lines go into the message of the failure that they explain.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.absent_topics import near_topics
-from worker.kafka.client.config import Config, admin_config
+from worker.kafka.client.config import Config, admin_config, denied_keys
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.denied_keys import denied_keys
 from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
@@ -30,6 +30,9 @@ ASK_AGAIN, ASKS_AGAIN = 0.2, 5
 NO_LOG = logging.getLogger(__name__)
 NO_LOG.addHandler(logging.NullHandler())
 
+# difflib's ratio. `new-req` and `newc-req` have 0.93, `requests` and `digits-requests` 0.696.
+_NEAR = 0.65
+
 _Client = TypeVar("_Client", Producer, Consumer)
 
 
@@ -41,7 +44,10 @@ def client_log() -> ClientLog:
 def open_client(
     kind: type[_Client], kafka: Connection, tuning: Config, promised: Mapping[str, Any], log: ClientLog
 ) -> _Client:
-    """What is tuning the operator may override, what a promise rests on not. Raises `BadConfiguration`."""
+    """A client in which the operator may override what is tuning, and not what is promised.
+
+    Raises `BadConfiguration`.
+    """
     if problems := denied_keys(kafka):
         raise BadConfiguration("\n".join(problems))
     with configuring("Kafka client"):
@@ -50,24 +56,40 @@ def open_client(
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
-    contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
-    error = contact.cluster.topics[topic].error
-    for _ in range(ASKS_AGAIN):
-        if error is None or error.code() not in GONE:
-            break
-        time.sleep(ASK_AGAIN)
+    asks_left = ASKS_AGAIN
+    while True:
         contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
         error = contact.cluster.topics[topic].error
-    if error is not None:
-        near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if error.code() in GONE else ""
-        raise BadConfiguration(why_unusable(topic, error, operation) + near)
-    return contact
+        if error is None:
+            return contact
+        is_gone = error.code() in GONE
+        if not is_gone or not asks_left:
+            near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if is_gone else ""
+            raise BadConfiguration(why_unusable(topic, error, operation) + near)
+        asks_left -= 1
+        time.sleep(ASK_AGAIN)
 
 
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
-    """What is wrong with the topic, and the cure."""
+    """The fault of the topic, and the cure."""
     if error.code() in GONE:
         return f"there is no topic {topic}; create it, or name another"
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"this client may not use topic {topic}; grant it the operation {operation}"
     return f"topic {topic} cannot be used: {error.str()}"
+
+
+def near_topics(admin: AdminClient, topic: str, timeout: float, in_use: Container[str] = ()) -> str:
+    """`; did you mean newc-req?`, or nothing. Topics that are `in_use` for something else were not meant."""
+    others = [name for name in topics_told(admin, timeout) if name not in in_use]
+    near = difflib.get_close_matches(topic, others, cutoff=_NEAR)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def topics_told(admin: AdminClient, timeout: float) -> Mapping[str, int]:
+    """The topics that this client may see, with their partitions; Kafka's own are left out."""
+    try:
+        known = admin.list_topics(timeout=timeout).topics
+    except KafkaException:
+        return {}  # there may be a right to see a topic, and none to see all
+    return {name: len(topic.partitions) for name, topic in known.items() if not name.startswith("__")}

@@ -1,18 +1,18 @@
-"""From the settings to librdkafka's own dictionaries, each value that is a choice with its reason.
+"""The way from the settings to librdkafka's own dictionaries; each value that is a choice has its reason.
 
 The dictionaries hold secrets: they are built last, handed to a client and dropped; nothing logs them. Keys that the
-operator passes through go to every client (one that does not know a key ignores it), come after ours and may override
-what is tuning, never what a promise rests on.
+operator passes through go to every client (one that does not know a key ignores it) and come after ours. They may
+override tuning, and nothing that a promise rests on: `denied_keys`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from pydantic import SecretStr
 
-from worker.kafka.client.announcement import CLIENT_ID
-from worker.kafka.client.membership import Membership
+from worker.kafka.client.membership import CLIENT_ID, Membership
 from worker.kafka.client.transactional_id import of_this_host
 from worker.settings import Connection, KafkaSettings
 
@@ -24,7 +24,7 @@ MAX_POLL_INTERVAL_MS = 300_000
 # Bytes of one batch, in the memory of one broker's thread. With what is in flight by default it fits into 1 GiB.
 MOST_UNPACKED = 384_000_000
 
-# The settings that say how connections are secured, each with librdkafka's name for it.
+# The settings that secure connections, each with librdkafka's name for it.
 SECURITY: Mapping[str, str] = {
     "security_protocol": "security.protocol",
     "ssl_ca_location": "ssl.ca.location",
@@ -39,9 +39,50 @@ SECURITY: Mapping[str, str] = {
     "oauth_client_secret": "sasl.oauthbearer.client.secret",
 }
 
+# Keys that an operator may not pass through, by the reason; a star stands for any text. Every other key is passed on.
+_BREAKS = {
+    "the worker alone decides which offsets are committed": (
+        "enable.auto.commit enable.auto.offset.store auto.commit.* offset.store.* enable.partition.eof"
+    ),
+    "nothing is lost and nothing reordered only with the worker's own value": (
+        "enable.idempotence enable.gapless.guarantee acks request.required.acks retries message.send.max.retries "
+        "message.timeout.ms delivery.timeout.ms delivery.report.only.error check.crcs"
+    ),
+    "requests of aborted transactions must not be answered": "isolation.level",
+    "answers with one key go where every Kafka client puts that key": "partitioner",
+    "it makes the client load or run code": (
+        "plugin.library.paths ssl.engine.location ssl.providers sasl.kerberos.kinit.cmd"
+    ),
+    "anybody could log in with a token of their own making": "enable.sasl.oauthbearer.unsecure.jwt",
+    "the lag and the group's health are read there": "statistics.interval.ms",
+    "its lines show what is in the records": "debug",
+    "it is for tests of the client": "test.mock.* ut_*",
+    "a callback cannot be configured": "*_cb on_commit logger opaque",
+    "a setting of its own says it (docs/settings.md)": (
+        "bootstrap.servers metadata.broker.list group.id group.instance.id group.protocol session.timeout.ms "
+        "auto.offset.reset message.max.bytes transactional.id transaction.timeout.ms security.protocol "
+        "sasl.mechanism sasl.mechanisms sasl.username sasl.password ssl.key.password sasl.oauthbearer.client.secret "
+        "sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.token.endpoint.url "
+        "enable.ssl.certificate.verification ssl.endpoint.identification.algorithm"
+    ),
+}
+DENIED: Mapping[str, str] = {key: why for why, keys in _BREAKS.items() for key in keys.split()}
+
+
+def denied_keys(kafka: Connection) -> list[str]:
+    """One line for each passed-through key that the worker does not take."""
+    found = [(key, _why_denied(key)) for key in kafka.config]
+    return [f"WORKER_KAFKA__CONFIG: {key} is not passed through, {why}; remove it" for key, why in found if why]
+
+
+def _why_denied(key: str) -> str | None:
+    # The client takes a key of a topic with this before it, too: `topic.acks` is `acks`.
+    key = key.removeprefix("topic.")
+    return next((why for pattern, why in DENIED.items() if fnmatchcase(key, pattern)), None)
+
 
 def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
-    """For a consumer whose offsets are committed by hand."""
+    """The consumer's, whose offsets are committed by hand."""
     return {
         **_shared_config(kafka),
         **_group_config(kafka, membership),
@@ -55,7 +96,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         "check.crcs": False,
         "allow.auto.create.topics": False,
         "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
-        # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured 2026).
+        # They tell a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured 2026).
         "statistics.interval.ms": 1_000,
         # Read ahead, for each partition: 250,000 records/s of 1 KiB in 11 MB; the client's 100,000: 450,000 in 89 MB
         # (measured 2026, four partitions). No model is that fast, and what is read ahead is lost in a rebalance.
@@ -71,7 +112,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         "fetch.max.bytes": 512 * 1024,
         "max.partition.fetch.bytes": 256 * 1024,
         "message.max.bytes": 1_000,  # of a producer's; the client fetches no less than this
-        # What one batch may take as it travels, and unpacked if it is zstd (librdkafka 2.16). The client guesses the
+        # The most that one batch may take as it travels, and unpacked if it is zstd (librdkafka 2.16). It guesses the
         # room it needs and trebles it until all fits, so a third is sure: 128 MB.
         "receive.message.max.bytes": MOST_UNPACKED,
         # A batch that cannot be unpacked is tried three times, so far apart; the client's default is 500.
@@ -86,13 +127,13 @@ def poll_interval(kafka: KafkaSettings) -> float:
 
 
 def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
-    """For an idempotent producer. `message_bytes`: largest record of any topic; `batch_bytes`: of all."""
+    """An idempotent producer's. `message_bytes`: largest record that any topic takes; `batch_bytes`: that all take."""
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
         "delivery.report.only.error": True,  # how a success is known: `kafka/producer/receipts.py`
-        # What a broker refuses ends the worker. Without this the client would go on with what is behind it: those
-        # answers would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
+        # An answer that a broker refuses ends the worker. Without this the client would go on with the answers behind
+        # it: they would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
         "enable.gapless.guarantee": True,
         **kafka.config,
     }
@@ -101,7 +142,7 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
 def transaction_config(
     kafka: KafkaSettings, transactional_id: str, timeout_ms: int, message_bytes: int, batch_bytes: int
 ) -> Config:
-    """For a producer of transactions, each open for `timeout_ms` at most; the rest as in `producer_config`."""
+    """A transactional producer's; a transaction is open for `timeout_ms` at most. The rest as in `producer_config`."""
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "transactional.id": transactional_id,
@@ -136,7 +177,7 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
 
 
 def admin_config(kafka: Connection) -> Config:
-    """For clients that neither consume in the group nor answer: the checks at start, and those of commands.
+    """The configuration of clients that neither consume in the group nor answer: checks at start, and commands.
 
     How often the group wants to hear of a member is left out: less than the default session is refused without one.
     """

@@ -1,8 +1,8 @@
-"""The first contact with a cluster: an administrative client, and why there is none, as one sentence with the cure.
+"""The first contact with a cluster: an administrative client, or why there is none, as one sentence with the cure.
 
-librdkafka tries again for ever, and its reasons are lines of a log. Here each kind of reason is known: a refused login
-or certificate ends the wait at once; a broker that is not there is waited for by a worker, which says so, and not by a
-command. Owns nothing after it returns.
+librdkafka tries again for ever, and its reasons are lines of a log. `FAILURES` knows each kind of line, its cause and
+its cure. A refused login or certificate ends the wait at once; a broker that is not there is waited for by a worker,
+which says so, and not by a command. Owns nothing after it returns.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
-from worker.kafka.client.config import SECURITY, admin_config
-from worker.kafka.client.connection_failures import absence_in, explained, failure_in
-from worker.kafka.client.denied_keys import denied_keys
+from worker.kafka.client.config import SECURITY, admin_config, denied_keys
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
@@ -31,12 +29,114 @@ FIRST_GLANCE = 0.5
 LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # how the client begins to say so
-_TO_OPEN_IT = ", and if it is encrypted the password in WORKER_KAFKA__SSL_KEY_PASSWORD"
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
+# `bootstrap` for an address of the settings, a broker's number for the one by which it calls itself.
+_ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/(?P<name>\w+)")
+
+
+class Failure(NamedTuple):
+    """One kind of failed connection: a part of the client's line, its cause and cure, and when it is believed.
+
+    `told` follows `WORKER_KAFKA__`. `believed_after` is in seconds: a broker that is restarted gets a second look.
+    `is_absence`: it passes by itself where a broker is just being started.
+    """
+
+    sign: str
+    told: str
+    believed_after: float = 0.0
+    is_absence: bool = False
+
+
+# The first sign that is found counts.
+FAILURES = (
+    Failure(
+        "certificate verify failed",
+        "SSL_CA_LOCATION: the certificate of the broker at {where} cannot be verified; set it to a PEM file with the "
+        "authority that signed the certificate, and see that this names {host} and has not expired",
+    ),
+    Failure(
+        r"Unsupported SASL mechanism(?:.*supported mechanisms: (?P<offered>[\w,-]+))?",
+        "SASL_MECHANISM: the broker at {where} takes {offered}, not {mechanism}; set one that it takes",
+    ),
+    Failure(
+        "not valid in current SASL state",
+        "SECURITY_PROTOCOL: the listener at {where} takes no login; set {without_login}, or name the port of a "
+        "listener that does",
+    ),
+    Failure(
+        "SASL authentication error|Authentication failed",
+        "SASL_MECHANISM: the broker at {where} does not accept the {mechanism} login{user}; check {login}",
+    ),
+    Failure(
+        "alert (bad certificate|certificate|unknown ca)",
+        "SSL_CERTIFICATE_LOCATION: the broker at {where} wants a client's certificate that it trusts, and has "
+        "{certificate}; set one that has not expired, and WORKER_KAFKA__SSL_KEY_LOCATION",
+    ),
+    Failure(
+        "connecting to a PLAINTEXT broker listener",
+        "SECURITY_PROTOCOL: the listener at {where} speaks no TLS; name the port of one that does, or set {plain}",
+    ),
+    Failure(
+        "closed by peer.*in state APIVERSION_QUERY",
+        "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first word without TLS; set it to SSL "
+        "or SASL_SSL, or name the port of a listener without TLS",
+        believed_after=1.0,
+    ),
+    Failure(
+        "closed by peer.*in state UP",
+        "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first request without a login; set it "
+        "to SASL_{without_login}, with WORKER_KAFKA__SASL_MECHANISM and its login",
+        believed_after=1.0,
+    ),
+    Failure(
+        "Connection refused",
+        "BOOTSTRAP_SERVERS: nothing listens at {where} (connection refused); start the broker, or name the address of "
+        "one that runs",
+        believed_after=1.0,
+        is_absence=True,
+    ),
+    Failure(
+        "Failed to resolve",
+        "BOOTSTRAP_SERVERS: the name {host} is not known here; check its spelling and the network's DNS",
+        believed_after=1.0,
+        is_absence=True,
+    ),
+)
+
+
+def failure_in(said: str) -> Failure | None:
+    """The kind of failure that a line of the client's is about."""
+    return next((failure for failure in FAILURES if re.search(failure.sign, said)), None)
+
+
+def explained(kafka: Connection, said: str) -> str | None:
+    """The meaning of a line for its reader, with the cure; None where nothing more is known of it."""
+    failure, address = failure_in(said), _ADDRESS.match(said)
+    if failure is None or address is None:
+        return None
+    found = re.search(failure.sign, said)
+    assert found is not None
+    is_token = kafka.sasl_mechanism == "OAUTHBEARER"
+    first, second = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET") if is_token else ("SASL_USERNAME", "SASL_PASSWORD")
+    where = f"{address['host']}:{address['port']}"
+    told = failure.told.format(
+        where=where,
+        host=address["host"],
+        offered=found.groupdict().get("offered") or "no mechanism",
+        mechanism=kafka.sasl_mechanism,
+        user=f" of user {kafka.sasl_username}" if kafka.sasl_username else "",
+        login=f"WORKER_KAFKA__{first} and WORKER_KAFKA__{second}",
+        certificate=kafka.ssl_certificate_location or "none",
+        without_login=kafka.security_protocol.removeprefix("SASL_"),
+        plain="SASL_PLAINTEXT or PLAINTEXT" if kafka.security_protocol == "SASL_SSL" else "PLAINTEXT",
+    )
+    if failure.is_absence and address["name"] != "bootstrap" and where not in kafka.bootstrap_servers:
+        told += f"; a broker calls itself {where} (advertised.listeners): name its listener for this network"
+    return f"WORKER_KAFKA__{told}"
 
 
 class Contact(NamedTuple):
-    """A cluster that answers. `log` is what its client has to say."""
+    """A cluster that answers. `log` keeps what its client says."""
 
     admin: AdminClient
     log: ClientLog
@@ -74,7 +174,6 @@ def connect(
         admin = AdminClient(config, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
         raise BadConfiguration(_refused(kafka, error)) from error
-    patience = _Patience(kafka, timeout, waiting)
     began = time.monotonic()
     glance = FIRST_GLANCE
     while True:
@@ -83,29 +182,18 @@ def connect(
         except KafkaException as error:
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
-            are_all_down = any(error.code() == _ALL_DOWN for error in errors)
-            if waited >= timeout or (are_all_down and patience.is_over(log.last, waited)):
+            failure = failure_in(log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
+            if failure is not None and failure.is_absence and waiting is not None:
+                waiting(f"{explained(kafka, log.last)}; waiting for it, {timeout:g} s at most")
+                waiting = _told_already
+            is_final = failure is not None and not (failure.is_absence and waiting) and waited >= failure.believed_after
+            if is_final or waited >= timeout:
                 raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
 
 
-class _Patience:
-    """Which failures of all brokers end the wait before its time. Owns whether `waiting` was told."""
-
-    def __init__(self, kafka: Connection, timeout: float, waiting: Callable[[str], object] | None) -> None:
-        self._kafka = kafka
-        self._timeout = timeout
-        self._waiting = waiting
-        self._was_told = False
-
-    def is_over(self, said: str, waited: float) -> bool:
-        failure = failure_in(said) or (absence_in(said) if self._waiting is None else None)
-        if failure is not None:
-            return waited >= failure.believed_after
-        if self._waiting is not None and not self._was_told and absence_in(said) is not None:
-            self._was_told = True
-            self._waiting(f"{explained(self._kafka, said)}; waiting for it, {self._timeout:g} s at most")
-        return False
+def _told_already(_: str) -> None:
+    """A worker says once that it waits."""
 
 
 def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
@@ -118,25 +206,18 @@ def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
 
 
 def _why(kafka: Connection, said: str, errors: Sequence[KafkaError], timeout: float) -> str:
-    return (
-        explained(kafka, said)
-        or _no_token(errors)
-        or (
-            f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {kafka.bootstrap_servers} answers within {timeout:g} s: "
-            f"{_TAIL.sub('', said)}; check the address, the network and WORKER_KAFKA__SECURITY_PROTOCOL"
+    """The reason of the last failure. Without a token no broker was even asked."""
+    if told := explained(kafka, said):
+        return told
+    if tokens := [error.str() for error in errors if error.str().startswith(_NO_TOKEN)]:
+        return (
+            "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: no token is issued there: "
+            f"{without_login(tokens[-1].removeprefix(_NO_TOKEN))}; check it, WORKER_KAFKA__OAUTH_CLIENT_ID and "
+            "WORKER_KAFKA__OAUTH_CLIENT_SECRET"
         )
-    )
-
-
-def _no_token(errors: Sequence[KafkaError]) -> str | None:
-    """No broker was even asked: the endpoint that issues tokens refuses us, is away, or issues none."""
-    said = [error.str() for error in errors if error.str().startswith(_NO_TOKEN)]
-    if not said:
-        return None
-    why = without_login(said[-1].removeprefix(_NO_TOKEN))
     return (
-        f"WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: no token is issued there: {why}; check it, "
-        "WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET"
+        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {kafka.bootstrap_servers} answers within {timeout:g} s: "
+        f"{_TAIL.sub('', said)}; check the address, the network and WORKER_KAFKA__SECURITY_PROTOCOL"
     )
 
 
@@ -146,6 +227,7 @@ def _refused(kafka: Connection, error: Exception) -> str:
     for setting, path in kafka.certificates.items():
         if SECURITY[setting] in said:
             why = said.rpartition("::")[2].strip()
-            needed = f"a PEM file is needed{_TO_OPEN_IT if setting == 'ssl_key_location' else ''}"
+            opened = ", and if it is encrypted the password in WORKER_KAFKA__SSL_KEY_PASSWORD"
+            needed = f"a PEM file is needed{opened if setting == 'ssl_key_location' else ''}"
             return f"WORKER_KAFKA__{setting.upper()}: {path} cannot be used: {why}; {needed}"
     return f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {said}"

@@ -1,6 +1,6 @@
-"""What the client's errors mean to a worker: a refusal for good, a lost topic, an unreadable record, or nothing.
+"""The meaning of the client's errors to a worker: a refusal for good, a lost topic, an unreadable record, or nothing.
 
-An error that means nothing the client gets over by itself: it reconnects, retries and rejoins.
+The client gets over all others by itself: it reconnects, retries and rejoins.
 """
 # ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
 
@@ -18,28 +18,23 @@ FATAL = KafkaError._FATAL
 # There is no such topic, or no such partition of it.
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
-# Not a partition that is not named: a broker that the controller has let in just now names a topic without any, for a
-# moment. Of a topic that is gone the client says so.
+# A partition that is not named is left out: a broker that the controller has let in just now names a topic without any,
+# for a moment.
 _CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
 
-# After these the group or its topics are closed to us until an operator acts: how, is said here.
+# The errors after which the group or its topics are closed to us until an operator acts, with the cure.
 _CURES: Mapping[int, str] = {
     KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
     KafkaError.UNRELEASED_INSTANCE_ID: (
         "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group: end it, or wait until its session "
-        "has ended, and start again; each needs its own"
+        "has ended, and start again"
     ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this client READ on the request topics",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
-        "grant this client the operation on the cluster that the broker's authorizer log names as denied"
-    ),
-    KafkaError.OFFSET_METADATA_TOO_LARGE: (
-        "the broker's offset.metadata.max.bytes has no room for the 24 bytes that note beside an offset how often a "
-        "process died there; raise it (4096 unless set)"
-    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client what the broker's authorizer log names as denied",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "the notes of an offset take 24 bytes: raise offset.metadata.max.bytes",
     KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
     KafkaError._AUTO_OFFSET_RESET: (
         "there is nothing at the group's offset, or the group is new, and WORKER_KAFKA__AUTO_OFFSET_RESET is `error`; "
@@ -70,6 +65,15 @@ def is_closed(error: KafkaError) -> bool:
     return error.fatal() or error.code() in _CLOSED
 
 
+def keys_have_moved(changelog: str, topic: str, partitions: int) -> str:
+    """The message where a request topic has got `partitions`, more than its changelog: keys left their states."""
+    return (
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {partitions} partitions now, and {changelog} has fewer: keys have "
+        "moved with the new partitions, and their states are in the old ones; stop all workers and move the states, as "
+        "`inference-worker check` says. Answers to moved keys since then may be of a fresh state"
+    )
+
+
 @contextmanager
 def configuring(client: str) -> Iterator[None]:
     """Around the making of a client. Raises `BadConfiguration` when the library refuses its configuration."""
@@ -90,5 +94,5 @@ def refusal(error: KafkaError) -> str | None:
 
 
 def _cure_within(said: str) -> str | None:
-    """Under KIP-848 the group's refusals come as a fatal error of the client's; the broker's is in its text alone."""
+    """The cure of a refusal under KIP-848, which comes as a fatal error of the client with the broker's in its text."""
     return next((cure for code, cure in _CURES.items() if KafkaError(code).str() in said), None)

@@ -1,4 +1,4 @@
-"""What the Kafka clients have to say, passed on to a logger without flooding it.
+"""The Kafka clients' own lines, passed on to a logger without flooding it.
 
 librdkafka repeats itself: a broker that is away fails every connection attempt, fifty lines in two seconds (measured
 2026). Each kind of line goes through once, then at most every `REPEAT_EVERY` seconds with the number left out. Owns

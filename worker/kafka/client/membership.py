@@ -1,22 +1,37 @@
-"""How this worker belongs to its consumer group: which protocol, why, and how long a killed replica's partitions wait.
+"""How a worker belongs to its consumer group: the protocol, the time to take over, and the model that it announces.
 
-Pure: decides from the settings and from what the broker and the client said about the group.
+A replica tells the others of its group in its client id which model it serves:
+
+    inference-worker/digits/1/3f9a2b1c/77aa01ff
+                     │      │ │        └ a digest of the settings that requesters notice
+                     │      │ └ the model's file, the beginning of its SHA-256
+                     └ name └ version
+
+Two models in one group would each answer some of the partitions, and nothing would fail. Both group protocols carry a
+member's client id, no right beyond a member's is needed to see it, and Kafka's own tools show it. Pure.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from worker.kafka.client.announcement import CLIENT_ID
 from worker.settings import KafkaSettings
 
+CLIENT_ID = "inference-worker"
 CLASSIC_SESSION = 45.0  # librdkafka's and Kafka's default for `session.timeout.ms`, seconds
+
+_DIGITS = 8  # of each digest: among the few replicas of a group that is plenty
+_LONGEST = 64  # characters of a name or a version
+_ODD = re.compile(r"[^A-Za-z0-9._-]")  # what quotas, metrics and tools by client id do not like
+_MOST_NAMED = 3  # hosts in one line
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One log line's worth. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known.
+    """The way into the group. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known.
 
     `client_id` is what the group's others see of us.
     """
@@ -45,7 +60,7 @@ def choose_membership(kafka: KafkaSettings, group_sessions: float | None, *, is_
 
 
 def fall_back(wanted: Membership, said: str) -> Membership:
-    """Classic after all: the broker knows KIP-848 and has it switched off."""
+    """The classic protocol after all: the broker knows KIP-848 and has it switched off."""
     why = f"the broker refused KIP-848: {said}"
     return replace(wanted, protocol="classic", why=why, takeover_seconds=CLASSIC_SESSION)
 
@@ -56,7 +71,73 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
     if kafka.session_timeout_ms is not None:
         return "WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker"
     if kafka.group_instance_id is not None:
-        # Of two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one. A killed
-        # replica that came back at once was refused for good there, and had its partitions after 0.1 s here (in 2026).
+        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one. A
+        # killed replica that came back at once was refused for good there, and had its partitions after 0.1 s here
+        # (in 2026).
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None
+
+
+class Member(NamedTuple):
+    """One member of a group, as its coordinator describes it."""
+
+    client_id: str
+    host: str
+
+
+class Announcement(NamedTuple):
+    """The model that one replica serves. `file` and `wire` are digests, `wire` of the settings about requests."""
+
+    name: str
+    version: str
+    file: str
+    wire: str
+
+    @classmethod
+    def of(cls, name: str, version: str, file: str, wire: str) -> Announcement:
+        """The announcement as it travels: without odd characters, and short."""
+        return cls(_plain(name), _plain(version), file[:_DIGITS], wire[:_DIGITS])
+
+    @classmethod
+    def read(cls, client_id: str) -> Announcement | None:
+        """None for the client id of something else."""
+        program, *parts = client_id.split("/")
+        return cls._make(parts) if program == CLIENT_ID and len(parts) == len(cls._fields) else None
+
+    @property
+    def client_id(self) -> str:
+        return "/".join((CLIENT_ID, *self))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version} ({self.file or 'a file that cannot be read'})"
+
+
+def _plain(text: str) -> str:
+    return _ODD.sub("_", text)[:_LONGEST]
+
+
+def differing(own: Announcement, group: str, members: Iterable[Member]) -> list[str]:
+    """A sentence for each other thing that members of this group serve; most often none."""
+    hosts: dict[Announcement, list[str]] = {}
+    for member in members:
+        other = Announcement.read(member.client_id)
+        if other is not None and other != own:
+            hosts.setdefault(other, []).append(member.host.lstrip("/"))
+    return [_sentence(own, group, other, there) for other, there in sorted(hosts.items())]
+
+
+def _sentence(own: Announcement, group: str, other: Announcement, hosts: list[str]) -> str:
+    named = ", ".join(sorted(set(hosts))[:_MOST_NAMED])
+    noun, verb = ("member", "serves") if len(hosts) == 1 else ("members", "serve")
+    who = f"{len(hosts)} other {noun} (on {named}) {verb} {other}"
+    if other[:-1] == own[:-1]:
+        what, cure = "by other settings of requests and answers", "give all replicas the same settings"
+    elif other[:2] == own[:2]:
+        what = f"this worker {own}: another file under the same version"
+        cure = "give each file a version of its own (WORKER_MODEL__VERSION)"
+    else:
+        what, cure = f"this worker {own}", "give each model a group of its own (WORKER_KAFKA__GROUP_ID)"
+    return (
+        f"group {group}: {who}, {what}; a request's partition decides who answers it; {cure}, unless a roll-out is "
+        "under way"
+    )

@@ -1,7 +1,6 @@
-"""What the clients say of themselves once a second: whether brokers answer, how far we are.
+"""The clients' statistics, once a second: whether brokers answer, how far we are.
 
-librdkafka says it as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one such text.
-`producer/unacknowledged.py` reads what the producer says.
+librdkafka tells them as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one text.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class ClientWatcher(Protocol):
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones to brokers, `brokers` those it could connect to; the rest is of what is read.
+    """`connections` are open ones to brokers, `brokers` all that the client knows; the rest is about what is read.
 
-    A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. What a
-    transaction commits the consumer never hears of.
+    A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. The
+    consumer never hears of what a transaction commits.
     """
 
     coordinator: str
@@ -80,7 +79,7 @@ def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
 
 
 def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is said of each partition, by topic and by its number, which is a string."""
+    """The statistics of each partition, by topic and by its number, which is a string."""
     return {
         topic: {number: found for number, found in told["partitions"].items() if number != _NO_PARTITION}
         for topic, told in said.get("topics", {}).items()
@@ -97,13 +96,13 @@ def brokers_of(said: Mapping[str, Any]) -> int:
 
 
 def throttled_of(said: Mapping[str, Any]) -> float:
-    """How long a broker told the client to wait for its quota since the last text, seconds. May be more than passed."""
+    """Seconds that a broker told the client to wait for its quota since the last text. May be more than passed."""
     times = [broker.get("throttle", {}).get("sum", 0) for broker in said.get("brokers", {}).values()]
     return max(times, default=0) / 1000
 
 
 def tell_throttled(watcher: ClientWatcher, log: ClientLog, client: str, seconds: float) -> None:
-    """Neither the client nor the brokers' logs say a word of it."""
+    """Say what neither the client nor the brokers' logs say."""
     if seconds > 0:
         watcher.throttled(client, seconds)
     if seconds >= _THROTTLED:
@@ -122,7 +121,7 @@ def _standing(found: Mapping[str, Any]) -> Standing:
 
 
 def _reaches(read: Mapping[Partition, Mapping[str, Any]], said: Mapping[str, Any]) -> dict[Partition, Reach]:
-    """How far each partition is read. A coordinator's answers bring no records, and are left out.
+    """The place up to which each partition is read. A coordinator's answers bring no records, and are left out.
 
     `fetchq_cnt` is the length of the one queue of all partitions (librdkafka 2.16; measured 2026-11), and while it is
     long the client fetches none of them.

@@ -1,4 +1,4 @@
-"""Whether a client is cut off while the brokers answer others: then only a new start helps.
+"""When only a new start helps a client: it is cut off while the brokers answer others, or its login was changed.
 
 librdkafka 2.16 lets go of all brokers that it knows when one that is just starting answers that there is none
 (librdkafka #5301), and then it may try no connection for as long as it runs. So it was with two consumers and a
@@ -8,9 +8,10 @@ producer after a broker's restart (2026-11), with nothing but a coordinator in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 # A client tries again after 10 s at most (`reconnect.backoff.max.ms`).
 STRANDED_AFTER = 45.0
@@ -65,6 +66,44 @@ class Stranded:
         finally:
             client.close()
         return True
+
+
+class LoginFiles:
+    """Passwords, keys and certificates in files, as they were when the settings and the client read them.
+
+    After a rotation a worker would try the old login for ever, with the new one in its file.
+    """
+
+    def __init__(self, secrets: Iterable[Path], certificates: Iterable[Path]) -> None:
+        self._secrets = {file: _written_at(file) for file in secrets}
+        self._certificates = {file: _written_at(file) for file in certificates}
+
+    def why_refused(self, error: KafkaError) -> str | None:
+        """Why to start again when a login is refused; None where a new start changes nothing.
+
+        A file that is gone, or empty, is being replaced.
+        """
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - librdkafka's own codes begin so
+            files = self._secrets
+        elif error.code() == KafkaError._SSL:  # noqa: SLF001 - likewise
+            files = self._certificates | self._secrets  # one of which may open our key
+        else:
+            return None
+        changed = [str(file) for file, at in files.items() if (now := _written_at(file)) is not None and now != at]
+        if not changed:
+            return None
+        return (
+            f"our login is not taken any more, and {' and '.join(changed)} changed since this worker started: "
+            f"start again, to log in with what is there now. The client says: {error.str()}"
+        )
+
+
+def _written_at(file: Path) -> int | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns if found.st_size else None
 
 
 def _since(earlier: float | None, now: float, *, lasts: bool) -> float | None:

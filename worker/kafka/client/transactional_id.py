@@ -1,15 +1,14 @@
 """The name under which a worker's transactions are open: what a later process needs to end them in its stead.
 
 With a name that outlives restarts the next process of this replica takes back at once what the last one left open, and
-shuts it out should it still live. Three places can give one:
+shuts it out should it still live. A transaction that a dead process left open under a random name ends after the
+broker's timeout.
 
-| from | outlives a restart | of two processes with one name |
+| from | outlives a restart | two processes with one name |
 |---|---|---|
 | TRANSACTIONAL_ID | yes | the younger shuts out the older, which ends |
 | GROUP_INSTANCE_ID, unless that is set | yes | the group keeps one, which takes the name back; the other ends |
 | neither: the group's name and a random part | no | there are never two |
-
-What a dead process with a random name left open ends after the broker's timeout.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SWEEP_INTERVAL = 10
 
 
 class TransactionalId(NamedTuple):
-    """A name, and the beginning that it shares with those of other replicas: the whole of it, if it has none.
+    """A name, and the beginning that it shares with other replicas' names: the whole of it, if it shares none.
 
     `is_unique`: no other process may go on under it, so one that was shut out takes it back. `is_stable`: the next
     process of this replica has it too.
@@ -63,13 +62,12 @@ def resolve_transactional_id(pattern: str | None, group_id: str, instance_id: st
 
 
 def cost_of_a_kill(timeout_ms: int) -> str:
-    """What a replica with a random name does to readers when it is killed, and how to avoid it."""
+    """The time for which a killed replica with a random name holds readers up, and how to avoid it."""
     timeout = timeout_ms / 1000
     return (
         f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed, for "
-        "its successor has another transactional id; give each replica a name that outlives its restarts: "
-        "WORKER_KAFKA__GROUP_INSTANCE_ID or WORKER_DELIVERY__TRANSACTIONAL_ID, with {hostname} in it where pods keep "
-        "their names (a StatefulSet)"
+        "its successor has another transactional id; set WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where "
+        "pods keep their names (a StatefulSet)"
     )
 
 

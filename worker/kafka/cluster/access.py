@@ -1,4 +1,4 @@
-"""What a worker must be allowed to do, as one table, and the lines of Kafka's scripts that mend what is not there.
+"""The rights of a worker, as one table, and the line of Kafka's script that grants one.
 
 | resource | operation | without it |
 |---|---|---|
@@ -24,11 +24,8 @@ from typing import Literal, NamedTuple
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
 
-# Of a topic that is to be created: as many replicas can share one, and the examples in `docs/` have as many.
-PARTITIONS = 12
-NO_CONFIGS: Mapping[str, str] = {}
-# Of the changelog. What was written in the last hour is not compacted: at least once, a worker that follows one that
-# was killed needs the state before what it will apply again.
+# The changelog's settings. The last hour is not compacted: at least once, a worker that follows one that was killed
+# needs the state before the requests that it applies again.
 LAG_KEY = "min.compaction.lag.ms"
 CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", LAG_KEY: "3600000"}
 
@@ -58,7 +55,7 @@ class Right(NamedTuple):
 
 
 def needed(kafka: KafkaSettings) -> list[Right]:
-    """What a worker does not start without."""
+    """The rights without which a worker does not start."""
     return [
         *(Right("REQUEST_TOPICS", "topic", topic, "Read") for topic in kafka.request_topics),
         *(Right(setting, "topic", topic, "Write") for topic, setting in written(kafka).items()),
@@ -68,7 +65,7 @@ def needed(kafka: KafkaSettings) -> list[Right]:
 
 
 def wished(kafka: KafkaSettings) -> list[Right]:
-    """What a worker can do without, and is better off with."""
+    """The rights that a worker can do without, and is better off with."""
     return [
         *(Right(setting, "topic", topic, "DescribeConfigs") for topic, setting in written(kafka).items()),
         Right("GROUP_ID", "group", kafka.group_id, "DescribeConfigs"),
@@ -76,13 +73,13 @@ def wished(kafka: KafkaSettings) -> list[Right]:
 
 
 def needed_for_transactions(name: TransactionalId) -> Right:
-    """What a worker that answers exactly once does not start without either."""
+    """The right without which a worker does not start that answers exactly once."""
     is_prefix = name.family != name.text
     return Right("TRANSACTIONAL_ID", "transactional-id", name.family, "Write", is_prefix=is_prefix)
 
 
 def missing(kafka: Connection, right: Right, verb: str) -> Finding:
-    """That the broker does not allow it, and what does. `verb`: what was tried, as in `write`."""
+    """The refusal of a right, with the line that grants it. `verb`: what was tried, as in `write`."""
     those = " that begin with" if right.is_prefix else ""
     kind = f"{right.kind.replace('-', ' ')}{'s' if right.is_prefix else ''}"
     return Finding(
@@ -110,34 +107,16 @@ def used(kafka: KafkaSettings) -> dict[str, str]:
 
 def acl_command(kafka: Connection, right: Right) -> str:
     """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
+    first = kafka.bootstrap_servers.split(",")[0].strip()
     return (
-        f"{_script(kafka, 'acls')} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
+        f"kafka-acls.sh --bootstrap-server {first} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
         f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
         f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
     )
 
 
-def create_command(
-    kafka: Connection, topic: str, partitions: int = PARTITIONS, configs: Mapping[str, str] = NO_CONFIGS
-) -> str:
-    """The line that creates it. Its reader may want another number of partitions, and adds the login as above."""
-    settings = "".join(f" --config {key}={value}" for key, value in configs.items())
-    return f"{_script(kafka, 'topics')} --create --topic {shlex.quote(topic)} --partitions {partitions}{settings}"
-
-
-def alter_command(kafka: Connection, topic: str, configs: Mapping[str, str]) -> str:
-    """The line that sets these of an existing topic. Its reader adds the login as above."""
-    settings = ",".join(f"{key}={value}" for key, value in configs.items())
-    to = f"--entity-type topics --entity-name {shlex.quote(topic)}"
-    return f"{_script(kafka, 'configs')} --alter {to} --add-config {settings}"
-
-
-def _script(kafka: Connection, name: str) -> str:
-    return f"kafka-{name}.sh --bootstrap-server {kafka.bootstrap_servers.split(',')[0].strip()}"
-
-
 def principal(kafka: Connection) -> str:
-    """The name by which the broker most likely knows us; in angle brackets where only the broker's operator knows."""
+    """The name by which the broker most likely knows us, in angle brackets where only its operator knows."""
     if kafka.sasl_mechanism == "OAUTHBEARER":
         return kafka.oauth_client_id or "<subject of the token>"
     if kafka.sasl_username is not None:

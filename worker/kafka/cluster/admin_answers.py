@@ -1,14 +1,9 @@
-"""Questions to a broker about itself, its topics and groups, and its answer: None where it will not tell, or cannot.
-
-Asks and waits; what to do without an answer is for those who ask.
-"""
+"""Questions to a broker about its topics and groups, and its answer: None where it will not tell, or cannot."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import TypeAlias, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
@@ -27,16 +22,12 @@ from worker.settings import Connection
 
 T = TypeVar("T")
 Configs: TypeAlias = Mapping[str, Mapping[str, str] | None]  # by topic
-_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # public, as all codes
+TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # public, as all codes
 LIMIT_KEY = "max.message.bytes"
 _REQUEST_KEY = "socket.request.max.bytes"
-# What a request to produce holds beside its batch: our names, its topic's, and the transactional id.
+# The room for names beside the batch in a request to produce: ours, the topic's, and the transactional id.
 _ROOM_FOR_NAMES = 4 * 1024
 LARGEST_USUAL_RECORD = 104_857_600 - _ROOM_FOR_NAMES  # by Kafka's default
-
-# The request that commits offsets in a transaction, and its version that says who does (KIP-447).
-_TXN_OFFSET_COMMIT, _NAMES_THE_MEMBER = 28, 3
-_API = re.compile(r"ApiKey \S+ \((\d+)\) Versions \d+\.\.(\d+)")
 
 
 def told(future: Future[T], timeout: float) -> T | None:
@@ -50,17 +41,17 @@ def told(future: Future[T], timeout: float) -> T | None:
 def known_offset(future: Future[ListOffsetsResultInfo], timeout: float | None = None) -> int:
     """The offset that was asked for. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
-    Of a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16, a broker that
-    stood still; seen 2026-11).
+    For a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16, a broker
+    that stood still; seen 2026-11).
     """
     offset = int(future.result(timeout).offset)
     if offset < 0:
-        raise KafkaException(KafkaError(_TIMED_OUT, "the leader does not say where a partition begins or ends"))
+        raise KafkaException(KafkaError(TIMED_OUT, "the leader does not say where a partition begins or ends"))
     return offset
 
 
 def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | None:
-    """The same, if it comes."""
+    """The offset that was asked for, if it comes."""
     try:
         return known_offset(future, timeout)
     except (KafkaException, TimeoutError):
@@ -70,7 +61,7 @@ def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | 
 def described_group(
     kafka: Connection, group: str, timeout: float, log: ClientLog, *, with_operations: bool = False
 ) -> ConsumerGroupDescription:
-    """What its coordinator tells of a group. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
+    """A group, as its coordinator describes it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
     Asked by a client that goes with the answer, or without one: a coordinator that answers when the question has timed
     out ends the process (librdkafka 2.16, an assertion in `rd_kafka_enq_once_del_source_return`; reproduced with a
@@ -87,7 +78,7 @@ def described_group(
 
 
 def group_if_told(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription | None:
-    """The same, if the coordinator tells."""
+    """A group, if its coordinator tells."""
     try:
         return described_group(kafka, group, timeout, log)
     except (KafkaException, TimeoutError):
@@ -95,7 +86,7 @@ def group_if_told(kafka: Connection, group: str, timeout: float, log: ClientLog)
 
 
 def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float) -> Configs:
-    """These of each topic's settings, as far as it has them."""
+    """Some of each topic's settings, as far as it has them."""
     if not topics:
         return {}
     resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
@@ -130,25 +121,3 @@ def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:
     asked = admin.describe_configs([resource], request_timeout=timeout)
     entry = (told(asked[resource], timeout) or {}).get(_REQUEST_KEY)
     return LARGEST_USUAL_RECORD if entry is None else int(entry.value) - _ROOM_FOR_NAMES
-
-
-def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int, int]:
-    """The highest version of each request that the broker knows, by its number; none when it does not answer.
-
-    The client keeps this to itself and tells it in its debugging lines alone, so one is made to hear them.
-    """
-    lines: list[str] = []
-    logger = SimpleNamespace(log=lambda *said: lines.append(said[-1]))
-    admin = AdminClient({**admin_config(kafka), "debug": "feature", "log_level": 7}, logger=logger)
-    try:
-        admin.list_topics(topic, timeout=timeout)
-    except KafkaException:
-        return {}
-    admin.poll(0)
-    found = [_API.search(line) for line in lines]
-    return {int(api[1]): int(api[2]) for api in found if api}
-
-
-def fences_by_group(known: Mapping[int, int]) -> bool:
-    """Whether a member that lost a partition is refused its offset in a transaction. Without an answer: believed."""
-    return not known or known.get(_TXN_OFFSET_COMMIT, -1) >= _NAMES_THE_MEMBER

@@ -1,13 +1,12 @@
-"""What must be true of the cluster before the group is joined, and what the worker needs to know of it.
+"""The look at the cluster before the group is joined: what must be true there, and what the worker needs to know.
 
 Everything is looked at before anything is said: each problem is one line that names the setting, the fact and the cure,
-and all of them come at once. What an ordinary client's access does not allow it asks for and can do without.
+and all of them come at once. A question that an ordinary client's access does not allow is asked and left open.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,6 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
     AclOperation,
-    AdminClient,
-    ClusterMetadata,
     ConfigResource,
     ConsumerGroupDescription,
     ResourceType,
@@ -27,42 +24,24 @@ from confluent_kafka.admin import (
 )
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.absent_topics import near_topics
-from worker.kafka.client.announcement import Announcement, Member, differing
-from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.command_clients import near_topics
+from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.membership import Membership, choose_membership
-from worker.kafka.cluster.access import (
-    CHANGELOG_CONFIGS,
-    LAG_KEY,
-    PARTITIONS,
-    Finding,
-    Right,
-    alter_command,
-    create_command,
-    missing,
-    needed,
-    used,
-    written,
-)
+from worker.kafka.client.membership import Announcement, Member, Membership, choose_membership, differing
+from worker.kafka.cluster.access import CHANGELOG_CONFIGS, LAG_KEY, Finding, Right, missing, needed, used, written
 from worker.kafka.cluster.admin_answers import (
     LARGEST_USUAL_RECORD,
     LIMIT_KEY,
+    TIMED_OUT,
     Configs,
     described_group,
-    fences_by_group,
     group_if_told,
-    known_requests,
     largest_record,
     topic_configs,
 )
 from worker.settings import KafkaSettings
 
-# Where answers or dead letters go to a compacted topic.
-_LOSSES = "only the last record of each key is kept, and all without a key count as one of an empty key"
-# The cure of a topic that is not there.
-_MAKING = "let `inference-worker check --create-topics` make it"
 # A reply topic has to take so much, if the response topic does. Batches to all topics are as small as the smallest of
 # them wants: an answer of 200 bytes took 3.3 µs of the client's CPU time in batches of 1 MB, 4.2 of 64 KiB,
 # 9 of 16 KiB and 25 of 600 bytes (2026-11-27).
@@ -75,22 +54,14 @@ ABSENT = KafkaError.UNKNOWN_TOPIC_OR_PART
 NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
-REACH_TIMEOUT = 2.0  # for a TCP connection alone
+LIMIT_TIMEOUT = 2.0  # seconds of the question about a broker's own limit, which most clients may not ask
 SESSION_KEY = "consumer.session.timeout.ms"
-CONFIGS = (
-    "cleanup.policy",
-    "compression.type",
-    "max.message.bytes",
-    LAG_KEY,
-    "min.insync.replicas",
-    "retention.bytes",
-    "retention.ms",
-)
+CONFIGS = ("cleanup.policy", LIMIT_KEY, LAG_KEY, "min.insync.replicas", "retention.ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
+    """The cluster's answers. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
     `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. The
@@ -111,16 +82,16 @@ class Topics:
     can_administer: bool = False
 
     def announcing(self, client_id: str) -> Topics:
-        """The same for a worker that joins its group under this client id."""
+        """The topics of a worker that joins its group under this client id."""
         return replace(self, membership=replace(self.membership, client_id=client_id))
 
     def others(self, group: str) -> list[str]:
-        """What members of our group serve besides what we announce, each a sentence."""
+        """A sentence for each thing that members of our group serve besides what we announce."""
         own = Announcement.read(self.membership.client_id)
         return [] if own is None else differing(own, group, self.members)
 
     def newcomers(self, members: Iterable[Member]) -> Topics:
-        """The same with those of these members whose like was not there before."""
+        """The topics with those of these members whose like was not there before."""
         known = {member.client_id for member in self.members}
         return replace(self, members=tuple(member for member in members if member.client_id not in known))
 
@@ -141,7 +112,7 @@ class Topics:
         return any(fewer) or any(smaller) or bool(self.shut.keys() - other.shut.keys())
 
     def shutting(self, reasons: Mapping[str, str]) -> Topics:
-        """The same without these reply topics."""
+        """The topics without these reply topics."""
         shut = {**reasons, **self.shut}
         limits = {topic: limit for topic, limit in self.max_bytes.items() if topic not in shut}
         return replace(self, max_bytes=limits, replies=self.replies - shut.keys(), shut=shut)
@@ -161,8 +132,8 @@ class TopicFacts:
 class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
-    `seen` are those topics that exist and that we may see. `can_administer`: it answers administrative requests;
-    otherwise each of them waits for its timeout. `warnings` are of what a worker does without.
+    `seen` are our topics that exist and that we may see. `can_administer`: the cluster answers administrative requests;
+    otherwise each of them waits for its timeout. `warnings` name what a worker does without.
     """
 
     problems: tuple[Finding, ...]
@@ -189,7 +160,7 @@ def examine(
 
 
 def others_since(kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> list[str]:
-    """What members that have joined our group since serve besides what we announce, each a sentence.
+    """A sentence for each other thing that members serve which have joined our group since.
 
     Empty also where the coordinator does not tell. Of two workers that begin at the same moment neither has joined when
     the other is examined; of two that look again when they have joined, one finds the other.
@@ -201,7 +172,7 @@ def others_since(kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -
 def judge(
     kafka: KafkaSettings, contact: Contact, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
 ) -> StartVerdict:
-    """What `examine` makes of a cluster that answers, with all its problems as values."""
+    """The verdict on a cluster that answers, with all its problems as values."""
     return _Examination(kafka, contact, timeout, with_transactions=with_transactions).run()
 
 
@@ -211,135 +182,65 @@ class _Examination:
     def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float, *, with_transactions: bool) -> None:
         self._kafka = kafka
         self._with_transactions = with_transactions
-        self._admin: AdminClient = contact.admin
-        self._log = contact.log
-        self._cluster: ClusterMetadata = contact.cluster
-        self._is_mock = contact.is_mock
+        self._contact = contact
+        self._admin = contact.admin
         self._timeout = timeout
         self._problems: list[Finding] = []
+        self._warnings: list[Finding] = []
         self._notes: list[str] = []
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
-        self._warnings: list[Finding] = []
+        self._can_administer = not contact.is_mock
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
-        if self._with_transactions:
-            self._check_transactions()
+        if self._with_transactions and self._contact.is_mock:
+            self._refuse(
+                "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is librdkafka's mock, "
+                "which takes no transaction back; use a real Kafka, or set at_least_once"
+            )
         settings = used(self._kafka)
         found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
-        can_administer = not self._is_mock and self._is_reachable()
-        if can_administer:
+        if self._can_administer:
             self._check_access()
         present = {topic: metadata for topic, metadata in found.items() if metadata and metadata.error is None}
-        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if can_administer else {}
+        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if self._can_administer else {}
         seen = tuple(
             TopicFacts(topic, settings[topic], len(metadata.partitions), _replication(metadata), configs.get(topic))
             for topic, metadata in present.items()
         )
         partitions = {topic: len(metadata.partitions) if metadata else 0 for topic, metadata in found.items()}
         self._check_changelog(partitions)
-        if can_administer and not self._problems:
+        if self._can_administer and not self._problems:
             self._check_compaction(configs)
-        if self._problems:
-            return StartVerdict(tuple(self._problems), None, seen, can_administer, tuple(self._warnings))
-        written = self._compacted(configs)
-        self._notes += map(compacted, written)
-        limits = self._limits(configs, can_administer=can_administer)
+        topics = None if self._problems else self._topics(partitions, configs)
+        return StartVerdict(tuple(self._problems), topics, seen, self._can_administer, tuple(self._warnings))
+
+    def _topics(self, partitions: Mapping[str, int], configs: Configs) -> Topics:
+        written = self._written.keys() - {self._kafka.changelog_topic}
+        dense = {topic for topic in written if "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")}
+        self._notes += map(compacted, sorted(dense))
+        limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
-        membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        topics = Topics(
+        membership = self._ask_group() if self._can_administer else choose_membership(self._kafka, None)
+        return Topics(
             partitions,
             limits,
             membership,
             notes=(*self._notes, *(warning.text for warning in self._warnings)),
             changelog=self._kafka.changelog_topic,
             members=self._members,
-            compacted=frozenset(written),
+            compacted=frozenset(dense),
             replies=replies,
-            can_administer=can_administer,
-        )
-        return StartVerdict((), topics.shutting(self._shut), seen, can_administer, tuple(self._warnings))
+            can_administer=self._can_administer,
+        ).shutting(self._shut)
 
-    def _check_changelog(self, partitions: Mapping[str, int]) -> None:
-        """Each partition of requests has one of states."""
-        changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
-        if changelog is None or not partitions[requests]:
-            return
-        there, needed_there = partitions[changelog], partitions[requests]
-        if there and there != needed_there:
-            self._problems.append(
-                Finding(
-                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {there} partitions and {requests} has "
-                    f"{needed_there}: the states of keys that moved with the new partitions would be missing; name a "
-                    "new changelog, with which every key begins anew, or export the states and import them there",
-                    self._create_changelog(needed_there),
-                )
-            )
-
-    def _check_compaction(self, configs: Configs) -> None:
-        """Any other policy deletes the states of keys for which no request came for a while."""
-        if (changelog := self._kafka.changelog_topic) is None:
-            return
-        if (config := configs[changelog]) is None:
-            self._notes.append(
-                f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
-            )
-        elif (policy := config.get("cleanup.policy")) != "compact":
-            self._problems.append(
-                Finding(
-                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
-                    "of keys that no request wrote for a while; set it to compact",
-                    alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
-                )
-            )
-        elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
-            self._warnings.append(
-                Finding(
-                    f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that "
-                    "come again after a kill are answered INTERNAL where the state before them was compacted away, or "
-                    f"from a fresh one where its tombstone was, too; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, "
-                    "or more"
-                )
-            )
-
-    def _compacted(self, configs: Configs) -> list[str]:
-        """Of the topics of answers and dead letters."""
-        written = self._written.keys() - {self._kafka.changelog_topic}
-        return [topic for topic in written if "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")]
-
-    def _create_changelog(self, partitions: int) -> str:
-        return create_command(self._kafka, self._kafka.changelog_topic or "", partitions, CHANGELOG_CONFIGS)
-
-    def _is_reachable(self) -> bool:
-        """Whether any broker listens where it says that it does: only the first contact goes where we were told."""
-        why = ""
-        for broker in list(self._cluster.brokers.values())[:3]:  # one may be down, and three do without the rest
-            if not (why := why_unreachable(str(broker.host), broker.port)):
-                return True
-            why = (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {self._kafka.bootstrap_servers} answers, but the broker there calls "
-                f"itself {broker.host}:{broker.port} (advertised.listeners), which cannot be reached from here: {why}; "
-                "name the listener that is meant for this network"
-            )
+    def _refuse(self, why: str) -> None:
         self._problems.append(Finding(why))
-        return False
 
-    def _check_transactions(self) -> None:
-        """Whether they hold what they promise there. What else may be wrong shows when the first is prepared."""
-        if self._is_mock:
-            why = "it is librdkafka's mock, which takes no transaction back; use a real Kafka"
-        elif not fences_by_group(known_requests(self._kafka, self._kafka.response_topic, self._timeout)):
-            why = "Kafka before 2.5 lets a replica commit for partitions that it has lost; update it"
-        else:
-            return
-        self._problems.append(
-            Finding(
-                f"WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: {why}, or set at_least_once"
-            )
-        )
+    # Topics
 
     def _found(self, setting: str, topic: str) -> TopicMetadata | None:
         try:
@@ -348,14 +249,26 @@ class _Examination:
                 time.sleep(ASK_AGAIN_AFTER)
                 found = self._metadata(topic)
         except KafkaException as error:
-            why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
-            self._problems.append(Finding(why))
+            self._refuse(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}")
             return None
         if found.error is not None:
             self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
-        elif self._with_transactions and setting != "REQUEST_TOPICS":
-            self._note_lone_replica(topic, found)
         return found
+
+    def _metadata(self, topic: str) -> TopicMetadata:
+        return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
+
+    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+        if error.code() == ABSENT:
+            near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
+            return Finding(
+                f"WORKER_KAFKA__{setting}: there is no topic {topic}; let `inference-worker check --create-topics` "
+                f"make it, or name another{near}"
+            )
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
+            return missing(self._kafka, right, "see")
+        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
 
     def _object(self, setting: str, topic: str, finding: Finding, why: str) -> None:
         """Nothing works without the topic; without one that requests name, all other requests do.
@@ -378,68 +291,7 @@ class _Examination:
                 why = f"WORKER_KAFKA__REPLY_TOPICS: topic {topic} {takes}; raise its max.message.bytes"
                 self._object("REPLY_TOPICS", topic, Finding(why), takes)
 
-    def _metadata(self, topic: str) -> TopicMetadata:
-        return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
-
-    def _note_lone_replica(self, topic: str, found: TopicMetadata) -> None:
-        """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
-
-        KAFKA-20734, in 4.3.1: the metadata cache told the two apart before it was written anew in Java.
-        """
-        if found.partitions and _replication(found) < 2:
-            self._notes.append(
-                f"topic {topic} has one replica: Kafka can lose the end of a transaction when that broker is restarted "
-                "or stands still (KAFKA-20734), and answers are repeated or held back then; give it two or more"
-            )
-
-    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
-        if error.code() == ABSENT and setting == "CHANGELOG_TOPIC":
-            partitions = len(self._metadata(self._kafka.request_topics[0]).partitions) or PARTITIONS
-            return Finding(
-                f"WORKER_KAFKA__CHANGELOG_TOPIC: there is no topic {topic} for the states of keys; {_MAKING}",
-                self._create_changelog(partitions),
-            )
-        if error.code() == ABSENT:
-            near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
-            return Finding(
-                f"WORKER_KAFKA__{setting}: there is no topic {topic}; {_MAKING}, or name another{near}",
-                create_command(self._kafka, topic),
-            )
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
-            return missing(self._kafka, right, "see")
-        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
-
-    def _check_access(self) -> None:
-        rights = needed(self._kafka)
-        names = TopicCollection([right.name for right in rights if right.kind == "topic"])
-        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=self._timeout)
-        for right in rights:
-            if right.kind == "topic":
-                self._require(right, partial(asked[right.name].result, self._timeout))
-            else:
-                group = partial(described_group, self._kafka, right.name, self._timeout, self._log)
-                self._require(right, partial(group, with_operations=True))
-
-    def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
-        """A broker that does not tell is believed: what is missing shows when it is used."""
-        try:
-            found = described()
-            allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
-        except KafkaException as error:
-            # A topic that we may not see is a problem already.
-            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._problems.append(missing(self._kafka, right, right.operation.lower()))
-        except TimeoutError:
-            return
-        else:
-            if isinstance(found, ConsumerGroupDescription):
-                self._members = _members_of(found)
-            if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
-                refused = missing(self._kafka, right, right.operation.lower())
-                self._object(right.setting, right.name, refused, "may not be written")
-
-    def _limits(self, configs: Configs, *, can_administer: bool) -> dict[str, int]:
+    def _limits(self, configs: Configs) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
         told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
         if self._kafka.max_message_bytes is None:
@@ -450,9 +302,82 @@ class _Examination:
                 if topic not in told and topic not in self._shut
             ]
         most = LARGEST_USUAL_RECORD
-        if can_administer:
-            most = largest_record(self._admin, next(iter(self._cluster.brokers)), REACH_TIMEOUT)
+        if self._can_administer:
+            most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
         return {topic: min(most, told.get(topic, assumed)) for topic in self._written}
+
+    # The changelog
+
+    def _check_changelog(self, partitions: Mapping[str, int]) -> None:
+        """Each partition of requests has one of states."""
+        changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
+        if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
+            self._refuse(
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {partitions[changelog]} partitions and {requests} has "
+                f"{partitions[requests]}: the states of keys that moved with the new partitions would be missing; name "
+                "a new changelog, with which every key begins anew, or export the states and import them there"
+            )
+
+    def _check_compaction(self, configs: Configs) -> None:
+        """Any other policy deletes the states of keys for which no request came for a while."""
+        if (changelog := self._kafka.changelog_topic) is None:
+            return
+        if (config := configs[changelog]) is None:
+            self._notes.append(
+                f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
+            )
+        elif (policy := config.get("cleanup.policy")) != "compact":
+            self._refuse(
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
+                "of keys that no request wrote for a while; set it to compact"
+            )
+        elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
+            self._warnings.append(
+                Finding(
+                    f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that "
+                    "come again after a kill may miss the state before them, and be answered INTERNAL; set it to "
+                    f"{CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
+                )
+            )
+
+    # Rights, and the group
+
+    def _check_access(self) -> None:
+        rights = needed(self._kafka)
+        names = TopicCollection([right.name for right in rights if right.kind == "topic"])
+        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=self._timeout)
+        for right in rights:
+            if right.kind == "topic":
+                self._require(right, partial(asked[right.name].result, self._timeout))
+            elif self._can_administer:
+                group = partial(described_group, self._kafka, right.name, self._timeout, self._contact.log)
+                self._require(right, partial(group, with_operations=True))
+
+    def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
+        """A broker that does not tell is believed: what is missing shows when it is used."""
+        try:
+            found = described()
+        except (KafkaException, TimeoutError) as error:
+            code = TIMED_OUT if isinstance(error, TimeoutError) else error.args[0].code()
+            # A topic that we may not see is a problem already.
+            if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+            if code == TIMED_OUT and right.kind == "topic" and self._can_administer:
+                self._give_up()
+            return
+        if isinstance(found, ConsumerGroupDescription):
+            self._members = _members_of(found)
+        allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
+        if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
+            refused = missing(self._kafka, right, right.operation.lower())
+            self._object(right.setting, right.name, refused, "may not be written")
+
+    def _give_up(self) -> None:
+        """Only the first contact goes where we were told; every other goes where a broker says that it listens."""
+        self._admin.poll(0)  # hear what the client has met there
+        if why := explained(self._kafka, self._contact.log.last):
+            self._can_administer = False
+            self._refuse(why)
 
     def _ask_group(self) -> Membership:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
@@ -471,9 +396,12 @@ class _Examination:
         return choose_membership(self._kafka, int(session.value) / 1000)
 
 
-def compacted(topic: str, why: str = _LOSSES) -> str:
-    """What to say of a topic that should not be."""
-    return f"topic {topic} is compacted: {why}; set its cleanup.policy to delete"
+def compacted(topic: str) -> str:
+    """The note about a topic of answers or dead letters that should not be compacted."""
+    return (
+        f"topic {topic} is compacted: only the last record of each key is kept, and all without a key count as one of "
+        "an empty key; set its cleanup.policy to delete"
+    )
 
 
 def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
@@ -482,12 +410,3 @@ def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
 
 def _replication(topic: TopicMetadata) -> int:
     return min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
-
-
-def why_unreachable(host: str, port: int) -> str:
-    """Why nothing answers there at all; empty when something does."""
-    try:
-        socket.create_connection((host, port), REACH_TIMEOUT).close()
-    except OSError as error:
-        return str(error.strerror or error)
-    return ""

@@ -1,7 +1,7 @@
 """Losses of a group while none of its workers ran: offsets of some partitions, or states under offsets that go on.
 
-Nothing else tells of it: a partition without an offset looks like a new one, and a changelog without states like one of
-keys that have none. Asks for the offsets, and says what they mean; refuses nothing.
+Nothing else tells: a partition without an offset looks like a new one, and a changelog without states like one of keys
+that have none. Asks for the offsets, and says their meaning; refuses nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worker.settings import Connection, KafkaSettings
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
 UNKNOWN = "whether the group has lost offsets, or states, is not known: the cluster does not tell its offsets now"
 _AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
-# By AUTO_OFFSET_RESET: what becomes of records without an offset of the group.
+# The fate of records without an offset of the group, by AUTO_OFFSET_RESET.
 _RESETS = {
     "earliest": "are read from the beginning, and what was answered before is answered again",
     "latest": "are passed over unanswered",
@@ -78,10 +78,10 @@ def committed(
 
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
-    """The losses that the cluster shows, each a sentence.
+    """A sentence for each loss that the cluster shows.
 
-    With members in the group its offsets are as they left them: they have said it when they began. Takes some 70 ms
-    (2026-11), so that a worker asks beside the load of its model.
+    A group with members has its offsets: they have said it when they began. Takes some 70 ms (2026-11), so that a
+    worker asks beside the load of its model.
     """
     if topics.members or not topics.can_administer:
         return []

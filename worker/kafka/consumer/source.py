@@ -21,13 +21,11 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, refusal, words_of
+from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, keys_have_moved, refusal, words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
-from worker.kafka.client.moved_keys import keys_have_moved
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.client.stranded import Stranded
+from worker.kafka.client.stranded import LoginFiles, Stranded
 from worker.kafka.consumer.batch_end import looking
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses, partition_of, to_records
 from worker.kafka.consumer.gates import Gates

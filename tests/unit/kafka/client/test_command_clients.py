@@ -6,14 +6,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import command_clients
-from worker.kafka.client.command_clients import ASKS_AGAIN, reach
+from worker.kafka.client.command_clients import ASKS_AGAIN, near_topics, reach, topics_told
 
 ABSENT, CLOSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+class Admin:
+    """Knows these topics, or may tell of none."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+
+    def list_topics(self, timeout: float) -> Any:
+        if not self.topics:
+            raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+        return SimpleNamespace(topics=dict.fromkeys(self.topics, SimpleNamespace(partitions={0: 0, 1: 0})))
 
 
 @pytest.fixture
@@ -24,10 +36,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     def connect(*_: Any) -> Any:
         code = said.pop(0)
         found = SimpleNamespace(error=None if code is None else KafkaError(code))
-        return SimpleNamespace(admin=None, cluster=SimpleNamespace(topics={"answers": found}))
+        return SimpleNamespace(admin=Admin("answer"), cluster=SimpleNamespace(topics={"answers": found}))
 
     monkeypatch.setattr(command_clients, "connect", connect)
-    monkeypatch.setattr(command_clients, "near_topics", lambda *_: "; there is answer")
     monkeypatch.setattr(command_clients, "ASK_AGAIN", 0.0)
     return said
 
@@ -40,18 +51,38 @@ def test_a_topic_that_was_made_just_now_is_asked_for_again(answers: list[int | N
     assert answers == []
 
 
-def test_a_topic_that_is_missing_is_named_with_those_like_it(answers: list[int | None]) -> None:
-    """After a second."""
-    answers += [ABSENT] * (ASKS_AGAIN + 1)
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ([ABSENT] * (ASKS_AGAIN + 1), "no topic answers; create it, or name another; did you mean answer?"),
+        ([CLOSED], "may not use topic answers; grant it the operation READ"),
+        ([KafkaError.TOPIC_EXCEPTION], "topic answers cannot be used: "),
+    ],
+)
+def test_a_topic_that_cannot_be_used_is_told_with_the_cure(
+    answers: list[int | None], said: list[int | None], told: str
+) -> None:
+    """One that is missing after a second, any other at once: it will not change by itself."""
+    answers += said
 
-    with pytest.raises(BadConfiguration, match="no topic answers; create it, or name another; there is answer"):
+    with pytest.raises(BadConfiguration) as refused:
         reach("answers", settings(), "READ")
+
+    assert told in str(refused.value)
     assert answers == []
 
 
-def test_a_topic_that_is_closed_to_us_is_said_at_once(answers: list[int | None]) -> None:
-    """It will not change by itself."""
-    answers += [CLOSED]
-
-    with pytest.raises(BadConfiguration, match="may not use topic answers; grant it the operation READ"):
-        reach("answers", settings(), "READ")
+@pytest.mark.parametrize(
+    ("known", "in_use", "told"),
+    [
+        (("requests", "newc-req", "new-reqs"), (), "; did you mean newc-req or new-reqs?"),
+        (("newc-req",), ("newc-req",), ""),
+        (("__new-req", "orders"), (), ""),
+        ((), (), ""),
+    ],
+)
+def test_the_nearest_names_are_told(known: tuple[str, ...], in_use: tuple[str, ...], told: str) -> None:
+    """None that this worker uses for something else, none of Kafka's own, and none where we may not look."""
+    assert near_topics(Admin(*known), "new-req", 1.0, in_use) == told  # type: ignore[arg-type]  # a fake
+    if "orders" in known:
+        assert topics_told(Admin(*known), 1.0) == {"orders": 2}  # type: ignore[arg-type]  # a fake

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from worker.kafka.client.config import admin_config, consumer_config, poll_interval, producer_config, transaction_config
-from worker.kafka.client.denied_keys import DENIED, denied_keys
+from worker.kafka.client.config import (
+    DENIED,
+    admin_config,
+    consumer_config,
+    denied_keys,
+    poll_interval,
+    producer_config,
+    transaction_config,
+)
 from worker.kafka.client.membership import Membership
 from worker.settings import KafkaSettings
 
@@ -29,7 +36,11 @@ def test_the_consumer_commits_nothing_by_itself() -> None:
     assert config["enable.auto.commit"] is False
     assert config["enable.auto.offset.store"] is False
     assert config["auto.offset.reset"] == "earliest"
+    assert consumer_config(settings(auto_offset_reset="latest"), CONSUMER)["auto.offset.reset"] == "latest"
     assert config["isolation.level"] == "read_committed"
+    assert config["check.crcs"] is False, "it would read on at the wrong place"
+    assert config["allow.auto.create.topics"] is False
+    assert config["statistics.interval.ms"] == 1_000
 
 
 def test_a_batch_in_good_faith_can_be_unpacked() -> None:
@@ -183,24 +194,6 @@ def test_certificates_go_unchecked_only_when_asked_for() -> None:
     kafka = settings(security_protocol="SSL", insecure_tls=True)
 
     assert admin_config(kafka)["enable.ssl.certificate.verification"] is False
-
-
-def test_what_was_set_of_the_group_reaches_the_consumer() -> None:
-    """Where it begins without an offset, and which member it is."""
-    config = consumer_config(settings(auto_offset_reset="latest", group_instance_id="worker-0"), CLASSIC)
-
-    assert config["auto.offset.reset"] == "latest"
-    assert config["group.instance.id"] == "worker-0"
-    assert "group.instance.id" not in consumer_config(settings(), CLASSIC)
-
-
-def test_what_the_consumer_must_not_do_it_does_not() -> None:
-    """Read at the wrong place after a checksum, or make a topic by a mistyped name. It says how far it is."""
-    config = consumer_config(settings(), CONSUMER)
-
-    assert config["check.crcs"] is False
-    assert config["allow.auto.create.topics"] is False
-    assert config["statistics.interval.ms"] == 1_000
 
 
 def test_what_the_operator_sets_of_the_poll_interval_is_reckoned_with() -> None:

@@ -11,12 +11,9 @@ from worker.kafka.client.errors import FATAL, refusal
 @pytest.mark.parametrize(
     ("code", "cure"),
     [
-        (KafkaError.UNRELEASED_INSTANCE_ID, "end it, or wait until its session has ended, and start again"),
-        (
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            "the operation on the cluster that the broker's authorizer log names",
-        ),
-        (KafkaError.OFFSET_METADATA_TOO_LARGE, "raise it (4096 unless set)"),
+        (KafkaError.UNRELEASED_INSTANCE_ID, "is still in the group"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "the broker's authorizer log"),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, "raise offset.metadata.max.bytes"),
     ],
 )
 def test_a_refusal_says_what_to_do(code: int, cure: str) -> None:

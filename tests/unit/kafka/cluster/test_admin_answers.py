@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import ListOffsetsResultInfo
 
-from worker.kafka.cluster.admin_answers import fences_by_group, known_offset, told, told_offset
+from worker.kafka.cluster.admin_answers import known_offset, told, told_offset
 
 
 def test_an_answer_is_told() -> None:
@@ -51,11 +51,3 @@ def test_an_offset_that_is_none_is_no_answer() -> None:
     assert told_offset(asked, 0) is None
     with pytest.raises(KafkaException, match="does not say"):
         known_offset(asked)
-
-
-def test_a_broker_too_old_to_know_who_commits_does_not_fence_by_group() -> None:
-    """TxnOffsetCommit names the member since its version 3 (Kafka 2.5)."""
-    assert fences_by_group({28: 3})
-    assert not fences_by_group({28: 2})
-    assert not fences_by_group({0: 9})
-    assert fences_by_group({}), "a broker that does not tell is believed"

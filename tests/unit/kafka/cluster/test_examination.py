@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
@@ -15,7 +17,7 @@ from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster import examination
-from worker.kafka.cluster.examination import LEAST_REPLY_BYTES, Topics, judge
+from worker.kafka.cluster.examination import LEAST_REPLY_BYTES, StartVerdict, Topics, judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
@@ -26,6 +28,7 @@ class Broker:
     def __init__(self, clock: Clock, hears_at: float) -> None:
         self._clock = clock
         self._hears_at = hears_at
+        self.log = client_log()
 
     def list_topics(self, topic: str = "", *, timeout: float) -> ClusterMetadata:
         assert timeout > 0
@@ -47,11 +50,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def verdict_on(broker: Broker, cluster_id: str = "mockCluster1f", **changes: object) -> StartVerdict:
+    """Of a mock nothing but its topics is asked."""
+    cluster: Any = ClusterMetadata()
+    cluster.cluster_id = cluster_id
+    return judge(settings(**changes), Contact(cast("Any", broker), broker.log, cluster), 1.0)
+
+
 def problems(broker: Broker) -> list[str]:
-    mock: Any = ClusterMetadata()  # of which nothing else is asked
-    mock.cluster_id = "mockCluster1f"
-    contact = Contact(cast("Any", broker), client_log(), mock)
-    return [problem.text for problem in judge(settings(), contact, 1.0).problems]
+    return [problem.text for problem in verdict_on(broker).problems]
 
 
 def test_a_topic_that_was_made_a_moment_ago_is_waited_for(clock: Clock) -> None:
@@ -82,13 +89,31 @@ class Without(Broker):
         return metadata
 
 
+class Advertised(Broker):
+    """Answers the first contact, and calls itself by an address where nothing listens."""
+
+    def describe_topics(self, *_: object, **__: object) -> dict[str, Future[object]]:
+        silent: Future[object] = Future()
+        silent.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return dict.fromkeys(("r", "a"), silent)
+
+    def poll(self, _timeout: float) -> None:
+        self.log.log(logging.ERROR, "", "FAIL", "", "inside:9092/1: Connect to ipv4#10.0.0.1:9092: Connection refused")
+
+
+def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(clock: Clock) -> None:
+    """The usual trouble with containers and tunnels. Nothing more is asked: each question would wait for its time."""
+    verdict = verdict_on(Advertised(clock, clock.now), "real")
+
+    (problem,) = verdict.problems
+    assert "nothing listens at inside:9092" in problem.text
+    assert "advertised.listeners" in problem.text
+    assert not verdict.can_administer
+
+
 def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Clock) -> None:
     """It may be another's. The operator is told, and requests that name it are."""
-    mock: Any = ClusterMetadata()
-    mock.cluster_id = "mockCluster1f"
-    contact = Contact(cast("Any", Without(clock, "mine")), client_log(), mock)
-
-    verdict = judge(settings(reply_topics="mine,yours"), contact, 1.0)
+    verdict = verdict_on(Without(clock, "mine"), reply_topics="mine,yours")
 
     assert verdict.problems == ()
     assert verdict.topics is not None
@@ -100,11 +125,9 @@ def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Cl
 
 def test_a_reply_topic_may_take_as_little_as_the_response_topic(clock: Clock) -> None:
     """Batches are as small for that one anyway."""
-    mock: Any = ClusterMetadata()
-    mock.cluster_id = "mockCluster1f"
-    contact = Contact(cast("Any", Broker(clock, clock.now)), client_log(), mock)
+    broker = Broker(clock, clock.now)
 
-    verdict = judge(settings(reply_topics="mine", max_message_bytes=LEAST_REPLY_BYTES - 1), contact, 1.0)
+    verdict = verdict_on(broker, reply_topics="mine", max_message_bytes=LEAST_REPLY_BYTES - 1)
 
     assert verdict.topics is not None
     assert verdict.topics.shut == {}

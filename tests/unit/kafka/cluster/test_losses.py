@@ -9,8 +9,7 @@ import pytest
 from tests.builders import P0, P1
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
-from worker.kafka.client.announcement import Member
-from worker.kafka.client.membership import Membership
+from worker.kafka.client.membership import Member, Membership
 from worker.kafka.cluster import losses as module
 from worker.kafka.cluster.examination import Topics
 from worker.kafka.cluster.losses import Bounds, losses

@@ -1,4 +1,4 @@
-"""What can be asked of `check` on the command line. Imported with the command line: nothing heavy in here."""
+"""`inference-worker check` on the command line. Imported with the command line: nothing heavy in here."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ class CheckOrder(WorkerOptions):
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")
     ] = False
-    restore_estimate: Annotated[
-        bool,
-        typer.Option(
-            "--restore-estimate",
-            help="With state: read states back for some seconds, and say how long all would take.",
-        ),
-    ] = False
+    with_example: Annotated[bool, typer.Option("--example", help="Show a request for the model, and its answer.")] = (
+        False
+    )
     show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
 
 
@@ -37,6 +33,6 @@ def register(app: typer.Typer, end: End) -> None:
 
 
 def _act(order: CheckOrder) -> int:
-    from worker.commands.check.command import check  # noqa: PLC0415 - only the command that is called is imported
+    from worker.commands.checking import check  # noqa: PLC0415 - only the command that is called is imported
 
     return check(order)

@@ -1,1 +1,0 @@
-"""`inference-worker check`: would a worker with these settings start here, and what would it do?"""

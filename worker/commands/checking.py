@@ -1,0 +1,310 @@
+"""The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
+
+Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing:
+`--create-topics` alone makes something. Each part is looked at even where another cannot be: a missing model says
+nothing about the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from worker.assembly import announcement, full_batch, store_server
+from worker.codecs import Codecs, Wire, lack_of_room, longest_key
+from worker.codecs.examples import Encoding, encode_request, encodings
+from worker.commands.check import CheckOrder
+from worker.commands.report import ClusterFacts, Example, ModelFacts, Report, show
+from worker.core.failures import RunFailure, Stop
+from worker.core.records import Partition, Prediction, Record, Request
+from worker.core.tensors.signature import Signature
+from worker.inference import Model, check_run_time, independence, load_as_set
+from worker.kafka.client.command_clients import NO_LOG
+from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
+from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
+from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
+from worker.kafka.cluster.losses import losses
+from worker.kafka.cluster.survey import advice, create_missing, survey, try_clients
+from worker.kafka.transactions.kafka_transactions import try_transactions
+from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
+from worker.settings.conflicts import store_in_clear
+from worker.settings.effective import effective
+from worker.settings.for_commands import ScoringSettings, load_parts
+from worker.telemetry import try_address
+from worker.terminal.command_line import CLOSING, remembered
+from worker.terminal.open_axes import open_axes
+from worker.terminal.terminal import page, print_json
+
+# Runs of which the median is shown, and the seconds after which a slow model has run often enough.
+RUNS, RUNS_SECONDS = 5, 2.0
+
+
+def check(order: CheckOrder) -> int:
+    """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
+    report = examined(
+        order.config, order.over(os.environ), creates_topics=order.create_topics, with_example=order.with_example
+    )
+    if order.as_json:
+        print_json(report.as_json())
+    else:
+        show(page(), report, show_all=order.show_all)
+    return report.exit_code
+
+
+def examined(
+    config_path: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    creates_topics: bool = False,
+    with_example: bool = False,
+) -> Report:
+    """All that can be found out. A failure that would end a worker's start is a problem in there."""
+    report = Report()
+    parts = load_parts(config_path, environ)
+    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
+    settings = parts.settings
+    report.settings = list(effective(settings)) if settings else ()
+    state = None if settings is None else settings.state
+    model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
+    if parts.kafka is not None:
+        client_id = announcement(settings).client_id if settings is not None else None
+        _look_at_cluster(parts.kafka, parts.delivery, report, client_id, creates_topics=creates_topics)
+        if model is not None:
+            _look_at_room(model, parts.kafka, report, state)
+            if with_example:
+                report.example = _example(model, parts.kafka, state)
+    if settings is not None:
+        _look_at_telemetry(settings, report)
+        if settings.state.store is not None and not list(store_in_clear(settings)):
+            _look_at_store(settings, report)
+    return report
+
+
+# The model
+
+
+def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
+    began = time.monotonic()
+    try:
+        model = load_as_set(settings.model, settings.batching)
+        signature, states = _without_state(model.signature, state)
+    except Stop as stop:
+        report.add(stop)
+        return None
+    seconds = time.monotonic() - began
+    full = full_batch(settings.batching, model)
+    doubt = None
+    try:
+        check_run_time(model, full.rows, settings.model.run_timeout_s)
+        found = independence(model, settings.batching.max_batch_size)
+        doubt = found.doubt
+        report.warn(found.why)
+    except Stop as stop:
+        report.add(stop)
+    raw, padding, row = signature.raw_input, model.padding, model.blank(1)
+    report.model = ModelFacts(
+        name=signature.name,
+        version=signature.version,
+        device=model.device.name,
+        why=model.device.reason,
+        takes=[str(spec) for spec in signature.inputs],
+        gives=[str(spec) for spec in signature.outputs],
+        row_bytes=None if raw is None else raw.row_bytes,
+        row_dtype=None if raw is None else raw.dtype.str,
+        load_seconds=seconds,
+        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, full.rows})},
+        open_axes=open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs]),
+        fixed_rows=None if padding is None else padding.rows,
+        fixed_why=None if padding is None else padding.why,
+        padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes],
+        doubt=doubt,
+        closed_by=CLOSING.get(full.why),
+        state=states,
+        left_to_cpu=model.left_to_cpu,
+    )
+    report.warn(*model.remarks)
+    if model.not_finite:
+        refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
+        report.warn(
+            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity: a device that "
+            f"computes nonsense would not show by it{refused}. Name a file of rows with finite answers in "
+            "WORKER_MODEL__WARM_UP_EXAMPLE"
+        )
+    return model
+
+
+def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
+    """The signature of requests and answers, and a line for each state of a key. Raises `BadConfiguration`."""
+    layout, left = (None, signature) if state is None else remembered(signature, state)
+    if layout is None:
+        return left, ()
+    tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
+    return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
+
+
+def _run_seconds(model: Model, rows: int) -> float:
+    """The median. The first of several runs may set something up, where the warm-up has not run so many rows."""
+    feeds = model.blank(rows)
+    times: list[float] = []
+    while len(times) < RUNS and sum(times) < RUNS_SECONDS:
+        began = time.perf_counter()
+        model.run(feeds)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:
+    """The row of the warm-up as a request, and its answer, both as they would be in Kafka."""
+    signature, _ = _without_state(model.signature, state)
+    possible, feeds = encodings(signature), model.blank(1)
+    request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
+    codecs = Codecs([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
+    place = Partition(kafka.request_topics[0], 0)
+    decoded, outputs = codecs.decode(Record(place, 0, b"key", request.value, request.headers, None)), model.run(feeds)
+    if not isinstance(decoded, Request) or isinstance(outputs, RunFailure):
+        return None
+    given = dict(zip([spec.name for spec in model.signature.outputs], outputs, strict=True))
+    (answer,) = codecs.encode(Prediction(decoded, [given[spec.name] for spec in signature.outputs]))
+    return Example(request.headers, request.value, answer.headers, answer.value or b"")
+
+
+# The cluster
+
+
+def _look_at_cluster(
+    kafka: KafkaSettings,
+    delivery: DeliverySettings | None,
+    report: Report,
+    client_id: str | None,
+    *,
+    creates_topics: bool,
+) -> None:
+    name = None
+    if delivery is not None:
+        report.guarantee = delivery.guarantee
+        if delivery.guarantee == "exactly_once":
+            name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
+            report.transactional_id = name.text if name.is_stable else f"{name.family}*"
+            if not name.is_stable:
+                report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
+    try:
+        contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
+        if creates_topics:
+            report.created = create_missing(kafka, contact, START_TIMEOUT)
+        topics = _ask(kafka, contact, report, client_id, with_transactions=name is not None)
+        if topics is not None and topics.can_administer:
+            try_clients(kafka, topics)
+            if name is not None and delivery is not None:
+                assert report.cluster is not None
+                report.cluster.can_transact = _can_transact(kafka, topics, name, delivery, report)
+    except Stop as stop:
+        report.add(stop)
+
+
+def _ask(
+    kafka: KafkaSettings, contact: Contact, report: Report, client_id: str | None, *, with_transactions: bool
+) -> Topics | None:
+    verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=with_transactions)
+    topics = verdict.topics
+    report.refuse(verdict.problems, 2 if verdict.problems else 0)
+    report.warnings += verdict.warnings
+    found = survey(kafka, contact, verdict, START_TIMEOUT)
+    report.warnings += advice(kafka, found, topics)
+    if topics is not None:
+        report.warn(*losses(kafka, topics))
+        report.warn(*(topics.announcing(client_id).others(kafka.group_id) if client_id is not None else ()))
+    report.cluster = ClusterFacts(
+        survey=found,
+        is_mock=contact.is_mock,
+        membership=topics.membership if topics else None,
+        max_bytes=topics.max_bytes if topics else None,
+    )
+    return topics
+
+
+def _can_transact(
+    kafka: KafkaSettings, topics: Topics, name: TransactionalId, delivery: DeliverySettings, report: Report
+) -> bool | None:
+    """Whether the broker prepares transactions; None where that cannot be said without the name itself.
+
+    They are tried under a name that begins as ours does and that no replica uses: with ours a replica that runs here
+    would be shut out.
+    """
+    another = name.relative()
+    refused = missing(kafka, needed_for_transactions(another), "write")
+    try:
+        try_transactions(kafka, topics, another, delivery.transaction_timeout_ms, NO_LOG, START_TIMEOUT)
+    except Stop as stop:
+        if str(stop) != refused.text:
+            report.add(stop)
+        elif not name.is_stable:
+            report.refuse([refused], stop.exit_code)
+        else:  # an ACL for this very name may exist
+            report.warnings.append(_untried(kafka, name))
+            return None
+        return False
+    return True
+
+
+def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
+    right = needed_for_transactions(name)
+    names = f"names that begin with {right.name}" if right.is_prefix else f"the name {right.name}"
+    return Finding(
+        f"{right.variable}: whether this client may use {names} was not tried, as it would shut out a replica that "
+        f"runs; if a worker is refused, grant it {right.operation.upper()} on transactional ids",
+        missing(kafka, right, "write").command,
+    )
+
+
+# All else
+
+
+def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
+    """Whether a row fits into a request, its answer and its state into what is known of their topics."""
+    limits = (report.cluster.max_bytes if report.cluster else None) or {}
+    wire = Wire(
+        kafka.response_topic,
+        kafka.group_id,
+        max_request_bytes=kafka.max_request_bytes,
+        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+        reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
+    )
+    layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
+    report.warn(*lack_of_room(model, signature, wire))
+    changelog = kafka.changelog_topic
+    if layout is not None and changelog is not None and changelog in limits:
+        try:
+            longest_key(changelog, limits[changelog], layout.dtype.itemsize)
+        except Stop as stop:
+            report.add(stop)
+
+
+def _look_at_telemetry(settings: Settings, report: Report) -> None:
+    """The address, not the port: a worker that runs here may have it already."""
+    try:
+        try_address(settings.telemetry.http_address)
+        if settings.telemetry.tracing:
+            from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra
+
+            start(settings.kafka.group_id).close(0.0)
+    except Stop as stop:
+        report.add(stop)
+
+
+def _look_at_store(settings: Settings, report: Report) -> None:
+    """The server that keeps the states: tried as a worker does before it joins its group."""
+    from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
+
+    try:
+        server = store_server(settings)
+        report.store = examine_store(server)
+        server.close()
+    except Stop as stop:
+        report.add(stop)
+        return
+    report.warn(*report.store.warnings)
