@@ -39,8 +39,7 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
-from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import SUSPECT_FROM, Note
+from worker.kafka.offsets.group_offsets import SUSPECT_FROM, KafkaOffsets, Note
 from worker.kafka.offsets.standings import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 

@@ -12,7 +12,7 @@ from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
 from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
 from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
-from worker.kafka.offsets.notes import PATIENCE
+from worker.kafka.offsets.group_offsets import PATIENCE
 from worker.kafka.offsets.standings import TOGETHER
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)

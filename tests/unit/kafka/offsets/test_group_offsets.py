@@ -13,9 +13,8 @@ from tests.fakes import Clock
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets import group_offsets
-from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import NEW, NONE, RETRY_AFTER, Attempts, read_attempts
-from worker.kafka.offsets.standings import GroupStanding
+from worker.kafka.offsets.group_offsets import RETRY_AFTER, KafkaOffsets
+from worker.kafka.offsets.standings import NEW, NONE, Attempts, GroupStanding, read_attempts
 
 P = Partition("r", 0)
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
