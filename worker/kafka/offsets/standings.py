@@ -1,12 +1,10 @@
 """Where the group stands with partitions, and where these end: asked of the brokers.
 
-The group's answer may take long: while the transaction of a dead replica is open, the group says nothing about what
-that replica was about to commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for
-it held up every partition that had nothing to do with it: 5.3 of 7 s, in turns of up to 2 s (measured 2026).
-
-So a question that is not answered at once is asked beside the loop, about each partition alone: an open transaction
-holds up its own partitions and no others. It takes a client of its own, which never joins the group: while the consumer
-is asked, a `poll` of it waits until the question is over (confluent-kafka 2.16, measured 2026).
+While the transaction of a dead replica is open, the group says nothing about the partitions that it was about to
+commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for it held up every other
+partition: 5.3 of 7 s (measured 2026). So a question that is not answered at once is asked beside the loop, about each
+partition alone, by a client that never joins the group: while the consumer is asked, a `poll` of it waits until the
+question is over (confluent-kafka 2.16).
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Owns the producer while it works, and replaces it when the outcome of a transact
 is waited for, for as long as it takes.
 
 A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
-called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). It is
-called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`: the loop
-abandons it and takes another one, which shuts the lost one out. Should the call come back, thread and client end.
+called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). So it is
+called once. A committer with a call that is long overdue `is_stuck`: the loop abandons it and takes another one, which
+shuts the lost one out. Should the call come back, thread and client end.
 """
 
 from __future__ import annotations
