@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.broker import JvmBroker
@@ -15,12 +13,9 @@ from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
 from tests.kafka.scene import (
     RAW_HEADER,
     Scene,
-    both_guarantees,
     quick_at_least_once,
-    quick_classic,
     quick_exactly_once,
     raw,
-    row,
 )
 from tests.kafka.spins import spin, turns
 from tests.models import mlp, spinner
@@ -137,32 +132,6 @@ def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
         assert len(scene.auditor.answers) == 20
 
 
-@quick_exactly_once
-def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Holes in the offsets hold nothing up: what was committed is answered, in order, and nothing else."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
-        scene.replica()
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": scene.group})
-        producer.init_transactions(TIMEOUT)
-
-        for chunk in range(6):
-            producer.begin_transaction()
-            for number in range(chunk * 10, chunk * 10 + 10):
-                producer.produce(scene.topic, row(number), b"%d" % number, 0, headers=[RAW_HEADER])
-            producer.flush(TIMEOUT)
-            if chunk % 2:
-                producer.abort_transaction(TIMEOUT)
-            else:
-                producer.commit_transaction(TIMEOUT)
-
-        kept = [b"%d" % number for number in range(60) if number // 10 % 2 == 0]
-        deadline = time.monotonic() + TIMEOUT
-        while len(scene.auditor.answers) < len(kept) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
-        assert [found.key for found in scene.auditor.answers] == kept
-
-
 @quick_at_least_once
 def test_a_response_topic_that_vanishes_stops_the_worker(
     hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
@@ -185,39 +154,6 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
         assert scene.committed() == {0: 10}
         scene.replica()
         scene.verdict().expect_clean()
-
-
-@quick_classic
-def test_a_request_topic_that_is_made_anew_is_committed_from_its_beginning(
-    kafka: Cluster, tmp_path: Path, protocol: str
-) -> None:
-    """Its offsets begin again below what was committed; in a classic group nobody takes the partition away."""
-    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}, partitions=1) as scene:
-        replica = scene.replica()
-        scene.publish([raw(n) for n in range(30)])
-        scene.answers()
-        scene.expect_all_committed()
-
-        kafka.renew_topic(scene.topic)
-        kafka.produce(scene.topic, [raw(n) for n in range(20)])
-
-        scene.expect_all_committed()
-        replica.terminate()
-        assert replica.exit_code() == 0, replica.log
-        assert scene.committed() == {0: 20}
-
-
-@pytest.mark.slow
-@both_guarantees
-def test_fifty_thousand_requests_are_answered_by_three_replicas(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """200 keys over 8 partitions, and nothing goes wrong: each answered once, in order, with its own value."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=8) as scene:
-        scene.replicas(3)
-
-        scene.publish([raw(number, key=b"key-%d" % (number % 200)) for number in range(50_000)])
-
-        scene.expect_kept(timeout=60.0)
-        scene.expect_right_values()
 
 
 @quick_at_least_once

@@ -87,23 +87,6 @@ def test_of_two_models_that_start_at_the_same_moment_one_says_so(kafka: Cluster,
     assert all(len(said(replica.log)) <= 1 for replica in both)
 
 
-@protocols
-def test_replicas_of_one_deployment_say_nothing_and_other_settings_are_told(
-    kafka: Cluster, tmp_path: Path, protocol: str
-) -> None:
-    """What a requester notices, not how a replica works."""
-    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}) as scene:
-        scene.replica()
-        alike = scene.start({"BATCHING__MAX_BATCH_SIZE": "7"}).wait_until_ready()
-        scene.wait_for_members(2)
-        strict = scene.start({"KAFKA__ROWS_HEADERS": "required"}).wait_until_ready()
-        scene.wait_for_members(3)
-
-    assert said(alike.log) == []
-    (warning,) = said(strict.log)
-    assert "2 other members (on 127.0.0.1) serve model 1 (" in warning
-
-
 def test_partitions_that_no_worker_holds_are_missing_from_the_sum(kafka: Cluster, tmp_path: Path) -> None:
     """A member that is no worker takes some of them and answers nothing: lag is told of those that are held alone."""
     config = {"bootstrap.servers": kafka.bootstrap_servers, "group.protocol": "consumer"}

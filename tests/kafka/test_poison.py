@@ -159,26 +159,6 @@ def expect_dead_letter(scene: Scene, letter: Read, errors: dict[Position, Answer
     assert said["error-code"].decode() == errors[position].headers["error-code"]
 
 
-@quick_exactly_once
-def test_ten_poison_requests_among_two_thousand_good_ones(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """2,000 right results, 10 error answers, 10 dead letters; the worker still runs, and stops with 0."""
-    poison = list(TEN)
-    with Scene(kafka, tmp_path, guarantee=guarantee) as scene:
-        replica = scene.replica()
-
-        scene.publish(among_good(poison, 2000))
-
-        scene.verdict().expect_clean()
-        scene.expect_right_values()
-        assert len(scene.answers()) == 2010
-        expect_errors_for(scene, poison)
-        assert replica.is_running
-        replica.terminate()
-        assert replica.exit_code() == 0, replica.log
-        scene.expect_all_committed(timeout=0.0)
-        assert len(scene.answers()) == 2010
-
-
 @quick_at_least_once
 def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Each kind alone is refused before inference, with a message, and its neighbours get their results."""
@@ -365,36 +345,3 @@ def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_
         assert [a.key for a in found] == [b"k", None, b"k"]
         assert ["key-omitted" in a.headers for a in found] == [False, True, False]
         assert replica.is_running
-
-
-@quick_at_least_once
-def test_null_values_may_be_skipped(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """With NULL_VALUE=skip a tombstone gets no answer and holds nothing up."""
-    with Scene(kafka, tmp_path, {"KAFKA__NULL_VALUE": "skip"}, guarantee=guarantee, partitions=1) as scene:
-        replica = scene.replica()
-
-        scene.publish([raw(0, key=b"a"), Sent(b"b", None), raw(1, key=b"c"), Sent(b"b", None)])
-
-        owed = [position for position, sent in scene.acknowledged.items() if sent.value is not None]
-        scene.auditor.wait_for(owed)
-        replica.terminate()
-        assert replica.exit_code() == 0
-        assert [a.key for a in scene.auditor.answers] == [b"a", b"c"]
-        scene.expect_all_committed()
-
-
-@quick_exactly_once
-def test_without_a_dead_letter_topic_errors_are_answered_all_the_same(
-    kafka: Cluster, tmp_path: Path, guarantee: str
-) -> None:
-    """The answer is what a publisher waits for; dead letters are the operator's choice."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
-        settings = dict(scene.settings)
-        del settings["KAFKA__DEAD_LETTER_TOPIC"]
-        scene.settings = settings
-        scene.replica()
-
-        scene.publish([raw(0), Sent(None, b"", [RAW_HEADER]), raw(1)])
-
-        scene.verdict().expect_clean()
-        assert [a.is_error for a in scene.answers()] == [False, True, False]

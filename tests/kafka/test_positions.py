@@ -17,7 +17,7 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
 from tests.kafka.scene import quick_classic, quick_consumer
 from tests.kafka.test_source_sink import CONSUMER, PATIENCE, commit, joined, poll_until, read, settings
-from worker.core.records import Partition, Suspect
+from worker.core.records import Partition
 from worker.kafka import KafkaSource
 
 BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
@@ -145,23 +145,6 @@ def test_a_fresh_group_at_the_end_loses_nothing_by_a_death(kafka: Cluster, proto
     heir.close()
 
 
-def test_the_start_is_committed_before_the_first_record_comes(kafka: Cluster) -> None:
-    """AUTO_OFFSET_RESET=latest: a death at any moment after finds it."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, Told())
-    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
-    send(kafka, topic, 3)
-
-    records = read(source, 3)
-
-    assert [record.offset for record in records] == [10, 11, 12]
-    assert kafka.committed(config.group_id, topic) == {0: 10}
-    assert not source.commit_results()
-    source.close()
-
-
 def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
     """AUTO_OFFSET_RESET=latest: requests that become readable after the start are answered."""
     topic = kafka.create_topic()
@@ -177,19 +160,6 @@ def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
     producer.commit_transaction()
 
     assert [record.offset for record in read(source, 4)] == [10, 11, 12, 13]
-    source.close()
-
-
-def test_a_group_that_has_an_offset_goes_on_there(kafka: Cluster) -> None:
-    """AUTO_OFFSET_RESET=latest is for groups without one."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic, auto_offset_reset="latest")
-    commit(config, TopicPartition(topic, 0, 4))
-
-    source = joined(config, Told())
-
-    assert [record.offset for record in read(source, 6)] == list(range(4, 10))
     source.close()
 
 
@@ -241,38 +211,6 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
 
     assert [(r.partition.number, r.offset) for r in untouched] == [(0, offset) for offset in range(2, 10)]
     assert [(r.partition.number, r.offset) for r in its_own] == [(1, offset) for offset in range(5, 10)]
-    source.close()
-
-
-def test_a_strategy_of_the_users_reads_from_the_beginning(kafka: Cluster) -> None:
-    """Also one that assigns everything anew."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic, config={"partition.assignment.strategy": "range"})
-
-    source = joined(config, Told(), MEMBERSHIPS["kafka-classic"])
-
-    assert [record.offset for record in read(source, 10)] == list(range(10))
-    source.close()
-
-
-def test_what_other_tools_note_beside_an_offset_counts_as_nothing(kafka: Cluster) -> None:
-    """Only our own words make a suspect."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic)
-    commit(config, TopicPartition(topic, 0, 4, "restored by attempts=7"))
-
-    source = joined(config, told := Told())
-    read(source, 6)
-
-    assert not told.suspects
-    settle_marks(source, topic)
-    source.close()
-    commit(config, TopicPartition(topic, 0, 4, "attempts=7"))
-    source = joined(config, told := Told())
-    read(source, 6)
-    assert told.suspects == [Suspect(Partition(topic, 0), 7, None, 10)]
     source.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kafka.cluster import Cluster
 from tests.kafka.replica import Replica
-from tests.kafka.scene import Scene, quick_at_least_once, quick_exactly_once, raw
+from tests.kafka.scene import Scene, quick_at_least_once, quick_classic, quick_exactly_once, raw
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 # A classic group without traffic is looked after every 30 s; else it takes 5.
@@ -77,7 +77,7 @@ def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
 
 
 @quick_at_least_once
-@PROTOCOLS
+@quick_classic
 def test_a_worker_whose_topic_was_deleted_under_it_stops_in_good_order(
     kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str
 ) -> None:

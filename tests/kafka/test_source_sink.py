@@ -18,7 +18,6 @@ from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
 from worker.core.failures import KafkaFatal
-from worker.core.message_runs import MessageRun
 from worker.core.records import Message, Partition, Record
 from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
 from worker.ports import Assignments
@@ -255,46 +254,6 @@ def damage(broker: JvmBroker, topic: str) -> None:
     segment.write_bytes(content)
 
 
-def test_offsets_that_retention_deleted_stop_a_worker_that_asked_for_it(kafka: Cluster) -> None:
-    """AUTO_OFFSET_RESET=error: records lost before they were answered are no reason to go on quietly."""
-    topic = kafka.create_topic()
-    config = settings(kafka, topic, auto_offset_reset="error")
-    kafka.produce(topic, [Sent(b"k", b"v") for _ in range(10)])
-    commit(config, TopicPartition(topic, 0, 2))
-    kafka.delete_records(topic, 0, 5)
-
-    source = joined(config, Told())
-
-    with pytest.raises(KafkaFatal, match="AUTO_OFFSET_RESET is `error`"):
-        read(source, 1)
-    source.close()
-
-
-@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
-def test_offsets_that_retention_deleted_are_told(kafka: Cluster, membership: Membership) -> None:
-    """AUTO_OFFSET_RESET=earliest goes on at the first record there is, at once or while it reads."""
-    topic = kafka.create_topic()
-    config = settings(kafka, topic)
-    kafka.produce(topic, [Sent(b"k", b"v") for _ in range(10)])
-    commit(config, TopicPartition(topic, 0, 2))
-    kafka.delete_records(topic, 0, 5)
-
-    source = joined(config, Told(), membership, onlooker := Onlooker())
-    first = read(source, 5)
-    poll_until(source, lambda: bool(onlooker.lost))
-    source.pause()
-    kafka.produce(topic, [Sent(b"k", b"v" * 1000) for _ in range(10)])
-    kafka.delete_records(topic, 0, 15)
-    source.resume()
-    (second,) = read(source, 1)
-    poll_until(source, lambda: len(onlooker.lost) == 2)
-
-    assert [record.offset for record in first] == [5, 6, 7, 8, 9]
-    assert second.offset == 15
-    assert onlooker.lost == [(Partition(topic, 0), 2, 5), (Partition(topic, 0), 10, 15)]
-    source.close()
-
-
 def commit(config: KafkaSettings, *positions: TopicPartition) -> None:
     """As somebody else of this group did earlier."""
     consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": config.group_id})
@@ -320,51 +279,12 @@ def test_a_broker_without_the_new_protocol_gets_a_classic_member(
     source.close()
 
 
-def test_a_broker_that_is_away_is_waited_for(hurt_broker: JvmBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither client fails: nothing comes, nothing is reported, and all goes on when the broker is back."""
-    cluster = Cluster(hurt_broker.bootstrap_servers)
-    topic, answers = cluster.create_topic(), cluster.create_topic()
-    source = joined(settings(cluster, topic), told := Told())
-    poll_until(source, lambda: bool(told.held))
-    sink = new_sink(cluster, answers)
-    taken = places(2)
-    sink.send([Message(answers, b"k", b"before", [], 0)], taken[0])
-    collect(sink, 1)
-
-    hurt_broker.kill()
-    sink.send([Message(answers, b"k", b"while away", [], 0)], taken[1])
-    for _ in range(20):
-        assert not source.poll(10, 0.05)
-        assert not sink.poll(0.01)
-    assert sink.undelivered == 1
-    hurt_broker.start()
-
-    assert collect(sink, 1) == [taken[1]]
-    cluster.produce(topic, [Sent(b"k", b"after")])
-    assert read(source, 1)[0].value == b"after"
-    assert any("Connection refused" in line for line in caplog.messages)
-    sink.close(1.0)
-    source.close()
-
-
 def new_sink(
     cluster: Cluster, topic: str, limit: int = 1_000_000, config: Mapping[str, str] | None = None
 ) -> KafkaSink:
     """A producer for one topic of one partition."""
     kafka = settings(cluster, "requests", response_topic=topic, config=config or {})
     return KafkaSink(kafka, Topics({topic: 1}, {topic: limit}, CONSUMER), LOGGER)
-
-
-def test_an_answer_that_the_broker_refuses_is_fatal(kafka: Cluster) -> None:
-    """What can never be delivered stops the worker, and nothing behind it is reported as delivered."""
-    topic = kafka.create_topic(config={"max.message.bytes": "1000"})
-    sink = new_sink(kafka, topic)
-
-    sink.send([Message(topic, b"k", b"x" * 2000, [], 0)], places(1)[0])
-
-    with pytest.raises(KafkaFatal, match=f"refused a record for topic {topic}.*requests/0/0"):
-        collect(sink, 1)
-    sink.close(1.0)
 
 
 def test_one_refused_answer_among_many_is_fatal(kafka: Cluster) -> None:
@@ -380,63 +300,3 @@ def test_one_refused_answer_among_many_is_fatal(kafka: Cluster) -> None:
     with pytest.raises(KafkaFatal, match=f"refused a record for topic {topic}.*requests/0/1"):
         collect(sink, 1)
     sink.close(1.0)
-
-
-def test_an_answer_that_the_client_refuses_is_fatal(kafka: Cluster) -> None:
-    """A record over every topic's limit does not leave the process."""
-    topic = kafka.create_topic()
-    sink = new_sink(kafka, topic, limit=1000)
-
-    with pytest.raises(KafkaFatal, match=f"does not take a record for {topic}"):
-        sink.send([Message(topic, b"k", b"x" * 2000, [], 0)], places(1)[0])
-
-    sink.close(1.0)
-
-
-def test_what_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
-    """A full queue neither blocks nor reorders."""
-    topic = kafka.create_topic()
-    sink = new_sink(kafka, topic, config={"queue.buffering.max.messages": "7"})
-    taken = places(100)
-
-    for n, place in enumerate(taken):
-        sink.send([Message(topic, b"k", b"%d" % n, [], 0)], place)
-    assert sink.undelivered == 100
-    reported = collect(sink, 100)
-
-    assert reported == taken
-    assert sink.undelivered == 0
-    assert [r.value for r in kafka.read(topic, 100)] == [b"%d" % n for n in range(100)]
-
-
-def test_a_run_that_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
-    """What of it is in the queue stays there, and its place comes back with the last of it."""
-    topic = kafka.create_topic()
-    sink = new_sink(kafka, topic, config={"queue.buffering.max.messages": "7"})
-    taken = places(3)
-    values = [b"%d" % n for n in range(90)]
-
-    for place, part in zip(taken, (values[:5], values[5:50], values[50:]), strict=True):
-        sink.send(MessageRun(topic, [b"k"] * len(part), part, [[]] * len(part), 0), place)
-
-    assert sink.undelivered == 90
-    assert collect(sink, 3) == taken
-    assert [r.value for r in kafka.read(topic, 90)] == values
-
-
-def test_a_sink_that_closes_says_what_it_gave_up(own_broker: JvmBroker) -> None:
-    """With the broker gone, closing takes its time limit and counts what was not acknowledged."""
-    cluster = Cluster(own_broker.bootstrap_servers)
-    topic = cluster.create_topic()
-    sink = new_sink(cluster, topic)
-    sink.send([Message(topic, b"k", b"v", [], 0)], places(1)[0])
-    collect(sink, 1)
-    own_broker.kill()
-    for place in places(3):
-        sink.send([Message(topic, b"k", b"v", [], 0)], place)
-
-    began = time.monotonic()
-    given_up = sink.close(0.5)
-
-    assert given_up == 3
-    assert time.monotonic() - began < 20.0

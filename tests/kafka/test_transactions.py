@@ -296,31 +296,6 @@ def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage)
         gc.enable()
 
 
-def test_an_answer_that_the_client_refuses_fails_its_transaction(new_stage: NewStage) -> None:
-    """The reason names the record."""
-    stage = new_stage()
-    refused(stage)
-
-    stage.transactions.commit({stage.requests: 1})
-    failure = ending(stage).failure
-
-    assert failure is not None
-    assert f"does not take the answer to requests/0/0 for topic {stage.topic}" in failure
-    assert stage.committed() is None
-    assert stage.values(0) == []
-
-
-def test_a_client_without_room_waits_for_it(new_stage: NewStage) -> None:
-    """A full queue neither fails a transaction nor reorders it."""
-    stage = new_stage(config={"queue.buffering.max.messages": "7"})
-    fill(stage, [b"%d" % n for n in range(100)])
-
-    stage.transactions.commit({stage.requests: 100})
-
-    assert ending(stage).failure is None
-    assert stage.values(100) == [b"%d" % n for n in range(100)]
-
-
 def test_who_has_left_the_group_commits_nothing(new_stage: NewStage) -> None:
     """A zombie's offsets are refused by the group, and its answers go with them."""
     stage = new_stage()

@@ -7,12 +7,12 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
-from tests.kafka.test_source_sink import commit, joined, read, settings
+from tests.kafka.test_source_sink import joined, read, settings
 from worker.core.records import Partition, Record
 from worker.tools.kafka.reader import Reader
 
@@ -81,22 +81,6 @@ def test_a_partition_with_such_a_batch_does_not_hold_up_the_others(kafka: Cluste
     assert sorted(late[1:])[len(late) * 9 // 10] < 0.5, late  # but for the first, which joins the group
 
 
-def test_a_batch_is_taken_up_in_its_middle(kafka: Cluster) -> None:
-    """A restart answers nothing twice, though the client names the batch by its first offset."""
-    topic = kafka.create_topic("requests")
-    kafka.produce(topic, GOOD)
-    kafka.produce(topic, BOMB, AS_ONE)
-    kafka.produce(topic, GOOD)
-    config = settings(kafka, topic, config=SMALL)
-    commit(config, TopicPartition(topic, 0, 2_000))
-
-    source = joined(config, Told())
-    records = read(source, 1_010)
-    source.close()
-
-    assert [record.offset for record in records] == list(range(2_000, 3_010))
-
-
 @quick_exactly_once
 def test_a_kill_in_the_middle_of_such_a_batch_leaves_no_request_unanswered(
     kafka: Cluster, tmp_path: Path, guarantee: str
@@ -152,20 +136,6 @@ def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka:
     packed.abort_transaction()
 
     assert [record.offset for record in records] == [*range(3_000), *range(3_001, 6_001)]
-
-
-def test_records_deleted_out_of_such_a_batch_are_not_answered(kafka: Cluster) -> None:
-    """The broker gives the whole batch, whatever of it is deleted."""
-    topic = kafka.create_topic("requests")
-    kafka.produce(topic, BOMB, AS_ONE)
-    kafka.produce(topic, GOOD)
-    kafka.delete_records(topic, 0, 2_500)
-
-    source = joined(settings(kafka, topic, config=SMALL), Told())
-    records = read(source, 505)
-    source.close()
-
-    assert [record.offset for record in records] == list(range(2_500, 3_005))
 
 
 def test_commands_step_over_such_a_batch_in_bulk(kafka: Cluster) -> None:

@@ -22,8 +22,7 @@ from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
-from tests.unit.kafka import scripted
-from tests.unit.kafka.changelog import test_restorer
+from tests.unit.kafka import scripted, test_changelog
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
@@ -41,10 +40,9 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink
-from worker.kafka import KafkaSink, KafkaTransactions
-from worker.kafka.changelog import restorer
+from worker.kafka import KafkaSink, KafkaTransactions, changelog
 from worker.kafka.consumer.flow import By, Pauses
-from worker.kafka.offsets.notes import Notes
+from worker.kafka.offsets.group_offsets import Notes
 from worker.kafka.producer.sink import Receipt
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.checkpoint import Checkpoint
@@ -267,10 +265,10 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_state.test_what_comes_behind_a_suspects_records_runs_from_their_states(joins=False),
     ),
     "a changelog ends where its leader does not say": Planted(
-        restorer,
+        changelog,
         "known_offset",
         lambda answer: answer.result().offset,
-        lambda _: test_restorer.test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again(),
+        lambda _: test_changelog.test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again(),
     ),
     "requests come before their states are restored": Planted(
         KeyStates,

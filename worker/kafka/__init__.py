@@ -13,8 +13,7 @@
 A room imports none of those above it.
 """
 
-from worker.kafka.changelog.facts import ChangelogFacts, changelog_facts
-from worker.kafka.changelog.restorer import ChangelogRestorer
+from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Announcement, Membership
 from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id

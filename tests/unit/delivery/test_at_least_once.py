@@ -50,17 +50,6 @@ def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) ->
     assert world.source.commits == [{P0: 6}]
 
 
-def test_an_offset_is_not_committed_while_its_answer_is_on_the_way(world: World) -> None:
-    """Without a delivery report nothing is committed, however long it takes."""
-    world.sink.delay = lambda _: FAR
-    send(world, 4)
-
-    turn_after(world, 100.0)
-
-    assert world.source.commits == []
-    assert not world.delivery.is_idle
-
-
 def test_a_place_is_settled_with_its_last_message() -> None:
     """An error that is also dead-lettered is settled when both messages are acknowledged."""
     world = World(dead_letters=True).start(P0)
@@ -73,17 +62,6 @@ def test_a_place_is_settled_with_its_last_message() -> None:
 
     turn_after(world, 50.0)
     assert world.ledger.records == 0
-
-
-def test_a_place_of_two_messages_is_told_as_settled_once() -> None:
-    """An answer and a dead letter are one settled record."""
-    world = World(dead_letters=True).start(P0)
-    world.source.poll(1, 0.0)
-    send(world, 4)
-
-    turn_after(world, 1.0)
-
-    assert len(world.events.settled_at) == 1
 
 
 def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
@@ -169,16 +147,6 @@ def test_a_commit_whose_result_never_comes_is_repeated_after_a_while(world: Worl
     assert len(world.source.commits) == 2
 
 
-def test_nothing_is_due_before_the_outstanding_commit_is_heard_of(world: World) -> None:
-    """While a commit's result is awaited the loop has nothing to wake up for, least of all in the past."""
-    world.source.commit_fate = lambda: CommitFate(heard_after=None)
-    send(world, 4)
-    turn_after(world, 0.2)
-    turn_after(world, 1.0)
-
-    assert world.delivery.next_due == pytest.approx(world.clock.now - 1.0 + COMMIT_PATIENCE)
-
-
 def test_the_next_commit_is_due_while_something_is_taken(world: World) -> None:
     """An unsettled record keeps the commit timer running; without one there is nothing to wake up for."""
     assert world.delivery.next_due is None
@@ -256,18 +224,6 @@ def test_a_commit_unheard_of_for_a_partition_that_left_keeps_nobody_from_going_h
 
     assert world.source.commits == [{P0: 5}]
     assert world.delivery.is_idle
-
-
-def test_a_report_that_comes_after_a_revoke_changes_nothing(world: World) -> None:
-    """A late acknowledgement finds no line: no offset of a partition that left becomes committable."""
-    world.sink.delay = lambda _: 5.0
-    send(world, 4)
-    world.delivery.lost([P0])
-
-    turn_after(world, 5.0)
-
-    assert world.ledger.committable() == {}
-    assert world.ledger.records == 0
 
 
 def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:

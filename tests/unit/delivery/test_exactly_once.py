@@ -72,18 +72,6 @@ def test_answers_and_their_offsets_become_durable_together(world: World) -> None
     assert world.delivery.is_idle
 
 
-def test_an_error_and_its_dead_letter_are_in_the_same_transaction() -> None:
-    """Both messages of a rejection are committed with its offset."""
-    world = world_of(dead_letters=True)
-    send(world, 4)
-
-    turn(world)
-
-    [(messages, offsets)] = world.transactions.commits
-    assert [m.topic for m in messages] == ["responses", "dead-letters"]
-    assert offsets == {P0: 5}
-
-
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may hold nothing but offsets."""
     send(world, 4, value=b"skip")
@@ -133,15 +121,6 @@ def test_answers_that_come_while_a_transaction_ends_go_into_the_next(world: Worl
 
     assert [sources(messages) for messages, _ in world.transactions.commits] == [["requests/0/4"], ["requests/0/5"]]
     assert world.broker.committed == {P0: 6}
-
-
-def test_an_idle_delivery_opens_no_transaction(world: World) -> None:
-    """A transaction is opened by an answer and by nothing else."""
-    for _ in range(10):
-        turn_after(world, 1.0)
-
-    assert not world.transactions.is_open
-    assert world.delivery.next_due is None
 
 
 @pytest.mark.parametrize("fate", [ABORTED, IN_DOUBT])
@@ -280,21 +259,6 @@ def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> No
     assert world.broker.committed == {}
 
 
-def test_a_success_forgives_the_failures_before(world: World) -> None:
-    """Only failures in a row count."""
-    for _ in range(3 * PATIENCE):
-        world.transactions.fate = lambda: ABORTED
-        send(world, 4, 5)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, 0.01)
-        world.transactions.fate = TransactionFate
-        send(world, 4, 5)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, 0.01)
-
-    assert world.broker.committed == {P0: 6}
-
-
 def test_transactions_that_were_too_large_grow_again_little_by_little(world: World) -> None:
     """Where no more than 40 answers get through in time, most transactions do, with half as many and more."""
     owed, sizes = 2_000, []
@@ -367,13 +331,6 @@ def test_an_answer_that_is_somebody_elses_by_now_stops_nobody(world: World) -> N
 
     with pytest.raises(KafkaFatal, match="nothing in it but the answer to requests/1/4: the broker said no"):
         turn_after(world, LONGEST_PAUSE)
-
-
-def test_failures_of_a_partition_that_brings_nothing_keep_nobody_small(world: World) -> None:
-    """Its transaction may have been committed, and it has no more requests."""
-    fail_often(world, P0)
-
-    assert sizes_until_done(world, P1, 100)[:8] == [1, 2, 3, 4, 5, 7, 9, 12]
 
 
 def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:
@@ -546,18 +503,6 @@ def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World)
     assert world.ledger.records == 1
 
 
-def test_a_partition_lost_again_is_not_given_back(world: World) -> None:
-    """What was taken back and then lost is its next owner's."""
-    send(world, 4)
-    world.transactions.fate = lambda: ABORTED
-    turn(world)
-    world.clock.wait(0.01)
-    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
-
-    assert turn(world) == []
-    assert world.delivery.is_idle
-
-
 def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: World) -> None:
     """Fenced off, the worker ends; what it has to say to the group it may say."""
     send(world, 4)
@@ -598,17 +543,6 @@ def test_next_due_says_when_the_transaction_ends(world: World) -> None:
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
 
 
-def test_a_push_ends_no_transaction(world: World) -> None:
-    """Whatever waits in it for the interval goes with it."""
-    take(world, 0, partition=P1)
-    send(world, 4)
-
-    world.delivery.push()
-    turn(world)
-
-    assert not world.transactions.is_ending
-
-
 def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -> None:
     """The bytes that count against the bound are those of the answer that waits for its transaction."""
     take(world, 0, partition=P1)
@@ -616,28 +550,6 @@ def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -
     send(world, 4)
 
     assert world.ledger.size == 10 + len(b"no")
-
-
-def test_settled_records_are_told_with_the_time_they_were_taken(world: World) -> None:
-    """Once for each record, when its transaction is committed."""
-    send(world, 4, 5)
-    turn(world)
-
-    turn_after(world, 0.01)
-
-    assert world.events.settled_at == [1000.0, 1000.0]
-    assert [(ending.failure, records) for ending, records in world.events.endings] == [(None, 2)]
-    assert [result.committed for result in world.events.commit_results] == [{P0: 6}]
-
-
-def test_a_transaction_past_its_interval_does_not_hurry_the_loop(world: World) -> None:
-    """While it waits for a commit outside of it, there is something to do soon, not at once."""
-    take(world, 0, partition=P1)
-    world.source.marking.add(P0)
-    send(world, 4)
-    world.clock.now += 1.0
-
-    assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
 
 
 def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:

@@ -7,16 +7,13 @@
 
 The broker gives the whole batch for each of its offsets. So a look at one offset says whether the batch that begins at
 `first` reaches as far, and its end is found by going ahead in growing steps and halving: 30 looks for 20,000 records, 1
-ms each. A look after which the client's own thread sleeps takes 1 s, one in ten does (librdkafka 2.16, measured 2026).
-Nothing says where a batch begins that cannot be parsed, and a good one may lie between two of them: there each offset
-is looked at by itself, 60 ms each (measured 2026), until one shows something else.
+ms each, and 1 s for one in ten (librdkafka 2.16, measured 2026). Nothing says where a batch begins that cannot be
+parsed, and a good one may lie between two of them: there each offset is looked at by itself, 60 ms each.
 
-All that is given up was looked at, by another client than the one that failed: a broken network card or a broker that
-is slow gives nothing up. The gaps of compaction, markers of transactions and records behind them belong to no batch, or
-to another. Whatever a look does not show is taken to lie beyond, so that the end that is found is at worst too early.
-
-It takes a client of its own, which never joins the group and unpacks little, in a thread of its own: in the consumer
-each look would hold up all partitions of the same broker for as long as unpacking takes.
+All that is given up was looked at, by another client than the one that failed: a broken network card or a slow broker
+gives nothing up. Whatever a look does not show (gaps, markers of transactions, other batches) is taken to lie beyond,
+so that the end that is found is at worst too early. In the consumer each look would hold up all partitions of the same
+broker, so it takes a client of its own, which never joins the group, in a thread of its own.
 """
 
 from __future__ import annotations

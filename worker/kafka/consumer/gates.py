@@ -4,27 +4,24 @@
                     ▲                       not where the group stands ──▶ shut                               │
                     └───────────────────── [ committed()? seek there ] ◀──────────────────────────────────────┘
 
-What a partition brings first is held until the group has taken the note of this attempt: a record that ends the process
-at once is counted too, and no note can arrive late and take a commit back. A shut partition gives nothing: what of it
-is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
-where the reset policy says. So it is with one of which the group did not tell at its assignment
-(`rebalances.py`), but that one is moved only when something of it has come: a seek while the client looks up
-where a log begins is undone half a second later, without a word, and the log came again from there (librdkafka 2.16; 3
-of 4 times right after an assignment).
+The first records of a partition are held until the group has taken the note of this attempt: a record that ends the
+process at once is counted too, and no note can arrive late and take a commit back. A shut partition gives nothing:
+records on their way are dropped, and it goes on where the group's offset stands, or where it began in this assignment,
+never where the reset policy says.
 
-An offset of the group's beyond the partition's end is of records that are gone, as when their topic was made anew, and
-counts for nothing: rewound to it, the partition would begin again and again. Without any offset under `latest` it is
-shut from the beginning, until the place where it starts is committed: what is published afterwards is not lost by a
-death.
+- A partition of which the group did not tell at its assignment (`rebalances.py`) is moved only when something of it has
+  come: a seek while the client looks up where a log begins is undone half a second later, without a word (librdkafka
+  2.16; 3 of 4 times right after an assignment).
+- An offset of the group's beyond the partition's end is of records that are gone, as when their topic was made anew. It
+  counts for nothing: rewound to it, the partition would begin again and again.
+- Without any offset under `latest` it is shut from the beginning, until the place where it starts is committed: records
+  that are published afterwards are not lost by a death.
+- While a transaction of an earlier assignment ends, a partition that came back is neither asked about nor noted: a note
+  between the two halves of the transaction's commit would undo it (seen 2026).
 
-A commit of an earlier assignment may still be on its way, with a transaction that is ending: until that is decided, a
-partition that came back is neither asked about nor noted. Kafka keeps the commit that came last, and a note between
-the two halves of a transaction's commit would undo it (seen 2026).
-
-Nothing is asked of the group or the broker while all partitions flow. Measured 2026 with a busy broker on the same two
-cores: the first question of an assignment 1.5 ms (median), a rewind 7 to 16 ms to its first record beside a backlog. At
-the end of a topic that is 0.43 s, for the client goes on only when the broker has answered the fetch under way, after
-`fetch.wait.max.ms`. A poll costs 0.04 µs more than without gates, idle partitions or not.
+Nothing is asked of the group or the broker while all partitions flow, and a poll costs 0.04 µs more than without gates.
+Measured 2026 with a busy broker on the same two cores: the first question of an assignment 1.5 ms (median), a rewind 7
+to 16 ms to its first record beside a backlog, 0.43 s at the end of a topic.
 """
 
 from __future__ import annotations
@@ -39,8 +36,7 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
-from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import SUSPECT_FROM, Note
+from worker.kafka.offsets.group_offsets import SUSPECT_FROM, KafkaOffsets, Note
 from worker.kafka.offsets.standings import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 

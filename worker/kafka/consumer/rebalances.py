@@ -3,16 +3,12 @@
 None of these callbacks raises: a failure is kept, and the poll that it ran in raises it. A partition that goes is
 forgotten once the worker has had its say: until then the delivery may ask what is under way for it.
 
-A partition that comes begins where the group stands, which is asked in the callback, without the client's wait for it.
-Left to itself the client asks where the group stands, and looks for the beginning of partitions without an offset only
-100 ms later, a fixed time of its own: the first answer of a new group came that much later (measured 2026, 134 ms
-against 41 ms from the first poll to the first record; under both group protocols).
-
-Where the group does not answer at once, it is asked again for a while. The client may never learn it: its own question,
-when it meets a coordinator that has moved (NOT_COORDINATOR), is not asked again, and the partitions stand still for
-ever (librdkafka 2.16, both group protocols). After that the client begins by itself: under `earliest` at the beginning,
-and it is moved once something has come (`gates.py`); under `latest` and `error` nothing may ever come, so it is left to
-the client after all.
+A partition that comes begins where the group stands, and the callback asks for that. Left to itself the client looks
+for the beginning of partitions without an offset 100 ms later, a fixed time of its own (measured 2026, both protocols).
+Where the group does not answer, it is asked again for a while: the client may never learn it, for its own question to a
+coordinator that has moved is not asked again (librdkafka 2.16). After that, under `earliest`, the client begins at the
+beginning, and is moved once something has come (`gates.py`); under `latest` and `error` nothing may ever come, so the
+partitions are left to the client.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Where requests come from: one consumer in a group, polled by the loop's thread alone.
 
-Owns the consumer, and what is made anew with it. What the group stores is left to `KafkaOffsets`; never decides how
-far the group has come. Never raises out of a callback of the client: an exception there silently skips the batch that
-was being fetched (27 of 27, measured 2026). Callbacks record what went wrong, and the `poll` they ran in raises it; its
-records are dropped unanswered and come again.
+Owns the consumer, and the parts that are made anew with it; never decides how far the group has come. Never raises out
+of a callback of the client: an exception there silently skips the batch that was being fetched (27 of 27, measured
+2026). Callbacks record what went wrong, and the `poll` they ran in raises it; its records come again.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class KafkaSource:
         self._pauses.settle()
 
     def resume(self) -> None:
-        """Fetch again, but for what is withheld."""
+        """Fetch again all that is not withheld."""
         self._pauses.is_general = False
         self._pauses.settle()
 
@@ -261,15 +260,14 @@ class KafkaSource:
             return Consumer({**config, **callbacks}, logger=self._reports)
 
     def _new_asking_client(self) -> Consumer:
-        """A client that never joins the group. What it would log of the cluster, the consumer does."""
+        """A client that never joins the group, and logs nothing: the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
-        """One that reads a partition's batches one by one."""
         return Consumer({**looking(consumer_config(self._kafka, self.membership)), **callbacks})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """What the client has, of partitions that are ours after its callbacks."""
+        """The client's records, of partitions that are ours after its callbacks."""
         if self._is_to_rejoin:
             self._is_to_rejoin = False
             self._rebalances.rejoin(self._consumer)
@@ -314,10 +312,10 @@ class KafkaSource:
         assert self._rebalances.assignments is not None
         self._gates.attend(self._rebalances.assignments)
 
-    # What came instead of a record
+    # Errors among the records
 
     def _sift(self, messages: Iterable[Message], records: Iterable[Record]) -> list[Record]:
-        """What of the records may be handed on: errors came between them. Raises `KafkaFatal`."""
+        """The records that may be handed on, where errors came between them. Raises `KafkaFatal`."""
         sifted: list[Record] = []
         moved: set[Partition] = set()  # by a seek of ours: what came behind the error comes again
         coming = iter(records)

@@ -1,6 +1,6 @@
 """Everything that this worker writes to the group's store, and asks of it: for each partition an offset and a note.
 
-| writer | offset | note (`notes.py`) | when |
+| writer | offset | note (`Attempts`) | when |
 |---|---|---|---|
 | the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
 | the gates, `begin_attempt` | where the group stands | `attempts=n` (`new`) | before an assignment's first record |
@@ -19,16 +19,91 @@ while the delivery may commit something of the partition. Exactly once, the offs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.notes import NEW, RETRY_AFTER, Attempts, Note, Notes, read_attempts
-from worker.kafka.offsets.standings import GroupStanding, StandingLookup
+from worker.kafka.offsets.standings import NEW, Attempts, GroupStanding, StandingLookup, read_attempts
+
+# A partition read with so many is a suspect: two deaths in a row may be bad luck with machines, three are more
+# likely a record's doing.
+SUSPECT_FROM = 3
+
+# A note without a result for so long is sent again: on the same connection, where the later one is served later. The
+# client itself gives up on a coordinator after 45.9 s under KIP-848 (measured 2026), and records wait for this.
+PATIENCE = 10.0
+
+# After a failure one that must succeed goes again so much later, seconds.
+RETRY_AFTER = 0.1
+
+
+class Note(NamedTuple):
+    """What is committed of one partition."""
+
+    offset: int
+    attempts: Attempts
+
+
+class Notes:
+    """Notes under way, and those that the group took last. Owned by `KafkaOffsets`.
+
+    A partition has one on its way at a time, so that none overtakes another.
+    """
+
+    def __init__(self, consumer: Consumer, clock: Callable[[], float]) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        self._under_way: dict[Partition, tuple[Note, float]] = {}  # and when it is taken for lost
+        self._without_result: Counter[Partition] = Counter()  # also those of earlier assignments
+        self._taken: dict[Partition, Note] = {}
+        self._not_before: dict[Partition, float] = {}
+
+    def send(self, partition: Partition, note: Note) -> None:
+        """Begin an asynchronous commit; never raises."""
+        position = TopicPartition(*partition, note.offset, str(note.attempts))
+        try:
+            self._consumer.commit(offsets=[position], asynchronous=True)
+        except (KafkaException, RuntimeError):  # it never left
+            self._not_before[partition] = self._clock() + RETRY_AFTER
+        else:
+            self._under_way[partition] = note, self._clock() + PATIENCE
+            self._without_result[partition] += 1
+
+    def note(self, partition: Partition, note: Note) -> bool:
+        """Commit this, again after a failure. To be called until the group has taken it: True."""
+        if self._taken.get(partition) == note:
+            return True
+        if not self.is_under_way([partition]) and self._clock() >= self._not_before.get(partition, 0.0):
+            self.send(partition, note)
+        return False
+
+    def heard(self, partition: Partition, note: Note, *, is_taken: bool) -> None:
+        """A result came. The last one sent decides, for an earlier one may look just like it."""
+        self._without_result[partition] -= 1
+        if self._without_result[partition] > 0 or self._under_way.pop(partition, (None,))[0] != note:
+            return
+        if is_taken:
+            self._taken[partition] = note
+        else:
+            self._not_before[partition] = self._clock() + RETRY_AFTER
+
+    def is_under_way(self, partitions: Collection[Partition]) -> bool:
+        """Whether one of these has a note without a result, which may still arrive."""
+        if not self._under_way:
+            return False
+        now = self._clock()
+        return any(p in self._under_way and now < self._under_way[p][1] for p in partitions)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            for of in (self._under_way, self._taken, self._not_before):
+                of.pop(partition, None)
 
 
 class KafkaOffsets:

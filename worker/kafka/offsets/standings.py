@@ -1,17 +1,16 @@
 """Where the group stands with partitions, and where these end: asked of the brokers.
 
-The group's answer may take long: while the transaction of a dead replica is open, the group says nothing about what
-that replica was about to commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for
-it held up every partition that had nothing to do with it: 5.3 of 7 s, in turns of up to 2 s (measured 2026).
-
-So a question that is not answered at once is asked beside the loop, about each partition alone: an open transaction
-holds up its own partitions and no others. It takes a client of its own, which never joins the group: while the consumer
-is asked, a `poll` of it waits until the question is over (confluent-kafka 2.16, measured 2026).
+While the transaction of a dead replica is open, the group says nothing about the partitions that it was about to
+commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for it held up every other
+partition: 5.3 of 7 s (measured 2026). So a question that is not answered at once is asked beside the loop, about each
+partition alone, by a client that never joins the group: while the consumer is asked, a `poll` of it waits until the
+question is over (confluent-kafka 2.16).
 """
 
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from queue import Empty, Queue
@@ -23,7 +22,6 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.notes import NEW, NONE, Attempts, read_attempts
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
@@ -35,6 +33,36 @@ ASK_AGAIN_AFTER = 0.1
 # For the end of partitions. A broker answers a connection's requests in turn, and a fetch before ours may take
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
+
+
+_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
+
+
+class Attempts(NamedTuple):
+    """The note beside a committed offset: how often in a row a process died before it settled anything.
+
+        attempts=n         handed out n times since the last progress
+        attempts=n trial   and the record at this offset was about to run alone
+        attempts=n new     and the group has never committed an answer here
+
+    A commit of the delivery's carries no note, so progress clears it. A note that another tool writes counts as none.
+    """
+
+    times: int
+    is_isolated: bool = False
+    is_new: bool = False
+
+    def __str__(self) -> str:
+        return f"attempts={self.times}{' trial' if self.is_isolated else ''}{' new' if self.is_new else ''}"
+
+
+NONE, NEW = Attempts(0), Attempts(0, is_new=True)
+
+
+def read_attempts(metadata: str | None) -> Attempts | None:
+    """The note in the metadata of a commit; None when it is not ours."""
+    found = _TEXT.fullmatch(metadata or "")
+    return None if found is None else Attempts(int(found[1]), found[2] is not None, found[3] is not None)
 
 
 class GroupStanding(NamedTuple):

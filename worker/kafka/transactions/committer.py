@@ -4,9 +4,9 @@ Owns the producer while it works, and replaces it when the outcome of a transact
 is waited for, for as long as it takes.
 
 A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
-called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). It is
-called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`: the loop
-abandons it and takes another one, which shuts the lost one out. Should the call come back, thread and client end.
+called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). So it is
+called once. A committer with a call that is long overdue `is_stuck`: the loop abandons it and takes another one, which
+shuts the lost one out. Should the call come back, thread and client end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from queue import Empty, Queue, SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
+from worker.kafka.client.errors import refusal
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.transactional_id import TransactionalId
-from worker.kafka.transactions.errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
-from worker.kafka.transactions.transactional_producer import TransactionalProducer
+from worker.kafka.cluster.access import missing, needed_for_transactions
+from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
 from worker.settings import KafkaSettings
 
 # Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
@@ -39,6 +40,11 @@ OFFSETS_TIMEOUT = 3.0
 ASK_TIMEOUT = 1.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
+# The share of its timeout for which a transaction must have been open before we believe that the coordinator took it
+# back. Less than all of it, for its clock is not ours.
+BELIEVED_SHARE = 0.9
+# By these the group's coordinator shuts us out for good. Other codes may just as well be about an answer's topic.
+_REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
 # The most that counts as waited between two looks at it: a process that stood still (SIGSTOP) has not waited.
 LOOK = 0.2
 
@@ -150,8 +156,8 @@ class TransactionCommitter:
         trouble = ended
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", producer.abort)
-            if (refused := why_refused(ended)) is not None:
-                raise KafkaFatal(refused)
+            if ended is not None and ended.error is not None and ended.error.code() in _REFUSED:
+                raise KafkaFatal(refusal(ended.error))
             producer.serve(0.0)  # the report of what a broker refused may wait
         if trouble is not None:
             self._renew(trouble)
@@ -210,12 +216,16 @@ class TransactionCommitter:
         return trouble
 
     def _renew(self, trouble: Trouble) -> None:
-        """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it."""
+        """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it.
+
+        Fenced may mean that the coordinator took our transaction back after its timeout, that another process has
+        taken our id, or both (seen 2026, Kafka 4.3 with librdkafka 2.16, by each of the calls). A coordinator takes
+        none back before its timeout, and no other process has a unique id. There is no going on beside another one.
+        """
         open_for = time.monotonic() - self.producer.opened_at
-        if trouble.is_fenced and is_owner_alive(
-            open_for=open_for, timeout=self._timeout_ms / 1000, is_unique=self._name.is_unique
-        ):
-            raise KafkaFatal(why_fenced(self._name, trouble))
+        is_early = open_for < BELIEVED_SHARE * self._timeout_ms / 1000
+        if trouble.is_fenced and is_early and not self._name.is_unique:
+            raise KafkaFatal(self._why_closed(trouble))
         self._log.tell("renewed", f"another producer takes over the transactional id {self._name.text}: {trouble.text}")
         self.producer.drop()
         self.producer = self._new_producer()
@@ -224,5 +234,23 @@ class TransactionCommitter:
     def _initialise(self) -> None:
         while trouble := self._insist("init_transactions", self.producer.initialise, patience=math.inf):
             if not (trouble.is_fenced and self._name.is_unique):
-                raise KafkaFatal(why_closed(self._kafka, self._name, self._timeout_ms, trouble))
+                raise KafkaFatal(self._why_closed(trouble))
             self.producer = self._new_producer()
+
+    def _why_closed(self, trouble: Trouble) -> str:
+        """Why the broker opens no transactions for us, and what to do."""
+        code = None if trouble.error is None else trouble.error.code()
+        if trouble.is_fenced:
+            return (
+                f"another process uses the transactional id {self._name.text}: {trouble.text}; if it is another "
+                "replica, give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID; if it is this one's predecessor, which "
+                "stood still and woke up, end that and start again"
+            )
+        if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return missing(self._kafka, needed_for_transactions(self._name), "write").text
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return (
+                f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: {self._timeout_ms} is more than the broker's "
+                "transaction.max.timeout.ms; lower it"
+            )
+        return f"Kafka opens no transactions for {self._name.text}: {trouble.text}; start again"

@@ -2,14 +2,22 @@
 
 Owns the client, and remembers the first reason for which the open transaction cannot be committed. That reason may be
 told by a report, which the client gives of refused messages only: a callback for each answer would cost 0.5 µs to make
-and 0.3 to serve (measured 2026). Used by one thread at a time, by whichever ends the transaction or fills it.
+and 0.3 to serve (measured 2026). Used by one thread at a time, the one that ends the transaction or fills it.
+
+| the client says | it means | what follows |
+|---|---|---|
+| retriable | nothing was decided yet | the same call again |
+| requires abort | nothing of the transaction will be durable | it is taken back; the producer goes on |
+| fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
+| the broker has forgotten the producer (`_FORGOTTEN`) | nothing of it will be durable any more | the same |
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
@@ -17,10 +25,9 @@ from confluent_kafka import Message as Report
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
-from worker.kafka.client.errors import GONE, configuring
+from worker.kafka.client.errors import GONE, configuring, kafka_error
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer.destination import ANY_PARTITION, Destinations, why_refused
-from worker.kafka.transactions.errors import Reaction, Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
 # flight; what fills it is a broker that is away.
@@ -29,6 +36,40 @@ ROOM_SLICE = 0.02
 
 _LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
 _TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
+
+
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
+# wants an abort, and goes on with the forgotten producer: each transaction without an answer in it failed for ever
+# (seen 2026, librdkafka 2.16).
+_FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
+
+
+class Reaction(Enum):
+    AGAIN = "the same call again"
+    ABORT = "abort the transaction"
+    RENEW = "another producer"
+
+
+class Trouble(NamedTuple):
+    """How a call failed. `error` None: the client did not say it in its own words."""
+
+    reaction: Reaction
+    text: str
+    error: KafkaError | None
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.error is not None and self.error.code() in _FENCED
+
+
+def trouble_of(failure: Exception) -> Trouble:
+    """The meaning of an exception that the client raised."""
+    error = kafka_error(failure)
+    if error is None:
+        return Trouble(Reaction.RENEW, repr(failure), None)
+    return Trouble(_reaction(error), error.str(), error)
 
 
 class _Found:
@@ -184,3 +225,11 @@ def _ended(call: Callable[..., Any], *arguments: Any) -> Trouble | None:
     except Exception as error:  # noqa: BLE001  # a broken producer raises SystemError; all of it is judged
         return trouble_of(error)
     return None
+
+
+def _reaction(error: KafkaError) -> Reaction:
+    if error.fatal() or error.code() in _FORGOTTEN:
+        return Reaction.RENEW
+    if error.retriable():
+        return Reaction.AGAIN
+    return Reaction.ABORT if error.txn_requires_abort() else Reaction.RENEW

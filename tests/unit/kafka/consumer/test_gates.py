@@ -12,7 +12,7 @@ from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
 from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
 from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
-from worker.kafka.offsets.notes import PATIENCE
+from worker.kafka.offsets.group_offsets import PATIENCE
 from worker.kafka.offsets.standings import TOGETHER
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
@@ -54,29 +54,6 @@ def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: W
     assert records == [(P, 6), (P, 7), (Q, 3)]
     assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
     assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1 new")]]
-
-
-def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
-    """And an idle one not before it has a record."""
-    world.brings((P, 0))
-    world.brings((P, 1))
-    assert world.client.asked == [[0]]
-
-    world.brings((P, 2), (Q, 0))
-
-    assert world.client.asked == [[0], [1]]
-
-
-def test_a_partition_that_comes_back_from_another_is_a_new_attempt(world: World) -> None:
-    """It was begun there."""
-    running(world)
-    world.revoke(P)
-    world.assign(P)
-    world.client.group = {P: (0, "attempts=2")}
-
-    world.brings((P, 0))
-
-    assert world.notes == [[(0, 0, "attempts=3")]]
 
 
 def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
@@ -168,19 +145,6 @@ def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: W
     assert world.polled(100) == [(P, at) for at in range(5, 21)]
 
 
-def test_what_is_revoked_while_it_waits_for_room_is_not_handed_out(world: World) -> None:
-    """The read that comes first may take it away."""
-    world.client.is_away = True
-    world.brings(*[(P, at) for at in range(5)])
-    world.client.is_away = False
-    world.clock.now += 1.0
-    assert world.polled(1) == [(P, 0)]
-
-    world.will_revoke(P)
-
-    assert world.polled(1, 0.0) == []
-
-
 # Suspects
 
 
@@ -219,33 +183,7 @@ def test_an_isolated_run_stays_noted_when_the_next_attempt_begins(world: World) 
     assert world.notes == [[(0, 5, "attempts=5 trial")]]
 
 
-def test_all_suspects_of_a_poll_are_asked_about_together(world: World) -> None:
-    """One question after the other, each behind a fetch, would hold the loop up for minutes where they are many."""
-    world.client.group = {P: (5, "attempts=3"), Q: (7, "attempts=3")}
-
-    world.brings((P, 5), (Q, 7))
-
-    assert [sorted(asked) for asked in world.client.ends_asked] == [[0, 1]]
-
-
 # Isolated runs
-
-
-def test_an_isolated_run_is_noted_once_the_group_has_taken_it(world: World) -> None:
-    """It carries the number of the attempt under way."""
-    world.client.group = {P: (5, "attempts=3")}
-    world.brings((P, 5))
-    world.client.commits.clear()
-    world.client.hears_at_once = False
-
-    assert not world.source.note_isolated_run(P, 5)
-    assert world.notes == [[(0, 5, "attempts=4 trial")]]
-    assert not world.source.note_isolated_run(P, 5)
-    world.notes_heard()
-
-    assert world.source.note_isolated_run(P, 5)
-    assert not world.source.note_isolated_run(P, 6)
-    assert world.notes == [[(0, 6, "attempts=4 trial")]]
 
 
 def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
@@ -315,16 +253,6 @@ def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     world.polled()
 
     assert world.notes == [[(0, 0, "attempts=1 new")]]
-
-
-def test_what_left_while_it_was_held_is_not_handed_out(world: World) -> None:
-    """It is its next owner's."""
-    world.client.hears_at_once = False
-    world.brings((P, 0), (Q, 0))
-    world.revoke(P)
-    world.notes_heard()
-
-    assert world.polled_twice() == [(Q, 0)]
 
 
 def test_what_was_ready_and_leaves_is_not_handed_out(world: World) -> None:
@@ -480,21 +408,6 @@ def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -
     assert world.client.seeks == [(0, 0)]
 
 
-def test_a_partition_that_leaves_is_read_again_by_its_next_owner(world: World) -> None:
-    """When it comes back, it comes from where the client begins."""
-    running(world)
-    world.client.is_away = True
-    world.source.rewind([P])
-    world.polled()
-    world.revoke(P)
-    world.client.is_away = False
-    world.clock.now += 1.0
-    world.assign(P)
-
-    assert world.brings((P, 4)) == [(P, 4)]
-    assert not world.client.seeks
-
-
 def test_a_first_record_that_cannot_be_read_is_noted_as_any_other(world: World) -> None:
     """It is answered, so it may end the process."""
     world.client.unreadable = [(5, 5)]
@@ -589,16 +502,6 @@ def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
     assert latest.source.places_awaited == 0
 
 
-def test_no_place_is_awaited_where_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `earliest` nothing is passed over, however late the group says where it stands."""
-    earliest = new_world(monkeypatch)
-    earliest.client.is_away = True
-
-    earliest.joins(P)
-
-    assert earliest.source.places_awaited == 0
-
-
 def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None:
     """What is published while the last of many is asked about would lie before its start, and never be read."""
     latest.joins(P, Q)
@@ -643,16 +546,6 @@ def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> No
     assert latest.notes == [[(0, 90, "attempts=0 new")]]
 
 
-def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:
-    """Nothing is committed for it before its first record."""
-    latest.client.group = {P: (40, "")}
-    latest.joins(P)
-
-    assert latest.brings((P, 40)) == [(P, 40)]
-
-    assert latest.notes == [[(0, 40, "attempts=1")]]
-
-
 # How far the client has come
 
 
@@ -668,15 +561,3 @@ def test_nothing_is_said_of_a_partition_where_something_waits(world: World) -> N
 
     world.source.rewind([P])
     assert world.source.positions() == {Q: 3}
-
-
-def test_nothing_is_said_while_what_was_held_is_handed_out(world: World) -> None:
-    """In parts, as the loop has room for them."""
-    world.client.position_of = {0: 7}
-    world.client.script.append(lambda: [Incoming(P, 5), Incoming(P, 6)])
-    world.polled()
-
-    assert world.polled(1) == [(P, 5)]
-    assert world.source.positions() == {}
-    assert world.polled(1) == [(P, 6)]
-    assert world.source.positions() == {P: 7}

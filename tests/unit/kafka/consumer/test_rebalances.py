@@ -27,16 +27,6 @@ def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
     assert world.client.asked == [[0, 1]]
 
 
-def test_an_assignment_of_nothing_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-by replica has no question."""
-    world = new_world(monkeypatch)
-
-    world.assign()
-
-    assert not world.client.asked
-    assert not world.client.begun
-
-
 def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """By us: the client might not. Nothing comes of the partition meanwhile, wherever the client is in it."""
     world = new_world(monkeypatch)
@@ -105,21 +95,6 @@ def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
     assert world.brings((P, 3)) == []
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
-def test_a_group_is_asked_for_a_while(monkeypatch: pytest.MonkeyPatch, reset: str) -> None:
-    """The client would ask once, and stand still for ever after a coordinator that has moved."""
-    world = new_world(monkeypatch, auto_offset_reset=reset)
-    world.client.group = {P: (5, "")}
-    world.client.away_for = 3
-
-    world.assign(P)
-
-    assert world.client.begun == [(0, 5)]
-    assert world.client.asked == [[0]] * 4
-    assert world.client.patience[0] == PATIENCE[reset]
-    assert min(world.client.patience) > 0, "to the client that is for ever"
-
-
 def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be one that assigns everything anew, which an incremental call would break."""
     world = new_world(monkeypatch, config={"partition.assignment.strategy": "range"})
@@ -128,16 +103,6 @@ def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypa
 
     assert not world.client.asked
     assert not world.client.begun
-
-
-def test_an_assignment_that_the_client_does_not_take_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was taken away again, or the group is being left."""
-    world = new_world(monkeypatch)
-    world.client.is_refusing = True
-
-    world.assign(P)
-
-    assert world.polled() == []
 
 
 def test_a_client_that_is_closed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +141,3 @@ def test_a_member_that_was_lost_joins_again() -> None:
     stand_by.lost()
 
     assert [stand_by.heard(UP) for _ in range(2)] == [False, True]
-
-
-def test_statistics_before_the_group_say_nothing() -> None:
-    """The client speaks before it knows of a group."""
-    assert not StandBy().heard("")

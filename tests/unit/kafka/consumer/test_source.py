@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
-from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
+from worker.core.records import UNREADABLE_HEADERS, CommitResult
 from worker.kafka import Membership
 from worker.kafka.client.stranded import STRANDED_AFTER
 
@@ -64,36 +64,6 @@ def test_what_came_before_a_partition_left_is_not_of_the_one_that_came_back(worl
     world.client.script += [fetch, lambda: [Incoming(P, 3)]]
 
     assert world.polled_twice() + world.polled() == [(Q, 7), (P, 3)]
-
-
-def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None:
-    """What the client returns after its callbacks belongs to the new assignment."""
-
-    def wait() -> list[Incoming]:
-        world.revoke(P)
-        world.assign(P)
-        return [Incoming(P, 3)]
-
-    world.client.script += [list, wait, lambda: [Incoming(P, 4)]]
-
-    assert world.polled_twice() == [(P, 3), (P, 4)]
-
-
-def test_what_was_taken_away_once_is_read_again_later(world: World) -> None:
-    """A revoke concerns the poll it happens in."""
-
-    def fetch() -> list[Incoming]:
-        world.revoke(P)
-        return [Incoming(P, 5)]
-
-    def back() -> list[Incoming]:
-        world.assign(P)
-        return [Incoming(P, 5)]
-
-    world.client.script += [fetch, back]
-    world.polled()
-
-    assert world.polled_twice() == [(P, 5)]
 
 
 def test_a_stop_in_a_revoke_is_raised_as_it_is(world: World) -> None:
@@ -212,26 +182,6 @@ def test_what_shuts_a_member_out_is_told_with_its_cure(
     assert caplog.messages == []
 
 
-def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The client would try the old one for ever; a new start reads the new one."""
-    certificate = tmp_path / "own.pem"
-    certificate.write_text("old")
-    world = new_world(monkeypatch, ssl_certificate_location=certificate)
-    certificate.write_text("new")
-
-    def fetch() -> list[Incoming]:
-        world.client.config["error_cb"](KafkaError(KafkaError._SSL, "certificate expired"))
-        return []
-
-    world.client.script.append(fetch)
-
-    with pytest.raises(KafkaFatal, match=f"{certificate} changed since this worker started"):
-        world.polled()
-    world.source.close()
-
-    assert not world.client.is_closed  # which would wait for brokers that do not let it in
-
-
 def test_a_login_that_the_producer_finds_refused_ends_the_worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -305,37 +255,6 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
         world.revoke(P)
 
     assert lags == [90, 10, 5]
-    assert onlooker.connections == 0
-
-
-def test_what_the_group_tells_late_is_no_lag_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that is busy, or far away, does not tell it with the assignment; it is asked again."""
-    world = new_world(monkeypatch, onlooker := Onlooker())
-    world.client.group = {P: (90, "")}
-    world.client.is_away = True
-    world.joins(P)
-    world.client.is_away = False
-    world.clock.now += 1.0
-    world.brings((P, 0))
-
-    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 10}
-    world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
-
-    assert world.client.seeks == [(0, 90)]
-    assert onlooker.standings[P] == Standing(next_offset=90, end=100)
-    assert onlooker.connections == 0
-
-
-def test_an_offset_beyond_the_end_hides_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its topic was made anew: what the new one holds is read from its beginning, and waits."""
-    world = new_world(monkeypatch, onlooker := Onlooker())
-    world.client.group = {P: (1000, "")}
-
-    world.assign(P)
-    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 10}
-    world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
-
-    assert onlooker.standings[P] == Standing(next_offset=10, end=100)
     assert onlooker.connections == 0
 
 

@@ -13,9 +13,8 @@ from tests.fakes import Clock
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets import group_offsets
-from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import NEW, NONE, RETRY_AFTER, Attempts, read_attempts
-from worker.kafka.offsets.standings import GroupStanding
+from worker.kafka.offsets.group_offsets import RETRY_AFTER, KafkaOffsets
+from worker.kafka.offsets.standings import NEW, NONE, Attempts, GroupStanding, read_attempts
 
 P = Partition("r", 0)
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
@@ -115,17 +114,6 @@ def test_a_group_without_a_commit_of_the_delivery_is_new_until_there_is_one(
     begun(offsets, store, NONE)
 
     assert offsets.has_served
-
-
-def test_our_own_note_of_a_new_partition_leaves_it_new(offsets: KafkaOffsets, store: Store) -> None:
-    """It came back, and nothing of it was committed."""
-    begun(offsets, store, NEW)
-    offsets.forget([P])
-    assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(1, is_new=True))) == NEW
-
-    offsets._found.clear()
-
-    assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(1, is_new=True))) == NEW
 
 
 def test_a_worker_that_stands_back_leaves_its_group_where_it_began(offsets: KafkaOffsets, store: Store) -> None:
@@ -265,16 +253,6 @@ def test_a_note_of_our_own_whose_withdrawal_was_refused_marks_no_record(leaving:
     assert leaving.earlier_attempts(P, 8, standing(2)) == Attempts(2, is_isolated=True)
 
 
-def test_what_was_noted_of_a_partition_that_left_is_not_withdrawn(offsets: KafkaOffsets, store: Store) -> None:
-    """A commit for it would undo what its next owner commits."""
-    begun(offsets, store)
-    offsets.note_isolated_run(P, 8)
-    offsets.forget([P])
-
-    assert offsets.withdraw_notes({P: 9})
-    assert len(store.commits) == 2
-
-
 def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store) -> None:
     """We are alive. A note at another offset, or with another count, is of another process."""
     begun(offsets, store)
@@ -299,12 +277,3 @@ def test_a_record_of_which_another_process_died_stays_one(offsets: KafkaOffsets,
     offsets.forget([P])
 
     assert offsets.earlier_attempts(P, 8, GroupStanding(8, Attempts(4, is_isolated=True))) == Attempts(3)
-
-
-def test_a_partition_that_left_has_no_attempt_under_way(offsets: KafkaOffsets, store: Store) -> None:
-    """Its next owner notes its own."""
-    begun(offsets, store)
-    offsets.forget([P])
-
-    assert not offsets.note_isolated_run(P, 8)
-    assert len(store.commits) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.kafka.offsets.notes import Attempts, read_attempts
+from worker.kafka.offsets.standings import Attempts, read_attempts
 
 
 @pytest.mark.parametrize("attempts", [Attempts(0), Attempts(1), Attempts(12), Attempts(4, is_isolated=True)])

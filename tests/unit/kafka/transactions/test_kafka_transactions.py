@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, repeat
 from threading import Event
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
 from tests.unit.kafka.producer.test_unacknowledged import text, topic
-from tests.unit.kafka.transactions.test_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka import KafkaTransactions, Membership, Topics
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
 from worker.kafka.transactions import committer, kafka_transactions
-from worker.kafka.transactions.errors import Trouble
+from worker.kafka.transactions.transactional_producer import Reaction, Trouble, trouble_of
 from worker.settings import KafkaSettings
 
 PATIENCE = 10.0
 REQUESTS = Partition("requests", 0)
+
+
+def trouble(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> Trouble:
+    """As the client raises it."""
+    return trouble_of(KafkaException(KafkaError(code, "the reason", fatal, retriable, abort)))
+
+
 TIMED_OUT = trouble(KafkaError._TIMED_OUT, retriable=True)
 LEFT = trouble(KafkaError.UNKNOWN_MEMBER_ID, abort=True)
 UNKNOWN = trouble(KafkaError.INVALID_TXN_STATE, fatal=True)
@@ -248,22 +255,6 @@ def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage
     assert producer.offsets == [[TopicPartition("requests", 0, 1)]] * 3
 
 
-def test_a_member_is_asked_for_no_sooner_than_at_the_commit(stage: Stage) -> None:
-    """A rebalance while the transaction is open gives the group another epoch."""
-    producer, epoch = ScriptedProducer(), ["as it was opened"]
-    opened = stage.opened(producer, member=lambda: epoch[0])
-    opened.wait_until_ready(PATIENCE)
-    opened.begin()
-
-    epoch[0] = "as it is committed"
-    opened.commit({REQUESTS: 1})
-    ending = opened.ended(PATIENCE)
-
-    assert ending is not None
-    assert ending.failure is None
-    assert producer.members == ["as it is committed"]
-
-
 @pytest.mark.parametrize("call", ["send_offsets", "commit"])
 def test_an_unknown_end_takes_another_producer(stage: Stage, call: str) -> None:
     """The outcome is in doubt until the id is taken over; then the worker reads what it was."""
@@ -434,18 +425,6 @@ def test_a_closed_group_ends_the_worker_with_nothing_left_open(stage: Stage) -> 
     assert "abort" in producer.calls
 
 
-def test_a_refused_id_is_a_matter_of_configuration_at_start_only(stage: Stage) -> None:
-    """Later it is Kafka that changed its mind."""
-    refused = trouble(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
-
-    with pytest.raises(BadConfiguration, match="grant it the operation WRITE"):
-        stage.opened(ScriptedProducer(initialise=[refused])).wait_until_ready(PATIENCE)
-    opened = stage.opened(ScriptedProducer(commit=[UNKNOWN]), ScriptedProducer(initialise=[refused]))
-    opened.wait_until_ready(PATIENCE)
-    with pytest.raises(KafkaFatal, match="grant it the operation WRITE"):
-        commit(opened)
-
-
 def test_a_committer_that_dies_is_told(stage: Stage) -> None:
     """Nothing waits for ever for a thread that is no more."""
     opened = stage.opened(ScriptedProducer(commit=[ZeroDivisionError("a mistake")]))
@@ -538,3 +517,80 @@ def test_what_is_not_acknowledged_is_told_by_the_loop_s_thread(stage: Stage) -> 
     opened.serve(0)
 
     assert (onlooker.undelivered, onlooker.connections) == ({"answers": 5}, 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "reaction"),
+    [
+        (trouble(KafkaError._TIMED_OUT, retriable=True), Reaction.AGAIN),
+        (trouble(KafkaError.UNKNOWN_MEMBER_ID, abort=True), Reaction.ABORT),
+        (trouble(KafkaError.STALE_MEMBER_EPOCH, abort=True), Reaction.ABORT),
+        (trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True), Reaction.ABORT),
+        (trouble(KafkaError._FENCED, fatal=True), Reaction.RENEW),
+        (trouble(KafkaError.INVALID_TXN_STATE, fatal=True), Reaction.RENEW),
+        (trouble(KafkaError.INVALID_PRODUCER_EPOCH, fatal=True, retriable=True, abort=True), Reaction.RENEW),
+        (trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True), Reaction.RENEW),
+        (trouble(KafkaError.UNKNOWN_PRODUCER_ID, abort=True), Reaction.RENEW),
+        (trouble(KafkaError._STATE), Reaction.RENEW),
+        (trouble_of(ValueError("no metadata")), Reaction.RENEW),
+    ],
+)
+def test_each_class_of_error_has_one_reaction(found: Trouble, reaction: Reaction) -> None:
+    """What is fatal wins over what may be repeated. A producer that the broker has forgotten is never used again."""
+    assert found.reaction is reaction
+
+
+def test_a_broken_producer_says_why_by_its_cause() -> None:
+    """It raises a SystemError around the client's own exception."""
+    error = SystemError("returned a result with an exception set")
+    error.__cause__ = KafkaException(KafkaError(KafkaError._FENCED, "fenced by another", True))
+
+    found = trouble_of(error)
+
+    assert found.is_fenced
+    assert found.text == "fenced by another"
+
+
+@pytest.mark.parametrize(
+    ("name", "open_for", "is_alive"),
+    [(FIXED, 8.0, True), (FIXED, 9.1, False), (FIXED, 30.0, False), (resolve_transactional_id(None, "g"), 0.2, False)],
+)
+def test_only_another_process_takes_an_id_before_its_time(
+    stage: Stage, name: TransactionalId, open_for: float, *, is_alive: bool
+) -> None:
+    """The broker takes a transaction back after its timeout, and no other process has a random id."""
+    opened = stage.opened(ScriptedProducer(commit=[FENCED]), ScriptedProducer(), name=name)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+    stage.sleep(open_for)
+    opened.commit({REQUESTS: 1})
+
+    if is_alive:
+        with pytest.raises(KafkaFatal, match="give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID"):
+            opened.ended(PATIENCE)
+    else:
+        ending = opened.ended(PATIENCE)
+        assert ending is not None
+        assert ending.failure is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "may not write transactional ids that begin with worker-"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "TRANSACTION_TIMEOUT_MS: 10000 is more than the broker's"),
+        (KafkaError.PRODUCER_FENCED, "another process uses the transactional id worker-0"),
+        (KafkaError.UNSUPPORTED_VERSION, "Kafka opens no transactions for worker-0: the reason; start again"),
+    ],
+)
+def test_a_broker_that_opens_no_transactions_is_quoted_with_the_cure(stage: Stage, code: int, said: str) -> None:
+    """At the start it is a matter of configuration, later it is Kafka that changed its mind."""
+    closed = ScriptedProducer(initialise=[trouble(code, fatal=True)])
+    with pytest.raises(BadConfiguration, match=re.escape(said)):
+        stage.opened(closed).wait_until_ready(PATIENCE)
+
+    closed = ScriptedProducer(initialise=[trouble(code, fatal=True)])
+    opened = stage.opened(ScriptedProducer(commit=[UNKNOWN]), closed)
+    opened.wait_until_ready(PATIENCE)
+    with pytest.raises(KafkaFatal, match=re.escape(said)):
+        commit(opened)

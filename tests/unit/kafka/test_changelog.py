@@ -19,8 +19,8 @@ from tests.unit.kafka.scripted import Incoming
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
-from worker.kafka.changelog import restorer as restoring
-from worker.kafka.changelog.restorer import _Restore, _Wanted
+from worker.kafka import changelog as restoring
+from worker.kafka.changelog import _Restore, _Wanted
 from worker.state import Extent
 from worker.state.restoring import Restoration
 

@@ -21,7 +21,7 @@ from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
@@ -29,7 +29,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import MOST_UNPACKED, admin_config
 from worker.kafka.client.errors import UNREADABLE, is_closed, keys_have_moved, words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.admin_answers import known_offset, told_offset
+from worker.kafka.cluster.admin_answers import known_offset, told, told_offset, topic_configs
 from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
 from worker.kafka.consumer.flow import headers_of
 from worker.settings import KafkaSettings
@@ -53,6 +53,30 @@ TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.wait.max.ms": 20,
     "receive.message.max.bytes": MOST_UNPACKED,
 }
+
+
+class ChangelogFacts(NamedTuple):
+    """`retention`: for how many seconds it keeps at least that a key was forgotten (`delete.retention.ms`)."""
+
+    cluster_id: str
+    topic_id: str
+    retention: float
+
+
+def changelog_facts(kafka: KafkaSettings, topic: str, logger: logging.Logger) -> ChangelogFacts | None:
+    """None where the cluster does not tell all of them."""
+    admin = AdminClient(admin_config(kafka), logger=ClientLog(logger))
+    try:
+        cluster = told(admin.describe_cluster(request_timeout=ASK_TIMEOUT), ASK_TIMEOUT)
+        described = told(
+            admin.describe_topics(TopicCollection([topic]), request_timeout=ASK_TIMEOUT)[topic], ASK_TIMEOUT
+        )
+        configs = topic_configs(admin, [topic], ["delete.retention.ms"], ASK_TIMEOUT)[topic]
+    except KafkaException:
+        return None
+    if cluster is None or cluster.cluster_id is None or described is None or not configs:
+        return None
+    return ChangelogFacts(cluster.cluster_id, str(described.topic_id), int(configs["delete.retention.ms"]) / 1000)
 
 
 class _Wanted(NamedTuple):
