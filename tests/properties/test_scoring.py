@@ -1,27 +1,26 @@
-"""Files through any cut: every line is a record, and every row has one outcome, whatever is refused on the way."""
+"""Files through any cut: every line is a record, and every row has the outcome that it has alone."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import rejection, request, signature
+from tests.builders import signature
 from tests.meeting import meeting, met
-from worker.codecs import Codecs, Wire
-from worker.core.records import Prediction, Record, Reply
-from worker.tools.score.files.npy_file import NpyFile
-from worker.tools.score.files.sources import LineSource
-from worker.tools.score.files.writers import ArrayWriter, LineWriter
-from worker.tools.score.results import ScoreCounts
+from worker.codecs.wire_contract import OCTETS
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, Partition, Rejection
+from worker.inference import Model
+from worker.settings.for_commands import load_scoring
+from worker.tools.score.inputs import LineFile, Rows
+from worker.tools.score.scorer import Runs, Scorer
 
 MODEL = signature()
-CODECS = Codecs([MODEL], Wire("answers", "g"), tell=lambda _: None)
 LONGEST = 5
 
 
@@ -47,16 +46,17 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
     met("the limit leaves some out", is_so=limit is not None and len(lines) > limit)
     met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
-    source = LineSource(out, "pipe", LONGEST, limit)
-    records: list[Record] = []
+    chunks = LineFile(out, "pipe", LONGEST, limit).chunks(lambda: at_once)
+    records = []
     at = 0
-    for cut in [*cuts, len(content)]:
-        os.write(into, content[at : at + cut])
-        at += cut
-        records += source.poll(at_once, 0.0)
+    for cut in cuts:
+        if part := content[at : at + cut]:
+            os.write(into, part)
+            at += cut
+            records += next(chunks, [])
+    os.write(into, content[at:])
     os.close(into)
-    while not source.is_over:
-        records += source.poll(at_once, 0.0)
+    records += [record for chunk in chunks for record in chunk]
     os.close(out)
 
     assert [record.offset for record in records] == list(range(1, len(expected) + 1))
@@ -66,56 +66,59 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
         assert record.unreadable is None or f"has {len(line)} bytes" in record.unreadable
 
 
-@meeting("refused with neighbours that are not guilty", "stopped before the end", "all is well", "a second pass")
+class Doubling:
+    """A model of one float that fails on guilty values, and on more rows than it has memory for."""
+
+    signature = MODEL
+    padding = None
+
+    def __init__(self, guilty: set[int], memory: int) -> None:
+        self.guilty = guilty
+        self.memory = memory
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        (rows,) = feeds.values()
+        if len(rows) > self.memory:
+            return RunFailure("no memory", code=Code.RESOURCE_EXHAUSTED)
+        return RunFailure("guilty") if self.guilty & set(rows[:, 0].tolist()) else [2 * rows[:, :1]]
+
+    def probe(self) -> Sequence[Array]:
+        return ()
+
+    def most_rows(self, wanted: int) -> int:
+        return wanted
+
+
+@meeting("a bad row with neighbours", "all is well", "too little memory", "as lines")
 @given(
-    rows=st.integers(1, 40),
+    count=st.integers(1, 40),
     guilty=st.sets(st.integers(0, 39)),
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
-    asked=st.integers(0, 40),
+    missing=st.sets(st.integers(0, 39), max_size=3),
+    batch=st.integers(1, 9),
+    memory=st.integers(1, 12),
+    are_lines=st.booleans(),
 )
-def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[int], asked: int) -> None:
-    """Whatever was refused with its neighbours; and what is kept has no gap, wherever the first pass was stopped."""
-    with tempfile.TemporaryDirectory() as folder:
-        counts = ScoreCounts(4)
-        descriptor = os.open(Path(folder) / "errors.jsonl", os.O_WRONLY | os.O_CREAT)
-        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS.encode, "row", counts), rows, counts)
-        writer.add(NpyFile(Path(folder) / "y.npy", MODEL.outputs[0], rows))
-        reached = 0
-        for at, size in enumerate([*sizes, 1]):
-            if at and not writer.next_pass():
-                break
-            for piece in writer.pieces(lambda _, size=size: size):  # type: ignore[misc]  # a default mypy cannot see
-                if not at and piece.start >= asked:
-                    break
-                answer(writer, piece, guilty)
-                reached = max(reached, piece.stop)
-        assert not writer.next_pass()
-        assert writer.finished == reached
-        writer.flush()
-        writer.close(lambda _: None)
-        os.close(descriptor)
-        errors = (Path(folder) / "errors.jsonl").read_bytes().count(b"\n")
-        results = [np.load(path).reshape(-1) for path in Path(folder).glob("*.npy")]
+def test_every_row_has_the_outcome_that_it_has_alone(
+    count: int, guilty: set[int], missing: set[int], batch: int, memory: int, *, are_lines: bool
+) -> None:
+    """Whatever its neighbours are, and once."""
+    settings = load_scoring(None, {"WORKER_MODEL__PATH": "model.onnx", "WORKER_BATCHING__MAX_BATCH_SIZE": str(batch)})
+    scorer = Scorer(Runs(cast("Model", Doubling(guilty, memory)), 1), settings)
+    values = np.arange(count, dtype="<f4").reshape(count, 1)
+    values[[row for row in missing if row < count]] = np.nan
+    rows = Rows(Partition("rows", 0), 0, MODEL.inputs, [values], is_plain=True, accept=OCTETS)
 
-    refused = {row for row in guilty if row < reached}
-    met("refused with neighbours that are not guilty", is_so=bool(refused) and sizes[0] > 1)
-    met("stopped before the end", is_so=reached < rows)
-    met("all is well", is_so=reached == rows and not refused)
-    met("a second pass", is_so=bool(refused) and len(sizes) > 1)
-    assert counts.outcomes == reached
-    assert errors == counts.refusals == len(refused)
-    if reached:
-        [kept] = results
-        assert [row for row in range(reached) if np.isnan(kept[row])] == sorted(refused)
-        assert all(kept[row] == row for row in range(reached) if row not in refused)
-    else:
-        assert not results
+    found = scorer.records([row.record() for row in rows.parts(1)]) if are_lines else list(scorer.rows(rows))
 
-
-def answer(writer: ArrayWriter, piece: range, guilty: set[int]) -> None:
-    """Refuse the piece if it holds a guilty row, else answer each row with its number."""
-    if guilty & set(piece):
-        writer.write(piece.start, rejection()._replace(reply=Reply("application/json")))
-    else:
-        rows = np.array(piece, "<f4").reshape(-1, 1)
-        writer.write(piece.start, Prediction(request(rows=len(piece)), (rows,)))
+    bad = {row for row in guilty | missing if row < count}
+    met("a bad row with neighbours", is_so=bool(bad) and batch > 1 and count > 1)
+    met("all is well", is_so=not bad)
+    met("too little memory", is_so=memory < min(batch, count))
+    met("as lines", is_so=are_lines)
+    assert [number for number, _, rows in found for number in range(number, number + rows)] == list(range(count))
+    for number, outcome, rows_of in found:
+        if isinstance(outcome, Rejection):
+            assert (rows_of, number in bad) == (1, True)
+        else:
+            assert not bad & set(range(number, number + rows_of))
+            assert outcome.outputs[0].reshape(-1).tolist() == [2 * row for row in range(number, number + rows_of)]

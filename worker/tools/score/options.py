@@ -40,7 +40,16 @@ class ScoreOrder:
     @property
     def name(self) -> str:
         """What is read, as records and messages can carry it: a file's name may be no UTF-8."""
-        return "standard input" if self.file == STDIN else os.fsencode(self.file).decode(errors="replace")
+        return "standard input" if self.is_piped else os.fsencode(self.file).decode(errors="replace")
+
+    @property
+    def is_piped(self) -> bool:
+        return self.file == STDIN
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "row" if self.is_array else "line"
 
     @property
     def is_array(self) -> bool:
@@ -54,7 +63,7 @@ class ScoreOrder:
         """Raises `BadConfiguration` for what no model could do."""
         if self.force and self.output is None:
             raise BadConfiguration("--force does nothing without --output: standard output is not a file of its own")
-        if self.file != STDIN and not self.file.exists():
+        if not self.is_piped and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
         if (separator := _SEPARATORS.get(self.file.suffix.lower())) is not None:
             raise BadConfiguration(

@@ -1,189 +1,164 @@
-"""The worker's loop between two files: everything but Kafka, wired as `assembly.py` wires it.
+"""One model over chunks of a file: decoded, stacked, run in batches and split as a worker does it.
 
-A file has no hurry: batches wait for company until they are full or it ends, so the same file makes the same batches
-every time. A pipe is read along as a topic is, with the linger of the settings.
+Requests of equal shapes are stacked together. When a run of theirs fails they are run again in halves, until the
+request on which the model fails is alone; the model's warm-up batch then says whether the device is to blame. Rows of
+an array file are one request, so that a row has no Python object of its own; when that is refused, its halves are
+asked, and a bad row is refused alone.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import BoundedSemaphore
+from typing import NamedTuple
 
 import numpy as np
 
+from worker.assembly import batch_policy
 from worker.codecs import Codecs, Wire
-from worker.core.batching.back_pressure import Bounds, Intake
-from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
-from worker.core.failures import DeadlineMissed, Incomplete, RunFailure
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array
-from worker.core.rejections import Rejections
-from worker.core.tensors.stacking import Stacker
-from worker.inference import InferenceLanes, Model, RunnableModel
-from worker.loop.composition import compose
-from worker.loop.conduct import LANE_SLICE, Conduct
-from worker.loop.suspects import Suspects
-from worker.loop.worker import Worker
+from worker.codecs.wire_contract import JSON, OCTETS
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.records import Array, ClosedBy, Outcome, Record, Rejection, Reply, Request
+from worker.core.tensors.stacking import Stacker, reject
+from worker.inference import Model
 from worker.settings.for_commands import ScoringSettings
-from worker.signals import StopSignals
-from worker.tools.score.files.sources import FileSource, LineCodec
-from worker.tools.score.results import FileDelivery, ScoreCounts, Writer
+from worker.tools.score.inputs import Rows
 
-# Records of one poll, as many as the worker takes; a source of whole batches brings fewer.
-CHUNK = 256
-# The longest wait for a lane, seconds. A file has no news meanwhile, and a thread that only looks takes the interpreter
-# from the lane: 15% of the speed with the worker's own millisecond (measured 2026).
-PATIENCE = 0.1
-# How long Python lets a busy thread keep the interpreter, seconds. At its default of 5 ms the loop keeps a lane waiting
-# between two inferences: 15 to 20% of the speed (measured 2026).
-SWITCH_INTERVAL = 0.0005
-# What a lane gets to finish in when the operator hurries, seconds.
-CLOSE_TIMEOUT = 1.0
+Chunk = Rows | Sequence[Record]
 
 
-@dataclass(frozen=True, slots=True)
-class Until:
-    """The loop's `Signals`: a file's end is the operator's word, too."""
+class Scored(NamedTuple):
+    """The outcome of line `number`, or of the `rows` rows of an array file from that number on."""
 
-    is_over: Callable[[], bool]
-    is_hurried: Callable[[], bool]
+    number: int
+    outcome: Outcome
+    rows: int = 1
 
-    @property
-    def stop_asked(self) -> bool:
-        return self.is_over()
 
-    @property
-    def hurry_asked(self) -> bool:
-        return self.is_hurried()
+class Runs:
+    """The model, run by so many threads at once as there are lanes. Owns the counts."""
+
+    def __init__(self, model: Model, lanes: int) -> None:
+        self.model = model
+        self.batches = 0
+        self.seconds = 0.0
+        self._lanes = BoundedSemaphore(lanes)
+
+    def run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
+        """All outputs of these rows, `most` in a batch; or the first failure."""
+        parts: list[Sequence[Array]] = []
+        rows = len(next(iter(feeds.values())))
+        with self._lanes:
+            began = time.monotonic()
+            for at in range(0, rows, most):
+                outputs = self.model.run({name: array[at : at + most] for name, array in feeds.items()})
+                if isinstance(outputs, RunFailure):
+                    return outputs
+                # Looked at here: a row too few in one batch and one too many in the next would be missed in the whole.
+                if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
+                    return RunFailure("an output has not as many rows as went in", loses_rows=True)
+                parts.append(outputs)
+            self.batches += len(parts)
+            self.seconds += time.monotonic() - began
+        if len({tuple(output.shape[1:] for output in outputs) for outputs in parts}) > 1:
+            return RunFailure("the shape of an output's rows depends on their neighbours")
+        return parts[0] if len(parts) == 1 else [np.concatenate(of_output) for of_output in zip(*parts, strict=True)]
 
 
 class Scorer:
-    """Runs one model over files. Owns the lanes, until `close`."""
+    """Scores chunks, several at once: it holds nothing of them."""
 
-    def __init__(self, model: Model, settings: ScoringSettings, counts: ScoreCounts, signals: StopSignals) -> None:
-        self.codecs = Codecs(
-            [model.signature],
-            # No topic bounds an answer here, and how long a request may be is known to the reader of the file.
-            Wire(
-                "",
-                "",
-                max_request_bytes=sys.maxsize,
-                max_answer_bytes=sys.maxsize,
-                non_finite_output=settings.model.non_finite_output,
-            ),
-            tell=counts.rejected,
-        )
-        self.signature = model.signature
-        self._settings = settings
-        self.counts = counts
-        self._signals = signals
-        sliced = Sliced(model, model.most_rows(settings.batching.max_batch_size))
-        self._lanes = InferenceLanes({model.signature.key: sliced}, settings.batching.lanes)
-
-    def run(self, source: FileSource, writer: Writer) -> bool:
-        """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
-
-        Raises `Incomplete` when told to hurry, and whatever source, model or writer raise.
-        """
-        self._run(source, writer, lambda: source.is_over or self._signals.stop_asked)
-        return source.is_over
-
-    def run_again(self, source: FileSource, writer: Writer) -> None:
-        """The same, for a remainder without which the rest is worth less: only a hurry stops it."""
-        self._run(source, writer, lambda: source.is_over or self._signals.hurry_asked)
-
-    def close(self) -> bool:
-        """End the lanes. False when an inference still runs."""
-        return self._lanes.close(CLOSE_TIMEOUT)
-
-    def _run(self, source: FileSource, writer: Writer, is_over: Callable[[], bool]) -> None:
-        found = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_INTERVAL)
-        try:
-            self._worker(source, writer, Until(is_over, lambda: self._signals.hurry_asked)).run()
-            while self._lanes.in_flight:  # pieces of a request that is refused already are none of the next pass's
-                self._lanes.finished(PATIENCE)
-        except DeadlineMissed as missed:
-            raise Incomplete("stopped at once: what was under way has no answers") from missed
-        finally:
-            sys.setswitchinterval(found)
-            writer.flush()
-
-    def _worker(self, source: FileSource, writer: Writer, until: Until) -> Worker:
-        batching, model = self._settings.batching, self._settings.model
-        ledger = OffsetLedger()
-        policy = BatchPolicy(
-            max(batching.max_batch_size, source.most_rows),
-            max(batching.max_batch_bytes, source.most_bytes),
-            (batching.linger or 0.0) if source.is_live else math.inf,
-            batching.max_batch_tokens,
-            self.signature.buckets,
-        )
-        policies = {self.signature.key: policy}
-        stacker = Stacker(
-            self.signature,
+    def __init__(self, runs: Runs, settings: ScoringSettings) -> None:
+        model, signature = settings.model, runs.model.signature
+        # No topic bounds an answer here, and the reader of the file knows how long a request may be.
+        most = sys.maxsize
+        wire = Wire("", "", max_request_bytes=most, max_answer_bytes=most, non_finite_output=model.non_finite_output)
+        self.codecs = Codecs([signature], wire, tell=lambda _: None)
+        self.policy: BatchPolicy = batch_policy(settings.batching, runs.model)
+        self._runs = runs
+        self._stacker = Stacker(
+            signature,
             refuse_non_finite_input=model.non_finite_input == "reject",
             refuse_non_finite_output=model.non_finite_output == "error",
         )
-        outlook = Outlook(batching.lanes)
-        bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
-        return compose(
-            source=source,
-            codec=LineCodec(self.codecs),
-            ledger=ledger,
-            intake=Intake(bounds, ledger, chunk=CHUNK),
-            batcher=Batcher(policies, outlook.needed),
-            suspects=Suspects(policies, bounds.records),
-            stackers={self.signature.key: stacker},
-            lanes=self._lanes,
-            punctuality=Punctuality(outlook, time.time),
-            delivery=FileDelivery(ledger, writer),
-            rejections=Rejections(),
-            events=self.counts,
-            signals=until,
-            conduct=Conduct(
-                batching.lanes,
-                batching.max_inflight_batches,
-                drain_timeout=math.inf,
-                lane_slice=LANE_SLICE if source.is_live else PATIENCE,
-            ),
-            clock=time.monotonic,
-        )
 
+    def chunk(self, chunk: Chunk) -> Sequence[Scored]:
+        """The outcomes of a chunk, in its order: of rows as arrays or as lines, or of lines. Raises `ModelBroken`."""
+        if not isinstance(chunk, Rows):
+            return self.records(chunk)
+        if chunk.accept == OCTETS:
+            return list(self.rows(chunk))
+        return self.records([row.record() for row in chunk.parts(1)])
 
-class Sliced:
-    """A `RunnableModel` over another, which gets at most `rows` rows at once: what `passes.py` calls an errand is cut
-    into batches here, by the lane. Called by several lanes at once.
-    """
+    def records(self, records: Sequence[Record]) -> list[Scored]:
+        """The outcome of each record, in order. Raises `ModelBroken`."""
+        found: dict[int, Outcome] = {}  # by offset
+        together = defaultdict[object, list[Request]](list)
+        for record in records:
+            decoded = self._decode(record)
+            if isinstance(decoded, Rejection):
+                found[record.offset] = decoded
+            else:
+                together[self.policy.buckets.padded(decoded.shapes)].append(decoded)
+        for requests in together.values():
+            found |= {request.record.offset: outcome for request, outcome in self._judged(requests)}
+        return [Scored(record.offset, found[record.offset]) for record in records]
 
-    def __init__(self, runner: RunnableModel, rows: int) -> None:
-        self._runner = runner
-        self._rows = rows
+    def rows(self, rows: Rows) -> Iterator[Scored]:
+        """The outcomes of these rows, in order: of all in one request, or in halves where one of them is bad."""
+        ((number, outcome, _),) = self.records([rows.record()])
+        if isinstance(outcome, Rejection) and rows.total > 1:
+            for half in rows.parts(-(-rows.total // 2)):
+                yield from self.rows(half)
+        else:
+            yield Scored(number, outcome, rows.total)
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        """All outputs whole, or the first failure."""
-        rows = len(next(iter(feeds.values())))
-        if rows <= self._rows:
-            return self._runner.run(feeds)
-        slices: list[Sequence[Array]] = []
-        for start in range(0, rows, self._rows):
-            stop = min(start + self._rows, rows)
-            outputs = self._runner.run({name: array[start:stop] for name, array in feeds.items()})
-            if isinstance(outputs, RunFailure):
-                return outputs
-            # Looked at here: a row too few in one slice and one too many in the next would be missed in the whole.
-            if any(output.shape[:1] != (stop - start,) for output in outputs):
-                return RunFailure(f"{stop - start} rows went in, and another number came out", loses_rows=True)
-            slices.append(outputs)
-        if len({tuple(output.shape[1:] for output in outputs) for outputs in slices}) > 1:
-            return RunFailure("the shape of an output's rows depends on their neighbours")
-        return [np.concatenate(parts) for parts in zip(*slices, strict=True)]
+    def _decode(self, record: Record) -> Request | Rejection:
+        if record.unreadable is not None:
+            return Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, Reply(JSON))
+        return self.codecs.decode(record)
 
-    def probe(self) -> Sequence[Array] | RunFailure:
-        """The warm-up batch."""
-        return self._runner.probe()
+    def _judged(self, requests: Sequence[Request], most: int | None = None) -> Iterator[tuple[Request, Outcome]]:
+        """`most` rows in a batch; None: as the settings have it."""
+        shapes, size = self.policy.buckets.padded(requests[0].shapes), requests[0].size // requests[0].rows
+        most = most or self.policy.limit_of_rows(shapes, max(1, size)).rows
+        batch, refused = self._stacker.stack(requests, ClosedBy.SIZE)
+        yield from refused
+        if batch is None:
+            return
+        outputs = self._runs.run(batch.feeds, most)
+        split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
+        if isinstance(split, RunFailure):
+            yield from self._smaller(batch.requests, most, split)
+            return
+        if not split.predicted:  # nothing but refusals, which do not prove that the device works
+            self._check_device()
+        yield from split.refused
+        yield from ((prediction.request, prediction) for prediction in split.predicted)
+
+    def _smaller(
+        self, requests: Sequence[Request], most: int, failure: RunFailure
+    ) -> Iterator[tuple[Request, Outcome]]:
+        """Raises `ModelBroken` when no request is to blame."""
+        if failure.loses_rows:
+            raise ModelBroken(
+                f"the model does not give a row for each that goes in ({failure.message}), so results written before "
+                "may be wrong: score the file again with --batch-size 1"
+            )
+        if failure.code is Code.RESOURCE_EXHAUSTED and most > 1:
+            yield from self._judged(requests, most // 2)
+        elif len(requests) > 1:
+            middle = len(requests) // 2
+            yield from self._judged(requests[:middle], most)
+            yield from self._judged(requests[middle:], most)
+        else:
+            self._check_device()
+            yield requests[0], reject(requests[0], failure)
+
+    def _check_device(self) -> None:
+        if isinstance(failure := self._runs.model.probe(), RunFailure):
+            raise ModelBroken(f"the model fails on its own warm-up batch, which ran at start: {failure.message}")

@@ -1,0 +1,237 @@
+"""Array files held against a model before the first inference, and lines of files and pipes as records."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import signature, spec
+from worker.codecs import Codecs, Wire
+from worker.codecs.wire_contract import OCTETS
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Array, Record, Rejection, Request
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.tools.score.inputs import LineFile, RowFile, Rows
+
+ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
+ONE = signature(spec("x", "FP32", (3,)))
+TWO = signature(spec("a", "FP32", (3,)), spec("b", "INT64", (None,)))
+TEXT = signature(spec("t", "BYTES", (2,)))
+
+
+def saved(folder: Path, array: Array, name: str = "rows.npy") -> Path:
+    np.save(folder / name, array)
+    return folder / name
+
+
+def rows_of(path: Path, model: Signature, at_once: int = 3) -> list[Rows]:
+    with ExitStack() as closing:
+        file = RowFile(path, "rows", model, OCTETS, closing)
+        return list(file.chunks(file.total, lambda: at_once))
+
+
+def refusal(path: Path, model: Signature = ONE) -> str:
+    with pytest.raises(BadConfiguration) as refused:
+        rows_of(path, model)
+    return str(refused.value)
+
+
+def decoded(rows: Rows, model: Signature) -> Request:
+    found = Codecs([model], Wire("answers", "g"), tell=lambda _: None).decode(rows.record())
+    assert isinstance(found, Request), found
+    return found
+
+
+@pytest.mark.parametrize("array", [ROWS, ROWS.astype(">f4")])
+def test_rows_come_as_the_wire_has_them(tmp_path: Path, array: Array) -> None:
+    """Little-endian, row after row, chunk after chunk."""
+    first, last = rows_of(saved(tmp_path, array), ONE)
+
+    request = decoded(first, ONE)
+    assert (first.number, last.number, request.rows) == (0, 3, 3)
+    assert request.tensors == (ROWS[:3].tobytes(),)
+    assert np.array_equal(last.arrays[0], ROWS[3:])
+
+
+def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
+    """By name, in any order; an open dimension is the file's, and a compressed file is read too."""
+    b = np.arange(8, dtype="<i8").reshape(4, 2)
+    np.savez(tmp_path / "stored.npz", b=b, a=ROWS)
+    np.savez_compressed(tmp_path / "small.npz", b=b, a=ROWS)
+
+    for name in ("stored.npz", "small.npz"):
+        request = decoded(rows_of(tmp_path / name, TWO, 4)[0], TWO)
+        assert [bytes(tensor) for tensor in request.tensors] == [ROWS.tobytes(), b.tobytes()]
+        assert request.shapes == ((3,), (2,))
+
+
+def test_text_comes_as_strings(tmp_path: Path) -> None:
+    """numpy's text of fixed width is four bytes a character; the wire's is UTF-8."""
+    (rows,) = rows_of(saved(tmp_path, np.array([["a", "öl"], ["", "ccc"]])), TEXT)
+
+    assert np.asarray(decoded(rows, TEXT).tensors[0]).tolist() == ["a", "öl", "", "ccc"]
+
+
+def test_what_has_a_default_may_be_missing(tmp_path: Path) -> None:
+    """One array is enough where one input is required."""
+    model = signature(TensorSpec("scale", "FP32", (), (), 1.0), spec("x", "FP32", (3,)))
+    np.savez(tmp_path / "both.npz", x=ROWS, scale=ROWS[:, 0])
+    np.savez(tmp_path / "less.npz", x=ROWS)
+
+    for path, names in ((saved(tmp_path, ROWS), ["x"]), (tmp_path / "less.npz", ["x"])):
+        assert [each.name for each in rows_of(path, model)[0].specs] == names
+    assert [each.name for each in rows_of(tmp_path / "both.npz", model)[0].specs] == ["scale", "x"]
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (ROWS.astype("f8"), "float64 of shape [4, 3]; the model takes x FP32[batch, 3]: save array.astype('float32')"),
+        (ROWS.reshape(-1), "of shape [12]; the model takes x FP32[batch, 3]"),
+        (ROWS[0], "save array[np.newaxis]"),
+        (np.asfortranarray(ROWS), "in Fortran order"),
+        (ROWS[:0], "there is nothing to score"),
+        (np.array([[1, "x", None]], object), "save array.astype('float32')"),
+    ],
+)
+def test_rows_that_the_model_does_not_take_are_refused_with_the_cure(tmp_path: Path, array: Array, words: str) -> None:
+    """One sentence, before the first inference."""
+    assert words in refusal(saved(tmp_path, array))
+
+
+def test_an_npz_must_hold_the_inputs_and_nothing_else(tmp_path: Path) -> None:
+    """With equal numbers of rows; and one array is no input for two."""
+    np.savez(tmp_path / "less.npz", a=ROWS)
+    np.savez(tmp_path / "more.npz", a=ROWS, b=ROWS.astype("<i8"), c=ROWS)
+    np.savez(tmp_path / "uneven.npz", a=ROWS, b=np.zeros((3, 1), "<i8"))
+
+    assert "holds a; the model takes a FP32[batch, 3], b INT64[batch, ?]" in refusal(tmp_path / "less.npz", TWO)
+    assert "holds a, b, c; the model takes" in refusal(tmp_path / "more.npz", TWO)
+    assert "the same number of rows, got a: 4, b: 3" in refusal(tmp_path / "uneven.npz", TWO)
+    assert "np.savez(FILE, a=..., b=...)" in refusal(saved(tmp_path, ROWS), TWO)
+
+
+def test_a_file_that_ends_too_soon_is_told(tmp_path: Path) -> None:
+    """At once, or when it shrinks while it is read."""
+    path = saved(tmp_path, ROWS)
+    with ExitStack() as closing:
+        file = RowFile(path, "rows", ONE, OCTETS, closing)
+        os.truncate(path, path.stat().st_size - 1)
+
+        with pytest.raises(Incomplete, match="cannot be read to its end"):
+            list(file.chunks(4, lambda: 4))
+    assert "but only 3 rows of it" in refusal(path)
+
+
+def test_a_header_of_the_second_version_is_read(tmp_path: Path) -> None:
+    """numpy writes it where a header is long."""
+    content = io.BytesIO()
+    np.lib.format.write_array(content, ROWS, version=(2, 0))
+    (tmp_path / "rows.npy").write_bytes(content.getvalue())
+
+    assert np.array_equal(rows_of(tmp_path / "rows.npy", ONE, 4)[0].arrays[0], ROWS)
+
+
+def mutated(whole: bytes, chance: random.Random) -> bytes:
+    """One to four bytes changed, put in or taken out, or the end cut off."""
+    content = bytearray(whole)
+    for _ in range(chance.choice([1, 1, 2, 4])):
+        at, byte = chance.randrange(len(content)), chance.choice([0, 255, *b"(){'0,", chance.randrange(256)])
+        match chance.choice(["change", "change", "insert", "remove", "cut"]):
+            case "change":
+                content[at] = byte
+            case "insert":
+                content.insert(at, byte)
+            case "remove":
+                del content[at : at + 4]
+            case "cut":
+                del content[at + 1 :]
+        content = content or bytearray(1)
+    return bytes(content)
+
+
+@pytest.mark.filterwarnings("ignore:Reading `.npy`:UserWarning")  # numpy takes a stray L for Python 2
+@pytest.mark.parametrize("name", ["numbers.npy", "text.npy", "two.npz"])
+def test_however_a_file_is_damaged_it_is_one_sentence(tmp_path: Path, name: str) -> None:
+    """Or it is read, where the damage lies in a number."""
+    np.save(tmp_path / "numbers.npy", ROWS)
+    np.save(tmp_path / "text.npy", np.array([["a", "bc"]] * 4))
+    np.savez(tmp_path / "two.npz", a=ROWS, b=np.zeros((4, 2), "<i8"))
+    models = {"numbers.npy": ONE, "text.npy": TEXT, "two.npz": TWO}
+    whole, path, chance = (tmp_path / name).read_bytes(), tmp_path / f"damaged-{name}", random.Random(name)
+    told: list[str] = []
+
+    for _ in range(500):
+        path.write_bytes(mutated(whole, chance))
+        try:
+            rows_of(path, models[name])
+        except (BadConfiguration, Incomplete) as error:
+            told.append(str(error))
+
+    assert len(told) > 50
+    assert all(len(sentence.splitlines()) == 1 for sentence in told)
+
+
+@contextmanager
+def opened(folder: Path, content: bytes, longest: int = 100, limit: int | None = None) -> Iterator[LineFile]:
+    path = folder / "requests.jsonl"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        yield LineFile(file.fileno(), "requests.jsonl", longest, limit)
+
+
+def read(lines: LineFile, at_once: int = 2) -> list[Record]:
+    return [record for chunk in lines.chunks(lambda: at_once) for record in chunk]
+
+
+@pytest.mark.parametrize(("content", "limit"), [(b"a\n\nbb\r\nc", None), (b"a\n\nbb\r\nc\n" + b"d\n" * 500_000, 4)])
+def test_every_line_is_a_record_numbered_from_one(tmp_path: Path, content: bytes, limit: int | None) -> None:
+    """An empty one too, so that answers and lines stay side by side; the last needs no end."""
+    with opened(tmp_path, content, limit=limit) as lines:
+        records = read(lines)
+
+    assert [(r.offset, r.value) for r in records] == [(1, b"a"), (2, b""), (3, b"bb\r"), (4, b"c")]
+    assert all(dict(record.headers)["accept"] == b"application/json" for record in records)
+
+
+def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
+    """In the same words, though it is never held; the next line is read as usual."""
+    long = b"x" * 1_000_000
+    codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
+    with opened(tmp_path, b"a\n" + long + b"\nb\n") as lines:
+        records = read(lines)
+
+    would_be = codec.decode(records[1]._replace(value=long, unreadable=None))
+    assert [r.value for r in records] == [b"a", b"", b"b"]
+    assert isinstance(would_be, Rejection)
+    assert records[1].unreadable == would_be.message
+
+
+def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    """The operating system's reason, in a sentence."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+
+    with pytest.raises(Incomplete, match="requests: cannot be read: Is a directory"):
+        read(LineFile(descriptor, "requests", 100, None))
+    os.close(descriptor)
+
+
+def test_an_archive_of_something_else_is_told(tmp_path: Path) -> None:
+    """Its directory is found and names places where there is nothing; or a header is no header."""
+    np.savez(tmp_path / "whole.npz", a=ROWS)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[200:])
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), 7: 7}"
+    (tmp_path / "odd.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+
+    for name in ("cut.npz", "odd.npy", "absent.npy"):
+        assert f"{name}: cannot be read as an array file" in refusal(tmp_path / name)

@@ -1,0 +1,254 @@
+"""`inference-worker score` in this process: results, refusals, and files that are written whole or said to be parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.models import (
+    for_rows,
+    identities,
+    lookup,
+    mlp,
+    save,
+    softmax_of_columns,
+    square_root,
+    two_in_two_out,
+)
+from worker.core.failures import BadConfiguration, Code, Incomplete, ModelBroken, RunFailure
+from worker.inference import Model
+from worker.tools.score.command import score
+from worker.tools.score.options import ScoreOrder
+
+
+@pytest.fixture(autouse=True)
+def _on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_MODEL__DEVICE", "cpu")
+
+
+def scored(model: Path, file: Path, output: Path | None, batch_size: int = 4, **asked: Any) -> int:
+    return score(ScoreOrder(model=model, file=file, output=output, batch_size=batch_size, **asked))
+
+
+def saved(folder: Path, array: np.ndarray[Any, Any], name: str = "rows.npy") -> Path:
+    np.save(folder / name, array)
+    return folder / name
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64, 1000])
+def test_rows_are_what_onnxruntime_computes_in_these_batches(tmp_path: Path, batch_size: int) -> None:
+    """To the last bit, because a batch has the rows that it would have in a loop by hand."""
+    rows = np.random.default_rng(0).standard_normal((500, 8), dtype=np.float32)
+    model = save(mlp(8, (16,), 3), tmp_path)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    assert scored(model, saved(tmp_path, rows), tmp_path / "out.npy", batch_size) == 0
+
+    parts = [session.run(None, {"x": rows[at : at + batch_size]})[0] for at in range(0, 500, batch_size)]
+    assert np.array_equal(np.load(tmp_path / "out.npy"), np.concatenate(parts))
+    assert written(tmp_path) == ["model.onnx", "out.npy", "rows.npy"]
+
+
+@pytest.mark.parametrize("most_tokens", ["", "64"])
+def test_bad_rows_are_refused_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most_tokens: str
+) -> None:
+    """NaN in the results, their reasons beside them, and an exit code that says so; also where a batch has few rows."""
+    monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_TOKENS", most_tokens)
+    rows = np.arange(400, dtype="<f4").reshape(100, 4)
+    rows[17, 2], rows[60, 0] = np.nan, -1  # refused before the model, and by what it answers
+    model = save(square_root(), tmp_path)
+
+    with pytest.raises(Incomplete) as told:
+        scored(model, saved(tmp_path, rows), tmp_path / "out.npy")
+
+    results = np.load(tmp_path / "out.npy")
+    good = [row for row in range(100) if row not in (17, 60)]
+    assert np.array_equal(results[good], np.sqrt(rows[good]))
+    assert np.isnan(results[[17, 60]]).all()
+    assert [json.loads(line) for line in (tmp_path / "out.errors.jsonl").read_text().splitlines()] == [
+        {"error": "input x: holds NaN or infinity", "code": "INVALID_ARGUMENT", "row": 17},
+        {"error": "output y: the model answered NaN or infinity", "code": "INTERNAL", "row": 60},
+    ]
+    assert str(told.value) == ("2 of 100 rows refused: 1 INVALID_ARGUMENT (first: row 17), 1 INTERNAL (first: row 60)")
+    assert "out.npy" in capfd.readouterr().err
+
+
+def test_rows_on_which_the_model_fails_are_refused_alone(tmp_path: Path) -> None:
+    """Many in a row do not stop it: the warm-up batch proves that the device works."""
+    rows = np.arange(60, dtype="<i8").reshape(60, 1)
+    model = save(lookup(rows=10, width=2), tmp_path)
+
+    with pytest.raises(Incomplete, match=r"50 of 60 rows refused: 50 INVALID_ARGUMENT \(first: row 10\)"):
+        scored(model, saved(tmp_path, rows), tmp_path / "out.npy", 8)
+
+    results = np.load(tmp_path / "out.npy")
+    assert results.shape == (60, 1, 2)
+    assert np.array_equal(results[:10].reshape(-1), np.arange(20))
+    assert np.isnan(results[10:]).all()
+
+
+def test_a_broken_device_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is to blame then, and the rows before have their results in a part."""
+    rows = np.arange(60, dtype="<i8").reshape(60, 1)
+    monkeypatch.setattr(Model, "probe", lambda _: RunFailure("the device is gone"))
+
+    with pytest.raises(ModelBroken, match="warm-up batch, which ran at start: the device is gone"):
+        scored(save(lookup(rows=30, width=2), tmp_path), saved(tmp_path, rows), tmp_path / "out.npy", 4)
+
+    kept = np.load(tmp_path / "out.partial.npy")
+    assert 0 < len(kept) < 30
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_a_model_that_loses_rows_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results written before may be those of other rows."""
+    run = Model.run
+
+    def losing(self: Model, feeds: Any) -> Any:
+        outputs = run(self, feeds)
+        return [output[1:] for output in outputs] if not isinstance(outputs, RunFailure) else outputs
+
+    monkeypatch.setattr(Model, "run", losing)
+
+    with pytest.raises(ModelBroken, match="score the file again with --batch-size 1"):
+        scored(save(mlp(4), tmp_path), saved(tmp_path, np.ones((9, 4), "<f4")), tmp_path / "out.npy")
+
+
+def test_batches_that_do_not_fit_into_memory_run_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to a row."""
+    run = Model.run
+
+    def poor(self: Model, feeds: Any) -> Any:
+        rows = len(next(iter(feeds.values())))
+        return RunFailure("no memory", code=Code.RESOURCE_EXHAUSTED) if rows > 3 else run(self, feeds)
+
+    monkeypatch.setattr(Model, "run", poor)
+    rows = np.arange(80, dtype="<f4").reshape(20, 4)
+
+    assert scored(save(square_root(), tmp_path), saved(tmp_path, rows), tmp_path / "out.npy", 16) == 0
+
+    assert np.array_equal(np.load(tmp_path / "out.npy"), np.sqrt(rows))
+
+
+@pytest.mark.parametrize(("batch_size", "is_told"), [(64, True), (1, False)])
+def test_rows_that_change_one_another_are_warned_of(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], batch_size: int, *, is_told: bool
+) -> None:
+    """A worker refuses such a model; scored, it shows what batches do to its rows."""
+    model = save(softmax_of_columns(), tmp_path)
+
+    assert scored(model, saved(tmp_path, np.zeros((10, 4), "<f4")), tmp_path / "out.npy", batch_size) == 0
+
+    assert ("warning: rows that share a batch change one another's answers" in capfd.readouterr().err) is is_told
+
+
+def test_several_inputs_and_outputs_have_an_array_each(tmp_path: Path) -> None:
+    """A .npz in, a .npy per output out."""
+    a, b = np.ones((9, 3), "<f4"), np.arange(18, dtype="<i8").reshape(9, 2)
+    np.savez(tmp_path / "rows.npz", b=b, a=a)
+
+    assert scored(save(two_in_two_out(), tmp_path), tmp_path / "rows.npz", tmp_path / "out.npy") == 0
+
+    assert np.array_equal(np.load(tmp_path / "out.total.npy").reshape(-1), 3 + b.sum(axis=1))
+    assert np.array_equal(np.load(tmp_path / "out.doubled.npy"), 2 * b)
+
+
+def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the worker serves them: one array for a model of two inputs, in batches of exactly eight rows."""
+    monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
+    monkeypatch.setenv("WORKER_MODEL__INPUT_DEFAULTS", '{"b": 3}')
+    model = save(for_rows(8, two_in_two_out()), tmp_path)
+    a = np.arange(99, dtype=np.float32).reshape(33, 3)
+
+    assert scored(model, saved(tmp_path, a), tmp_path / "out.npy", batch_size=32) == 0
+
+    np.testing.assert_allclose(np.load(tmp_path / "out.total.npy")[:, 0], a.sum(axis=1) + 6)
+    assert np.load(tmp_path / "out.doubled.npy").tolist() == [[6, 6]] * 33
+
+
+def test_rows_may_be_answered_as_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each is a request of its own; a limit ends it early, and nothing is missing then."""
+    rows = np.array([[4, 9], [np.nan, 1], [16, 25], [1, 1]], "<f4")
+
+    with pytest.raises(Incomplete, match="1 of 3 rows refused"):
+        scored(save(square_root(2), tmp_path), saved(tmp_path, rows), None, limit=3)
+
+    answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [answer["outputs"][0]["data"] for answer in (answers[0], answers[2])] == [[2, 3], [4, 5]]
+    assert answers[1] == {"error": "input x: holds NaN or infinity", "code": "INVALID_ARGUMENT", "row": 1}
+
+
+def test_text_and_half_precision_have_one_form_each(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Text leaves as lines, because numpy would pickle it; half precision as arrays, because JSON has none."""
+    text, half = save(identities({"": "BYTES"}), tmp_path, "text"), save(identities({"": "FP16"}), tmp_path, "half")
+    words, numbers = (
+        saved(tmp_path, np.array([["a", "öl"], ["", "c"]])),
+        saved(tmp_path, np.ones((3, 2), "<f2"), "n.npy"),
+    )
+
+    assert scored(text, words, None) == 0
+    assert scored(half, numbers, tmp_path / "out.npy") == 0
+
+    answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [answer["outputs"][0]["data"] for answer in answers] == [["a", "öl"], ["", "c"]]
+    with pytest.raises(BadConfiguration, match="output y is text"):
+        scored(text, words, tmp_path / "text.npy")
+    with pytest.raises(BadConfiguration, match=r"output y is FP16, which has no form in JSON: give --output FILE.npy"):
+        scored(half, numbers, None)
+
+
+def test_names_that_are_no_utf8_stop_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file system takes any bytes. The model is called by what can be read of its file's name."""
+    model = save(lookup(), tmp_path).rename(tmp_path / "m\udcff.onnx")
+    line = {"inputs": [{"name": "id", "shape": [1, 1], "datatype": "INT64", "data": [3]}]}
+    (tmp_path / "l\udcff.jsonl").write_text(json.dumps(line) + "\n")
+
+    assert scored(model, tmp_path / "l\udcff.jsonl", None) == 0
+
+    assert json.loads(capfd.readouterr().out)["model_name"] == "m\ufffd"
+
+
+def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
+    """Neither results nor what a stopped run left; and the input not even with --force."""
+    model = save(square_root(1), tmp_path)
+    file = saved(tmp_path, np.ones((5, 1), "<f4"))
+    (tmp_path / "out.partial.npy").write_text("precious")
+
+    with pytest.raises(BadConfiguration, match=r"out.partial.npy is there already: --force writes over it"):
+        scored(model, file, tmp_path / "out.npy")
+    with pytest.raises(BadConfiguration, match=r"rows.npy is the input itself"):
+        scored(model, file, file, force=True)
+    with pytest.raises(BadConfiguration, match="null is no file: leave --output out"):
+        scored(model, file, Path("/dev/null"))
+    assert (tmp_path / "out.partial.npy").read_text() == "precious"
+    assert scored(model, file, tmp_path / "out.npy", force=True) == 0
+    assert np.array_equal(np.load(tmp_path / "out.npy"), np.ones((5, 1)))
+
+
+def test_orders_that_no_model_could_carry_out_are_refused_at_once(tmp_path: Path) -> None:
+    """Before the model is loaded, each with what to do instead."""
+    (tmp_path / "lines.jsonl").write_text("")
+    (tmp_path / "rows.csv").write_text("1,2,3\n")
+    (tmp_path / "other.onnx").write_bytes(b"\x08\x0a\0")
+
+    for file, output, words in (
+        ("lines.jsonl", "out.npy", r"only rows of a .npy or .npz are answered as .npy"),
+        ("lines.jsonl", "out.csv", r"as JSON lines: give it the name out\.npy or out\.jsonl"),
+        ("absent.npy", "out.npy", "there is no such file"),
+        ("rows.csv", "out.npy", r"is CSV, and rows come as .npy: np.save\('rows.npy', np.loadtxt\("),
+        ("other.onnx", "out.jsonl", r"is no text; rows come as .npy or .npz, requests as lines of JSON"),
+    ):
+        with pytest.raises(BadConfiguration, match=words):
+            scored(tmp_path / "no.onnx", tmp_path / file, tmp_path / output)
+    with pytest.raises(BadConfiguration, match="--force does nothing without --output"):
+        scored(tmp_path / "no.onnx", tmp_path / "lines.jsonl", None, force=True)

@@ -1,1 +1,0 @@
-"""Files of requests and of answers: lines, `.npy` and `.npz`."""

@@ -1,0 +1,247 @@
+"""Where outcomes go: lines of JSON, or a .npy for each output of the model and the errors in a file next to them.
+
+A file is called `x.partial.npy` until all is written, and gets its own name then: what has that name is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Array, Message, Outcome, Rejection
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.terminal.terminal import aside, count, say
+from worker.tools.closing import Closing
+from worker.tools.score.options import ScoreOrder
+from worker.tools.score.scorer import Scored
+
+STDOUT = 1
+Encode = Callable[[Outcome], Sequence[Message]]
+
+
+class Tally:
+    """Counts outcomes; `unit` is `row` or `line`. `refused` by code: how many, and the first."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+        self.outcomes = 0
+        self.refused: dict[str, tuple[int, int]] = {}
+
+    def refuse(self, code: str, number: int) -> None:
+        many, first = self.refused.get(code, (0, number))
+        self.refused[code] = many + 1, first
+
+
+class Target:
+    """A file under its unfinished name, or standard output. Owns the descriptor.
+
+    Written without Python's own buffer, which would write again, when it is closed, what a full disk did not take.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """None: standard output. Raises `BadConfiguration` for a file that cannot be made."""
+        self._path = path
+        self._partial = path and partial(path)
+        self._descriptor = STDOUT
+        if self._partial is not None:
+            try:
+                self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            except OSError as error:
+                raise BadConfiguration(f"{path}: cannot be written: {error.strerror}") from error
+
+    def write(self, content: bytes) -> None:
+        """All of it. Raises `Incomplete` when the disk is full or the output is read no more."""
+        view = memoryview(content)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise Incomplete(f"{self._partial or 'standard output'}: cannot be written: {error.strerror}") from error
+
+    def begin_with(self, head: bytes, size: int) -> None:
+        """Cut the file to this size, and put the head over its beginning."""
+        os.ftruncate(self._descriptor, size)
+        os.pwrite(self._descriptor, head, 0)
+
+    def end(self, part: str | None = None) -> None:
+        """Give it its name; or leave it, and say which part it is."""
+        if self._path is None or self._partial is None:
+            return
+        os.close(self._descriptor)
+        path = self._partial if part else self._partial.replace(self._path)
+        say(aside(), f"written: {path}{part or ''}")
+
+    def drop(self) -> None:
+        os.close(self._descriptor)
+        assert self._partial is not None
+        self._partial.unlink()
+
+
+class Results(Closing):
+    """Where outcomes go. Owns its files, which get their names at the end if `is_complete` is true then."""
+
+    def __init__(self, encode: Encode, tally: Tally) -> None:
+        self.is_complete = False
+        self._encode = encode
+        self._tally = tally
+
+    @property
+    def part(self) -> str | None:
+        return None if self.is_complete else f" has the first {count(self._tally.outcomes, 'result')}"
+
+    def write(self, scored: Sequence[Scored]) -> None:
+        """A chunk of outcomes, in the order of the file. Raises `Incomplete` when they cannot be written."""
+        raise NotImplementedError
+
+    def line(self, number: int, outcome: Outcome) -> bytes:
+        """The value that a worker would send, and for an error what only its headers would say."""
+        (message,) = self._encode(outcome)
+        line, headers = message.value or b"", dict(message.headers)
+        if headers["status"] != b"error":
+            return line + b"\n"
+        code = headers["error-code"] or b""
+        self._tally.refuse(code.decode(), number)
+        return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self._tally.unit.encode(), number)
+
+
+class LineResults(Results):
+    """A line for each outcome."""
+
+    def __init__(self, target: Target, encode: Encode, tally: Tally) -> None:
+        super().__init__(encode, tally)
+        self._target = target
+
+    def write(self, scored: Sequence[Scored]) -> None:
+        """As `Results` has it."""
+        self._target.write(b"".join([self.line(number, outcome) for number, outcome, _ in scored]))
+        self._tally.outcomes += len(scored)
+
+    def close(self) -> None:
+        self._target.end(self.part)
+
+
+class ArrayResults(Results):
+    """A .npy for each output, with NaN (or zeros) for refused rows; their reasons are lines of `errors`, if any."""
+
+    def __init__(self, files: Sequence[NpyFile], errors: Path, encode: Encode, tally: Tally) -> None:
+        super().__init__(encode, tally)
+        self._files = files
+        self._errors_path = errors
+        self._errors: Target | None = None
+
+    def write(self, scored: Sequence[Scored]) -> None:
+        """As `Results` has it."""
+        for number, outcome, rows in scored:
+            if isinstance(outcome, Rejection):
+                self._errors = self._errors or Target(self._errors_path)
+                self._errors.write(self.line(number, outcome))
+                for file in self._files:
+                    file.refuse()
+            else:
+                for file, array in zip(self._files, outcome.outputs, strict=True):
+                    file.write(array)
+            self._tally.outcomes += rows
+
+    def close(self) -> None:
+        for file in self._files:
+            file.end(self.part)
+        if self._errors is not None:
+            self._errors.end(self.part)
+
+
+class NpyFile:
+    """The rows of one output, in their order. Where the model leaves a row's shape open, the first one's holds for all.
+
+    The header, always 128 bytes long, is written last. So a run that was stopped leaves a whole array of fewer rows,
+    and one that was killed a file that numpy refuses.
+    """
+
+    def __init__(self, path: Path, spec: TensorSpec) -> None:
+        """Raises `BadConfiguration` when there can be no such file."""
+        self._spec = spec
+        self._dims = None if None in spec.dims else tuple(d for d in spec.dims if d is not None)
+        self._refused = 0  # rows that came before the shape was known
+        self._rows = 0
+        self._target = Target(path)
+        self._target.write(bytes(len(self._header())))
+
+    def write(self, array: Array) -> None:
+        """The next rows, of shape (rows, *dims). Raises `Incomplete` when they cannot be written."""
+        if self._dims is None:
+            self._dims = array.shape[1:]
+            for _ in range(self._refused):
+                self.refuse()
+        if array.shape[1:] != self._dims:
+            raise Incomplete(
+                f"output {self._spec.name}: row {self._rows} has shape {list(array.shape[1:])} and those before it "
+                f"{list(self._dims)}, which one array cannot hold: write JSON lines instead"
+            )
+        self._target.write(array.tobytes())
+        self._rows += len(array)
+
+    def refuse(self) -> None:
+        """The next row has no result: NaN where there is one, else zeros."""
+        if self._dims is None:
+            self._refused += 1
+        else:
+            self.write(np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self._spec.dtype))
+
+    def end(self, part: str | None) -> None:
+        """Write the header, and drop the part of a row that a full disk took; without rows there is no file."""
+        header, row_bytes = self._header(), math.prod(self._dims or ()) * self._spec.dtype.itemsize
+        self._target.begin_with(header, len(header) + self._rows * row_bytes)
+        if self._rows:
+            self._target.end(part)
+        else:
+            self._target.drop()
+
+    def _header(self) -> bytes:
+        header, shape = io.BytesIO(), (self._rows, *(self._dims or ()))
+        descr = npy.dtype_to_descr(self._spec.dtype)
+        npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+        return header.getvalue()
+
+
+def partial(path: Path) -> Path:
+    """The name of a file that is not finished."""
+    return path.with_name(f"{path.stem}.partial{path.suffix}")
+
+
+def results_for(order: ScoreOrder, signature: Signature, encode: Encode, tally: Tally) -> Results:
+    """Where this order wants its outcomes, the files made. Raises `BadConfiguration`, before the first inference."""
+    if order.output is None or not order.wants_arrays:
+        _check_free(order, [order.output] if order.output else [])
+        return LineResults(Target(order.output), encode, tally)
+    if texts := [spec.name for spec in signature.outputs if spec.is_text]:
+        raise BadConfiguration(f"output {texts[0]} is text, which .npy holds only pickled: write JSON lines instead")
+    names = [re.sub(r"[^\w.-]+", "_", spec.name) for spec in signature.outputs]
+    if len(set(names)) < len(names):
+        raise BadConfiguration(f"the outputs {', '.join(names)} would share a file: write JSON lines instead")
+    output = order.output
+    paths = [output.with_name(f"{output.stem}.{name}.npy") for name in names] if len(names) > 1 else [output]
+    errors = output.with_suffix(".errors.jsonl")
+    _check_free(order, [*paths, errors])
+    errors.unlink(missing_ok=True)  # it may be of an earlier run
+    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), errors, encode, tally)
+
+
+def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:
+    """A file is written over only if its loss was asked for, and never the input. Raises `BadConfiguration`."""
+    for path in (*paths, *map(partial, paths)):
+        if not path.exists():
+            continue
+        if os.path.samestat(path.stat(), os.fstat(0) if order.is_piped else order.file.stat()):
+            raise BadConfiguration(f"{path} is the input itself: give another name")
+        if not path.is_file():
+            raise BadConfiguration(f"{path} is no file: leave --output out, and direct standard output there")
+        if not order.force:
+            raise BadConfiguration(f"{path} is there already: --force writes over it")
