@@ -1,4 +1,4 @@
-"""The list of commands, those in `tools/commands.py` at its end. What a command does is imported when it is called.
+"""The list of commands; those of `tools/commands.py` come last. The code of a command is imported when it is called.
 
 How a command ends, and with which exit code: `terminal/command_end.py`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,14 +14,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from worker.commands import check, run
-from worker.terminal.command_end import end
-from worker.terminal.known_commands import KnownCommands
-from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
+from worker.terminal.command_end import end, make_streams_safe
 from worker.tools import commands as tools
 from worker.version import VERSION
 
 app = typer.Typer(
-    cls=KnownCommands,
     no_args_is_help=True,
     # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
     pretty_exceptions_enable=False,
@@ -33,13 +29,12 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """What the process does, once all this is imported."""
-    # What is imported stays; looking through it took 70 ms of a start (measured 2026). `end` enables it again.
+    """The process, once all this is imported."""
+    # All that is imported stays; looking through it took 70 ms of a start (measured 2026). `end` enables it again.
     gc.disable()
-    # No plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
+    # No plugin stands between a setting and us; a look for some reads the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    stand_in_for_closed_streams()
-    sys.stdout, sys.stderr = Forgiving(sys.stdout), Forgiving(sys.stderr)
+    make_streams_safe()
     app()
 
 
@@ -55,11 +50,11 @@ def before_the_command(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Takes what stands before the command's name."""
+    """The options before the command's name."""
 
 
 def _end(act: Callable[[], int], config: Path | None) -> NoReturn:
-    """With what `.env` says in the environment of all that the command does."""
+    """A command ends with `.env` in the environment of all that it does."""
 
     def with_dotenv() -> int:
         from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - only the command that is called is imported
@@ -77,7 +72,7 @@ def _end(act: Callable[[], int], config: Path | None) -> NoReturn:
 
 
 def _end_of_run(act: Callable[[], int], _: Path | None) -> NoReturn:
-    """It reads `.env` itself, once its log is there to say so."""
+    """`run` reads `.env` itself, once its log is there to say so."""
     end(act, imports_on=True)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from worker import cli
 from worker.core import failures
-from worker.terminal import command_end, known_commands
+from worker.terminal import command_end
 
 
 def test_version_is_shown() -> None:
@@ -46,67 +46,6 @@ def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
     assert "Traceback" not in said
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    """Exit code 2, as for any wrong configuration."""
-    assert CliRunner().invoke(cli.app, ["fly"]).exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"), [("serve", "run"), ("benchmark", "bench"), ("dlq", "dead-letters"), ("chekc", "check")]
-)
-def test_a_command_by_another_name_is_guessed(word: str, meant: str) -> None:
-    """What others call it, and what is spelled nearly so."""
-    result = CliRunner().invoke(cli.app, [word], env={"COLUMNS": "200"})
-
-    assert result.exit_code == 2
-    assert f"No such command '{word}'. Did you mean '{meant}'?" in result.output
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("profile --rate 100 --model x.onnx", "No such option '--model'. Did you mean 'profile --rate 100 x.onnx'?"),
-        ("bench --model=x.onnx", "No such option '--model'. Did you mean 'bench x.onnx'?"),
-        ("init x.onnx", "Unexpected 'x.onnx'. Did you mean 'init --model x.onnx'?"),
-        ("run worker.toml", "Unexpected 'worker.toml'. Did you mean 'run --config worker.toml'?"),
-        ("consume answers", "Unexpected 'answers'. Did you mean 'consume --topic answers'?"),
-        ("dead-letters list a b", "Unexpected 'a b'. Did you mean 'dead-letters list --topic a'?"),
-        ("demo fast", "Unexpected 'fast'."),
-    ],
-)
-def test_what_a_command_does_not_take_is_told_with_what_it_does(words: str, told: str) -> None:
-    """An option for an argument, and a word that lacks its option; the guess is what to type."""
-    result = CliRunner().invoke(cli.app, words.split(), env={"COLUMNS": "200"})
-
-    assert result.exit_code == 2
-    assert f"│ {told}" in result.output.replace("'root ", "'")
-
-
-def test_no_guessed_name_is_a_commands_own() -> None:
-    """Or that command could not be called; and each guess is one that can be."""
-    names = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    names |= {group.name for group in cli.app.registered_groups if group.name}
-
-    assert not names & set(known_commands.MEANT)
-    assert set(known_commands.MEANT.values()) <= names
-
-
-def test_a_seed_that_is_none_is_a_usage_error() -> None:
-    """The generator takes no negative one, and would end in a traceback."""
-    result = CliRunner().invoke(cli.app, ["publish", "--random", "1", "--seed", "-5"])
-
-    assert (result.exit_code, "--seed" in result.output) == (2, True)
-
-
-def test_settings_that_do_not_start_are_told_in_plain_lines(tmp_path: Path) -> None:
-    """No traceback: each line names what to change."""
-    result = CliRunner().invoke(cli.app, ["run", "--config", str(tmp_path / "absent.toml")])
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith("inference-worker: --config ")
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize(
     ("stop", "code"),
     [
@@ -132,18 +71,6 @@ def test_each_reason_to_stop_has_its_exit_code(
     assert capsys.readouterr().err == "inference-worker: first line\ninference-worker: second line\n"
 
 
-def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever of a file, a topic or a model it repeats; its lines stay lines."""
-
-    def act() -> int:
-        raise failures.BadConfiguration("header \x1b[31mé\x9b\nsecond")
-
-    with pytest.raises(typer.Exit):
-        command_end.end(act)
-
-    assert capsys.readouterr().err == "inference-worker: header \\x1b[31mé\\x9b\ninference-worker: second\n"
-
-
 def test_ctrl_c_that_a_client_loses_ends_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
     """With a line. confluent_kafka keeps no exception of some callbacks, and Python misses it: no defect of ours."""
 
@@ -163,14 +90,6 @@ def test_ctrl_c_that_a_client_loses_ends_as_any_other(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "inference-worker: interrupted\n"
 
 
-def test_a_clean_end_exits_with_what_the_command_says() -> None:
-    """0 stays 0."""
-    with pytest.raises(typer.Exit) as end:
-        command_end.end(lambda: 0)
-
-    assert end.value.exit_code == 0
-
-
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
 def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
     """What would be written there is not wanted; the exit code is, and here that settings are missing."""
@@ -179,46 +98,6 @@ def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
     found = subprocess.run(["/bin/sh", "-c", command], env={}, capture_output=True, text=True, check=False)  # noqa: S603  # a fixed command
 
     assert (found.returncode, found.stdout, found.stderr) == (2, "", "")
-
-
-def test_a_standard_error_that_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None:
-    """As in `2>&1 | head -1`: what would be said there is lost, and nothing else."""
-    command = [sys.executable, "-m", "worker", "score", str(tmp_path / "no.onnx"), str(tmp_path / "absent.npy")]
-    read, write = os.pipe()
-    os.close(read)
-
-    with os.fdopen(write, "wb") as nobody:
-        done = subprocess.run(command, stderr=nobody, check=False)  # noqa: S603 - our own
-
-    assert done.returncode == 2
-
-
-@pytest.mark.parametrize("words", [["run"], ["check"], ["score", "absent.onnx", "absent.npy"]])
-def test_a_log_that_a_full_disk_does_not_take_changes_no_exit_code(words: list[str], tmp_path: Path) -> None:
-    """By it a supervisor tells a mistake in the settings from all else."""
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-m", "worker", *words]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, env=environ, cwd=tmp_path, check=False)  # noqa: S603 - our own
-
-    assert done.returncode == 2
-
-
-def unread(*words: str, closed: str) -> int:
-    """The exit code of a call whose reader has left before it began."""
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "wb") as nobody:
-        out, error = (nobody if stream in closed else subprocess.DEVNULL for stream in ("stdout", "stderr"))
-        command = [sys.executable, "-m", "worker", *words]
-        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        return subprocess.run(command, stdout=out, stderr=error, env=buffered, check=False).returncode  # noqa: S603 - our own
-
-
-@pytest.mark.parametrize("words", ["check", "check --json"])
-def test_a_report_that_nobody_reads_keeps_its_exit_code(words: str) -> None:
-    """`check | grep -q` in a script with `pipefail`: these settings do not start."""
-    assert unread(*words.split(), closed="stdout") == 2
 
 
 def test_a_report_that_a_full_disk_does_not_take_is_told() -> None:
@@ -232,17 +111,78 @@ def test_a_report_that_a_full_disk_does_not_take_is_told() -> None:
     assert done.stderr.startswith(b"inference-worker: [Errno 28] No space left on device")
 
 
-COMMANDS = ("run", "check", "demo", "score", "profile", "bench", "publish", "consume", "dead-letters")
+@pytest.mark.parametrize(
+    ("words", "closed", "code"),
+    [
+        ("--help", "stdout", 0),
+        ("consume --help", "stdout", 0),
+        ("check", "stdout", 2),
+        ("check --json", "stdout", 2),
+        ("fly", "stdout stderr", 2),
+        ("score absent.onnx absent.npy", "stderr", 2),
+    ],
+)
+def test_an_output_that_nobody_reads_changes_no_exit_code(words: str, closed: str, code: int) -> None:
+    """As in `--help | head -1`, `check | grep -q` in a script with `pipefail`, `2>&1 | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        out, error = (nobody if stream in closed else subprocess.DEVNULL for stream in ("stdout", "stderr"))
+        command = [sys.executable, "-m", "worker", *words.split()]
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(command, stdout=out, stderr=error, env=buffered, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == code
 
 
-@pytest.mark.parametrize("words", ["--version", "--help", *(f"{command} --help" for command in COMMANDS)])
-def test_help_that_nobody_reads_to_its_end_is_no_defect(words: str) -> None:
-    """As in `--help | head -1`."""
-    assert unread(*words.split(), closed="stdout") == 0
+def test_a_log_that_a_full_disk_does_not_take_changes_no_exit_code() -> None:
+    """By it a supervisor tells a mistake in the settings from all else."""
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "worker", "run"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == 2
 
 
-@pytest.mark.parametrize("words", ["fly", "score", "check --fly", "dead-letters show -n 0"])
-@pytest.mark.parametrize("closed", ["stderr", "stdout stderr"])
-def test_a_usage_error_that_nobody_reads_stays_one(words: str, closed: str) -> None:
-    """As in `2>&1 | head -1`."""
-    assert unread(*words.split(), closed=closed) == 2
+@pytest.mark.parametrize(
+    "words", [["--model", "m.onnx", "rows.npy"], ["rows.npy", "--model=m.onnx"], ["m.onnx", "rows.npy"]]
+)
+def test_a_model_is_named_in_one_way_by_every_command(words: list[str]) -> None:
+    """`--model` also where MODEL is an argument; `score` takes the rows for the other."""
+    result = CliRunner().invoke(cli.app, ["score", *words])
+
+    assert result.exit_code == 2
+    assert "rows.npy: there is no such file" in result.stderr
+
+
+@pytest.mark.parametrize("words", ["consume", "publish x", "dead-letters list", "score m r", "profile", "state list"])
+def test_every_command_takes_any_setting(words: str) -> None:
+    """It is checked by its name."""
+    result = CliRunner().invoke(cli.app, [*words.split(), "--set", "BATCHING__LINGR_MS=5"])
+
+    assert result.exit_code == 2
+    assert "--set BATCHING__LINGR_MS: no such setting; did you mean BATCHING__LINGER_MS?" in result.stderr
+
+
+# The libraries that a command needs for its own work alone.
+HEAVY = ("onnxruntime", "redis", "opentelemetry", "structlog", "pydantic", "numpy", "confluent_kafka", "rich.progress")
+
+
+@pytest.mark.parametrize(
+    ("module", "free_of"),
+    [
+        ("worker.cli", HEAVY),
+        ("worker.tools.publish.command", HEAVY[:4]),
+        ("worker.tools.consume.command", HEAVY[:4]),
+        ("worker.tools.dead_letters.listing", HEAVY[:4]),
+        ("worker.tools.state.showing", HEAVY[:2]),
+        ("worker.assembly", HEAVY[1:3]),
+    ],
+)
+def test_a_command_imports_no_library_that_it_does_not_need(module: str, free_of: tuple[str, ...]) -> None:
+    """Each costs a user a tenth of a second or more at every call."""
+    ask = f"import sys, {module}; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603 - our own
+
+    assert not set(loaded) & set(free_of)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,8 +21,10 @@ from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.survey import GroupFacts, Survey
 from worker.settings.effective import Effective
-from worker.stores.server import StoreFacts
 from worker.terminal.terminal import WIDEST, count, milliseconds, printable, write
+
+if TYPE_CHECKING:
+    from worker.stores.server import StoreFacts
 
 Row = tuple[str, str]
 Headers = Sequence[tuple[str, bytes | None]]

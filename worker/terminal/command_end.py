@@ -1,23 +1,29 @@
-"""How a command ends: 0, or the exit code of the `Stop` that ended it.
+"""How a command ends: 0, or the exit code of the `Stop` that ended it; and its streams, which others may close.
 
-A failure that has a name is said in plain lines on stderr, and so is what the system or a terminal's text would not do
-for a command (a full disk, a name too long); any other is a defect and keeps its traceback. Owns nothing.
+A failure that has a name is said in plain lines on standard error, and so is one of the system (a full disk, a name too
+long); any other is a defect and keeps its traceback. Owns nothing.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
 from worker.core.failures import Incomplete, Stop
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+_STDOUT, _STDERR = 1, 2
 
 
 def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
@@ -27,12 +33,11 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     try:
         with nullcontext() if imports_on else _unwinding():
             code = act()
-            sys.stdout.flush()  # what a full disk does not take is said below
+            sys.stdout.flush()  # a full disk is said below
     except Stop as stop:
-        from worker.terminal.terminal import printable, tell  # noqa: PLC0415 - rich takes its time
+        from worker.terminal.terminal import printable  # noqa: PLC0415 - rich takes its time
 
-        for line in str(stop).splitlines():
-            tell(printable(line))
+        _tell(*map(printable, str(stop).splitlines()))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
         _drop_stdout()  # its reader has enough
@@ -40,12 +45,18 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
             raise
-        from worker.terminal.terminal import tell  # noqa: PLC0415 - rich takes its time
-
-        tell(str(error))
-        _drop_what_is_left()
+        _tell(str(error))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_stdout()  # Python would try once more to write it, and end with 120
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)
+
+
+def _tell(*lines: str) -> None:
+    sys.stderr.writelines(f"inference-worker: {line}\n" for line in lines)
+    sys.stderr.flush()
 
 
 @contextmanager
@@ -67,20 +78,53 @@ def _unwinding() -> Iterator[None]:
     except (KeyboardInterrupt, SystemError) as error:
         if isinstance(error, SystemError) and not interrupts:
             raise
-        from worker.terminal.terminal import tell  # noqa: PLC0415 - rich takes its time
-
-        tell("interrupted")
+        _tell("interrupted")
         raise typer.Exit(128 + signal.SIGINT) from None
-
-
-def _drop_what_is_left() -> None:
-    """Python would try once more to write it, and end with 120."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_stdout()
 
 
 def _drop_stdout() -> None:
     """It is read no more. What Python still holds for it goes nowhere, or its own end would fail (120)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def make_streams_safe() -> None:
+    """A standard output or error that is closed (`>&-`), read no more or full ends no command."""
+    for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")):
+        if getattr(sys, name) is None:  # its number would be the next socket's
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:  # a lower number was free, too
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
+    sys.stdout, sys.stderr = _Forgiving(sys.stdout), _Forgiving(sys.stderr)
+
+
+def give_stdout_back() -> None:
+    """For a command that goes on until its reader has enough."""
+    if isinstance(sys.stdout, _Forgiving):
+        sys.stdout = sys.stdout.stands_for
+
+
+class _Pipe(io.FileIO):
+    """Takes what a closed pipe does not (`--help | head -1`), and as standard error what a full disk does not.
+
+    typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
+    """
+
+    def write(self, content: Buffer) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or self.fileno() == _STDERR:
+                return memoryview(content).nbytes
+            raise
+
+
+class _Forgiving(io.TextIOWrapper):
+    """Standard output or error that changes no exit code."""
+
+    def __init__(self, stands_for: TextIO) -> None:
+        pipe = io.BufferedWriter(_Pipe(stands_for.fileno(), "wb", closefd=False))
+        is_by_line = stands_for is sys.stderr or stands_for.isatty()
+        super().__init__(pipe, stands_for.encoding, stands_for.errors, line_buffering=is_by_line)
+        self.stands_for = stands_for

@@ -1,19 +1,21 @@
-"""What the options of a command do to the settings: they go before the environment, as that does before the file."""
+"""What the options of a command do to the settings: they win over the environment, as that does over the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.signature import Signature
 from worker.settings import StateSettings
 from worker.settings.for_commands import ClientKafkaSettings, load_scoring
-from worker.state import StateLayout, layout_of
 
-# The topics that workers write to, by their setting, and what their readers take each record for.
+if TYPE_CHECKING:
+    from worker.state import StateLayout
+
+# The topics that workers write to, by their setting, with what their readers take each record for.
 _READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
 
 # The settings that close a batch before it has MAX_BATCH_SIZE rows.
@@ -86,4 +88,6 @@ def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout 
     """
     if not state.tensors:
         return None, signature
+    from worker.state import layout_of  # noqa: PLC0415 - most models have no state
+
     return layout_of(signature, state.tensors, state.initial, with_answer=state.answer)

@@ -1,12 +1,13 @@
 """A command whose options are the fields of one dataclass, so that each option is written down once.
 
-The module that declares them is imported with the command line: it imports nothing heavy. What the command does is
+The module that declares them is imported with the command line: it imports nothing heavy. The code of the command is
 imported when it runs.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable
 from dataclasses import field, fields
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-
-from worker.terminal.known_options import KnownOptions
+from typer.core import TyperArgument, TyperCommand
 
 Options = TypeVar("Options")
 # Runs a command's act and ends the process as it says; the file is the one that `--config` names.
@@ -26,6 +26,10 @@ Config = Annotated[
     typer.Option(
         "--config", help="TOML file with the tables kafka, model, state, batching, delivery, telemetry.", metavar="FILE"
     ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other setting, as often as needed.", metavar="KEY=VALUE", show_default=False),
 ]
 Brokers = Annotated[
     str | None,
@@ -39,7 +43,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all t
 
 
 def option(default: Any, told: str, metavar: str | None = None, *names: str, **limits: Any) -> Any:
-    """A field's default and what `--help` says of it. `names`: where the field's own, as an option, is not the only."""
+    """A field's default and its line in `--help`. `names`: the option's, where the field's own is not the only one."""
     return field(default=default, metadata={"typer": typer.Option(*names, metavar=metavar, help=told, **limits)})
 
 
@@ -56,15 +60,43 @@ def argument(default: Any, told: str, metavar: str) -> Any:
 def add_command(app: typer.Typer, name: str, options: type[Options], act: Callable[[Options], int], end: End) -> None:
     """`options` is the dataclass; its docstring is what `--help` says of the command.
 
-    A line of it that ends inside a sentence is joined with the next; typer would show it broken there.
+    A command that reads settings, and so has `--config`, also takes `--set`: for the environment of all that it does.
+    A line of the docstring that ends inside a sentence is joined with the next; typer would show it broken there.
     """
+    signature = _signature(options)
+    names = signature.parameters.keys()
+    takes_sets = "config" in names and not names & {"assignments", "sets"}
 
     def command(**given: Any) -> None:
-        end(lambda: act(options(**given)), given.get("config"))
+        assignments = given.pop("assignments") if takes_sets else None
 
-    command.__signature__ = _signature(options)  # type: ignore[attr-defined]  # typer reads it
+        def acted() -> int:
+            if assignments:
+                from worker.settings.names import as_variables  # noqa: PLC0415 - pydantic takes its time
+
+                os.environ.update(as_variables(assignments))
+            return act(options(**given))
+
+        end(acted, given.get("config"))
+
+    if takes_sets:
+        extra = inspect.Parameter("assignments", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Assignments)
+        signature = signature.replace(parameters=[*signature.parameters.values(), extra])
+    command.__signature__ = signature  # type: ignore[attr-defined]  # typer reads it
     told = re.sub(r"(?<![.\n])\n(?!\n)", " ", inspect.getdoc(options) or "")
-    app.command(name, cls=KnownOptions, help=told)(command)
+    app.command(name, cls=_Command, help=told)(command)
+
+
+class _Command(TyperCommand):
+    """A command that takes `--model FILE` also where MODEL is its first argument."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        args = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--model=") else [arg])]
+        has_argument = any(isinstance(param, TyperArgument) and param.name == "model" for param in self.params)
+        if has_argument and "--model" in args[:-1]:
+            at = args.index("--model")
+            args = [args[at + 1], *args[:at], *args[at + 2 :]]
+        return super().parse_args(ctx, args)
 
 
 def _signature(options: type) -> inspect.Signature:

@@ -3,7 +3,7 @@
 So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
 log file wants none. Owns no state beyond one call.
 
-A closed pipe costs a command nothing (`streams.py`). Only `consume` hears of it, `BrokenPipeError`, and ends.
+A closed pipe costs a command nothing (`command_end.py`). Only `consume` hears of it, `BrokenPipeError`, and ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -120,6 +119,15 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progressed]:
     """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
+    from rich.progress import (  # noqa: PLC0415 - where there is no bar it need not be imported
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     screen = aside()
     bar = Progress(
         BarColumn(20),

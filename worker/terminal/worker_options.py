@@ -1,4 +1,4 @@
-"""What `run` and `check` take on the command line beside a file: the settings that nearly every first start needs.
+"""The options of `run`, `check` and `init`: the settings that nearly every first start needs.
 
 They win over the environment, as that does over the file. Imported with the command line: nothing heavy in here.
 """
@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
-
-from worker.terminal.command_options import AskedModel, Brokers, Config, option
+from worker.terminal.command_options import AskedModel, Assignments, Brokers, Config, option
 
 # Each option's setting.
 _SETTINGS = {
@@ -34,10 +31,7 @@ class WorkerOptions:
     dead_letters: str | None = option(None, "The topic for the originals of rejected requests.", "TOPIC")
     group: str | None = option(None, "The consumer group.", "GROUP")
     model: AskedModel = None
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting, as often as needed.", metavar="KEY=VALUE", show_default=False),
-    ] = None
+    assignments: Assignments = None
     config: Config = None
 
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:

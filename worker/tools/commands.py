@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import typer
 
+from worker.terminal.command_end import give_stdout_back
 from worker.terminal.command_options import End, add_command
-from worker.terminal.streams import give_stdout_back
 from worker.tools.bench.options import BenchOrder
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.dead_letters import options as dead_letters

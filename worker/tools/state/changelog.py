@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from worker.assembly import store_server
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
@@ -109,7 +108,8 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
             "WORKER_STATE__STORE: the states lie in a server, and not in a changelog, which alone can be listed, "
             "exported and imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
         )
-    from worker.stores.server import StoreAway  # noqa: PLC0415 - most workers have no store
+    from worker.assembly import store_server  # noqa: PLC0415 - most workers have no store
+    from worker.stores.server import StoreAway  # noqa: PLC0415 - the same
 
     server = store_server(of.settings)
     try:
