@@ -19,19 +19,29 @@ STALLED = "inference_worker_partition_stalled_seconds"
 
 
 @quick_exactly_once
-def test_a_batch_that_cannot_be_parsed_is_answered_and_passed_over(
+def test_a_batch_that_cannot_be_parsed_is_passed_over_and_an_open_transaction_waited_for(
     hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
 ) -> None:
-    """The client gives what lies before the damage, and then nothing for ever. Other partitions go on meanwhile."""
+    """Both are told after half a minute, in which the client says nothing of either. Other partitions go on."""
     kafka = Cluster(hurt_broker.bootstrap_servers)
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=2, session=MORTAL) as scene:
+    with (
+        Scene(kafka, folder(tmp_path, "held"), guarantee=guarantee, partitions=1) as held,
+        Scene(kafka, folder(tmp_path, "spoiled"), guarantee=guarantee, partitions=2, session=MORTAL) as scene,
+    ):
+        other = Producer({**kafka.login, "transactional.id": held.group, "transaction.timeout.ms": 300_000})
+        other.init_transactions()
+        other.begin_transaction()
+        other.produce(held.topic, row(0), b"k", headers={"content-type": b"application/octet-stream"})
+        other.flush()
+        kafka.produce(held.topic, [raw(number) for number in range(20)])
+        waiting = held.start()
+
         for _ in range(3):
             kafka.produce(scene.topic, [raw(number, partition=0) for number in range(10)], AS_ONE)
         spoiled = spoil(hurt_broker.data, scene.topic, 0, offset=13)
         began = time.monotonic()
         replica = scene.replica()
         scene.auditor.wait_for_count(13)
-
         kafka.produce(scene.topic, [raw(number, partition=1) for number in range(10)])
         scene.auditor.wait_for_count(23)
         beside = time.monotonic() - began
@@ -52,33 +62,25 @@ def test_a_batch_that_cannot_be_parsed_is_answered_and_passed_over(
         assert beside < 25.0
         assert 30.0 < seconds < 60.0, "33 s (measured)"
 
-
-def test_an_open_transaction_of_another_producer_is_told_until_it_ends(kafka: Cluster, tmp_path: Path) -> None:
-    """What is behind it may not be read. Nothing of it is passed over, and a worker with nothing else is not ready."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
-        other = Producer({**kafka.login, "transactional.id": scene.group, "transaction.timeout.ms": 300_000})
-        other.init_transactions()
-        other.begin_transaction()
-        other.produce(scene.topic, row(0), b"k", headers={"content-type": b"application/octet-stream"})
-        other.flush()
-        kafka.produce(scene.topic, [raw(number) for number in range(20)])
-        replica = scene.replica()
-
-        replica.wait_until_logged("partition_stalled", 60.0)
-        replica.wait_until(STALLED, lambda age: age >= 30.0)
-        answered = len(scene.auditor.answers)
-        status, why = replica.status("/readyz"), replica.text("/readyz")
+        waiting.wait_until_logged("partition_stalled", 60.0)
+        waiting.wait_until(STALLED, lambda age: age >= 30.0)
+        status, why = waiting.status("/readyz"), waiting.text("/readyz")
+        assert not held.auditor.answers
         other.commit_transaction()
-        scene.auditor.wait_for_count(21)
-
-        assert answered == 0
-        assert "a transaction of another producer is open since offset 0" in replica.log
+        held.auditor.wait_for_count(21)
+        assert "a transaction of another producer is open since offset 0" in waiting.log
         assert status == 503
-        assert f"{scene.topic}/0" in why
-        replica.wait_until(STALLED, lambda age: age == 0.0)
-        replica.wait_until_ready()
-        assert "partition_goes_on" in replica.log
-        assert not any(found.is_error for found in scene.auditor.answers)
+        assert f"{held.topic}/0" in why
+        waiting.wait_until(STALLED, lambda age: age == 0.0)
+        waiting.wait_until_ready()
+        assert not any(found.is_error for found in held.auditor.answers)
+
+
+def folder(parent: Path, name: str) -> Path:
+    """One scene's own."""
+    made = parent / name
+    made.mkdir()
+    return made
 
 
 def test_a_changelog_that_cannot_be_parsed_ends_the_worker_with_the_way_out(
