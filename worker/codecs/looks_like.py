@@ -33,24 +33,19 @@ _FIRST_BYTES: Sequence[tuple[bytes, str]] = (
     (b"\x89PNG", "a PNG image: send its pixels as a tensor, unless the model takes files"),
     (b"\xff\xd8\xff", "a JPEG image: send its pixels as a tensor, unless the model takes files"),
     (b"\x80\x04\x95", "a pickle of Python: nothing unpickles it here"),
-    (b"\x80\x05\x95", "a pickle of Python: nothing unpickles it here"),
 )
 
 _V2 = "`inputs`, an array of tensors with name, shape, datatype and data"
-_IN_DATA = frozenset({"ndarray", "tensor"})
-_SELDON = f"a request of the Seldon protocol: send version 2, {_V2}"
 # Members that one of these has, all of them, and what it is then. The first that fits.
 _DIALECTS: Sequence[tuple[Collection[str], str]] = (
     ({"instances"}, f"a request of KServe version 1 or TensorFlow Serving: send version 2, {_V2}"),
     ({"dataframe_split"}, f"a dataframe_split of MLflow: send each column as one of {_V2}"),
     ({"dataframe_records"}, f"dataframe_records of MLflow: send each column as one of {_V2}"),
-    *(({member}, _SELDON) for member in (*_IN_DATA, "strData", "jsonData", "binData")),
     ({"specversion", "type"}, "a CloudEvent in structured mode: send what is in its `data` as the value (binary mode)"),
     (
         {"schema", "payload"},
         "the envelope of Kafka Connect: set value.converter.schemas.enable=false, and the payload alone is the value",
     ),
-    ({"outputs", "model_name"}, "an answer, not a request: is this a response topic?"),
 )
 # A member `inputs` that is no array of objects; and what protobuf's own JSON has in place of `data`.
 _COLUMNS = re.compile(rb'"inputs"\s*:\s*(?:\{|\[\s*[^\s{\]])')
@@ -107,11 +102,9 @@ def _members(value: bytes) -> Sequence[str]:
     """The names of an object's members; for a long one the names in its beginning, at whatever depth."""
     if len(value) <= _SMALL:
         try:
-            document = orjson.loads(value)
+            return list(orjson.loads(value))
         except orjson.JSONDecodeError:
             return ()
-        inner = document.get("data")  # where Seldon's has its sign
-        return [*document, *(_IN_DATA.intersection(inner) if isinstance(inner, dict) else ())]
     return list(dict.fromkeys(name.decode() for name in _MEMBER.findall(value[:_HEAD])))
 
 

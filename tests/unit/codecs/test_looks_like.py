@@ -78,12 +78,8 @@ def test_bytes_are_known_by_their_beginning(as_: tuple[str, bytes], value: bytes
         ({"inputs": {"x": [[1, 2, 3]]}}, "a request of MLflow or TensorFlow Serving"),
         ({"inputs": [[1, 2, 3]]}, "a request of MLflow or TensorFlow Serving"),
         ({"inputs": ["a text"]}, "a request of MLflow or TensorFlow Serving"),
-        ({"data": {"names": ["a"], "ndarray": [[1]]}}, "the Seldon protocol"),
-        ({"data": {"tensor": {"shape": [1], "values": [1]}}}, "the Seldon protocol"),
-        ({"strData": "a"}, "the Seldon protocol"),
         ({"specversion": "1.0", "type": "t", "source": "s", "data": {}}, "a CloudEvent in structured mode"),
         ({"schema": {"type": "struct"}, "payload": {}}, "set value.converter.schemas.enable=false"),
-        ({"model_name": "m", "outputs": []}, "an answer, not a request"),
         ({"inputs": [{"name": "x", "contents": {"fp32Contents": [1]}}]}, "the JSON of protobuf"),
     ],
 )
