@@ -102,7 +102,7 @@ kafka: setup
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
 		$(ELSEWHERE) tests/contract tests/integration tests/cuda tests/clients tests/deploy
-ELSEWHERE = $(foreach of,check init publish_consume dead_letters replay_rights security tracing topics,\
+ELSEWHERE = $(foreach of,check init publish_consume dead_letters security tracing topics,\
 	tests/kafka/test_$(of).py)
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.

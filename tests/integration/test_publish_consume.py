@@ -9,11 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.models import identity, save
 from worker import cli
 from worker.tools.kafka.embedded import EmbeddedBroker
 
@@ -69,35 +67,6 @@ def test_people_see_no_more_than_text(command: Command, tmp_path: Path) -> None:
     assert "key k1" in shown
     assert "\\x1b[31mred" in shown
     assert "\x1b" not in shown
-
-
-def test_rows_that_do_not_fit_the_model_are_not_published(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The settings' model judges them; where there is none, nobody does."""
-    np.save(tmp_path / "rows.npy", np.zeros((2, 5), "<f4"))
-    words = ("publish", tmp_path / "rows.npy", "--topic", "copies")
-    monkeypatch.setenv("WORKER_MODEL__PATH", str(save(identity("FP32", (4,)), tmp_path)))
-
-    refused = command(*words)
-    monkeypatch.delenv("WORKER_MODEL__PATH")
-    taken = command(*words)
-
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "rows.npy holds float32 of shape [2, 5]; the model takes " in refused.stderr
-    assert taken.exit_code == 0
-    assert "2 requests" in taken.stdout
-
-
-def test_an_archive_of_arrays_is_refused_in_one_sentence(command: Command, tmp_path: Path) -> None:
-    """With what is taken instead."""
-    np.savez(tmp_path / "rows.npz", x=np.zeros((2, 4)))
-
-    done = command("publish", tmp_path / "rows.npz", "--topic", "copies")
-
-    assert done.exit_code == 2
-    assert "publish takes the rows of one .npy" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     python -m tests.kafka.dying_replay POINT dead-letters replay ...
 
-Its transactions hold few records, so that there are many, and its membership of the group is forgotten soon.
+Its portions are small, so that there are many.
 """
 
 from __future__ import annotations
@@ -10,74 +10,53 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from typing import Any, NoReturn
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from worker import cli
-from worker.tools.dead_letters import replay, replay_group
+from worker.tools.dead_letters import replay
+from worker.tools.kafka import publisher
 
-RECORDS = 40  # of one transaction
-SESSION_MS = 1500
-# Points of the second transaction, or of the start.
-POINTS = (
-    "before init",
-    "after init",
-    "before begin",
-    "after begin",
-    "after one record",
-    "after all records",
-    "after all arrived",
-    "after offsets",
-    "in commit",
-    "after commit",
-)
-NEVER = "never"
+PORTION = 40
+# Points of the second portion.
+POINTS = ("after one record", "before the flush", "after the flush", "after the commit")
 
 
 class DyingProducer(Producer):
-    """Dies at `point`."""
+    """Dies at `point`, in the second portion."""
 
-    point = NEVER
-
-    def init_transactions(self, *args: Any) -> None:
-        self._die_at("before init")
-        super().init_transactions(*args)
-        self._transactions = 0
-        self._produced = 0
-        self._die_at("after init")
-
-    def begin_transaction(self) -> None:
-        self._transactions += 1
-        self._die_in_second("before begin")
-        super().begin_transaction()
-        self._die_in_second("after begin")
+    point = ""
+    produced = 0
 
     def produce(self, *args: Any, **kwargs: Any) -> None:
         super().produce(*args, **kwargs)
-        self._die_in_second("after one record")
+        DyingProducer.produced += 1
+        if self.produced == PORTION + 1:
+            die_at("after one record")
 
-    def send_offsets_to_transaction(self, *args: Any) -> None:
-        self._die_in_second("after all records")
-        self.flush(10)
-        self._die_in_second("after all arrived")
-        super().send_offsets_to_transaction(*args)
-        self._die_in_second("after offsets")
+    def flush(self, *args: Any) -> int:
+        if self.produced == 2 * PORTION:
+            die_at("before the flush")
+        left: int = super().flush(*args)
+        if self.produced == 2 * PORTION:
+            die_at("after the flush")
+        return left
 
-    def commit_transaction(self, *args: Any) -> None:
-        if self._transactions == 2 and self.point == "in commit":
-            threading.Timer(0.002, kill).start()
-        super().commit_transaction(*args)
-        self._die_in_second("after commit")
 
-    def _die_in_second(self, point: str) -> None:
-        if self._transactions == 2:
-            self._die_at(point)
+class DyingConsumer(Consumer):
+    """Dies when the second portion is committed."""
 
-    def _die_at(self, point: str) -> None:
-        if self.point == point:
-            kill()
+    def commit(self, *args: Any, **kwargs: Any) -> Any:
+        done = super().commit(*args, **kwargs)
+        if DyingProducer.produced == 2 * PORTION:
+            die_at("after the commit")
+        return done
+
+
+def die_at(point: str) -> None:
+    if DyingProducer.point == point:
+        kill()
 
 
 def kill() -> NoReturn:
@@ -87,12 +66,10 @@ def kill() -> NoReturn:
 
 
 def main(argv: list[str]) -> None:
-    assert argv[0] in (*POINTS, NEVER), argv[0]
     DyingProducer.point = argv[0]
-    replay_group.Producer = DyingProducer  # type: ignore[attr-defined]  # what it imports, replaced
-    replay_group._MEMBERSHIP |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
-    replay_group._WAIT_FOR_OTHERS = 2 * SESSION_MS / 1000
-    replay.MOST_RECORDS = RECORDS
+    publisher.Producer = DyingProducer  # type: ignore[attr-defined]  # what they import, replaced
+    replay.Consumer = DyingConsumer  # type: ignore[attr-defined]  # the same
+    replay.PORTION = PORTION
     cli.app(argv[1:])
 
 

@@ -74,8 +74,7 @@ def values(found: Answer) -> Values:
     assert not found.is_error, found.value
     headers = [(name, value.encode()) for name, value in found.headers.items()]
     reading = read(Record(Partition("answers", 0), 0, None, found.value, headers, None))
-    assert reading.tensors is not None, found
-    return {tensor.name: np.array(tensor.data).reshape(tensor.shape or ()) for tensor in reading.tensors}
+    return {one["name"]: np.array(one["data"]).reshape(one["shape"] or ()) for one in reading["outputs"]}
 
 
 def expect(got: Values, expected: Values) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from tests.kafka.checker import Reference
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import GuardedKafka
-from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw
+from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene
 from worker import cli
+from worker.codecs.wire_contract import OCTETS
 from worker.kafka.cluster.access import Right
 from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
@@ -76,13 +78,14 @@ def consumed(scene: Scene, *arguments: str) -> list[dict[str, Any]]:
     return run(scene, "consume", "--from-beginning", "--no-follow", "--json", *arguments).documents
 
 
-def test_rows_of_a_file_come_back_as_their_own_answers(kafka: Cluster, tmp_path: Path) -> None:
+def test_lines_of_a_file_come_back_as_their_own_answers(kafka: Cluster, tmp_path: Path) -> None:
     """500 rows, each with its key: 500 answers with the model's values, all of them matched and timed."""
-    np.save(tmp_path / "rows.npy", ROWS[:500])
+    rows = [base64.b64encode(row.tobytes()).decode() for row in ROWS[:500]]
+    path = written(tmp_path, *({"value_base64": row, "headers": {"content-type": OCTETS}} for row in rows))
     with Scene(kafka, tmp_path) as scene:
         scene.replica()
 
-        (summary,) = run(scene, "publish", tmp_path / "rows.npy", "--key", "k{n}", "--wait", "--json").documents
+        (summary,) = run(scene, "publish", path, "--key", "k{n}", "--wait", "--json").documents
         answers = consumed(scene)
 
     assert (summary["published"], summary["refused"], summary["unknown"]) == (500, 0, 0)
@@ -119,7 +122,7 @@ def test_made_up_requests_are_right_in_every_encoding(kafka: Cluster, tmp_path: 
 def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_path: Path) -> None:
     """By code, beside the good answers, and are a failure that says where to see why: exit code 7.
 
-    The names in the file are those of the answers, a null value's too.
+    A request's own names are its answer's.
     """
     tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}
     path = written(
@@ -143,7 +146,7 @@ def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_p
     assert done.code == 7
     assert "3 of 4 requests got an error: 2 INVALID_ARGUMENT, 1 NOT_FOUND; " in done.errors
     assert "`inference-worker consume --errors-only --last 3` shows why" in done.errors
-    assert {"broken", "null"} <= {error["headers"]["request-id"] for error in errors}
+    assert {"broken", "null"} <= {error["headers"].get("request-id") for error in errors}
     assert [answer["id"] for answer in named] == ["good"]
     assert letters.count("dead letter") == 3
     assert "{ broken" in letters
@@ -158,17 +161,6 @@ def test_answers_that_do_not_come_are_counted_and_are_a_failure(kafka: Cluster, 
     assert "3 missing" in done.output
     assert "inference-worker: 3 requests not answered, no answer came for 0.5 s: is a worker running" in done.errors
     assert "`inference-worker check` tells" in done.errors
-
-
-def test_only_answers_to_what_was_just_published_are_waited_for(kafka: Cluster, tmp_path: Path) -> None:
-    """Older requests are answered first, and are nobody's here."""
-    with Scene(kafka, tmp_path) as scene:
-        scene.publish([raw(n) for n in range(500)])
-        scene.start()
-
-        (summary,) = run(scene, "publish", "--random", "5", "--wait", "--json").documents
-
-    assert summary["answers"] == {"ok": 5, "errors": {}, "missing": 0, "repeated": 0}
 
 
 def test_an_answer_to_the_same_file_published_before_is_nobodys(kafka: Cluster, tmp_path: Path) -> None:
@@ -189,14 +181,6 @@ def test_an_answer_to_the_same_file_published_before_is_nobodys(kafka: Cluster, 
     assert json.loads(output)["answers"]["ok"] == 2
 
 
-def test_a_steady_rate_is_kept(kafka: Cluster, tmp_path: Path) -> None:
-    """The last of 100 requests at 100 a second leaves when a second is over, not before."""
-    with Scene(kafka, tmp_path) as scene:
-        (summary,) = run(scene, "publish", "--random", "100", "--rate", "100", "--json").documents
-
-    assert summary["seconds"] >= 0.98
-
-
 def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_path: Path) -> None:
     """With the cure; its neighbours are published, though Kafka would refuse the set that they share."""
     with Scene(kafka, tmp_path) as scene:
@@ -211,16 +195,6 @@ def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_p
         assert "refused    1" in done.output
         assert f"1 request refused: larger than {small} takes; raise its max.message.bytes" in done.errors
         assert len(kafka.read_all(small)) == 99
-
-
-def test_a_topic_that_is_not_there_is_told_at_once(kafka: Cluster, tmp_path: Path) -> None:
-    """Exit code 2, before anything is made up or read."""
-    with Scene(kafka, tmp_path) as scene:
-        for command in (["publish", "--random", "1"], ["consume", "--from-beginning", "--no-follow"]):
-            done = run(scene, *command, "--topic", "absent")
-
-            assert done.code == 2
-            assert "there is no topic absent; create it, or name another" in done.errors
 
 
 def test_an_interrupted_publication_says_how_far_it_came(kafka: Cluster, tmp_path: Path) -> None:
@@ -253,17 +227,6 @@ def test_lines_come_from_a_pipe_as_they_are_written(kafka: Cluster, tmp_path: Pa
         assert publishing.returncode == 7
         assert b"standard input, line 3: not JSON" in errors
         assert b"published  2 requests" in output
-
-
-def test_the_newest_of_all_partitions_are_the_last(kafka: Cluster, tmp_path: Path) -> None:
-    """Whichever partition they lie in, in the order of their time."""
-    with Scene(kafka, tmp_path) as scene:
-        for number in range(12):
-            kafka.produce(scene.response_topic, [Sent(b"%d" % number, b"", partition=number % 4)])
-
-        found = run(scene, "consume", "--last", "5", "--json", "--no-follow").documents
-
-    assert [answer["key"] for answer in found] == ["7", "8", "9", "10", "11"]
 
 
 def test_the_last_ones_are_records_and_no_markers_of_transactions(kafka: Cluster, tmp_path: Path) -> None:

@@ -171,6 +171,6 @@ def test_commands_name_what_they_cannot_parse_and_end_with_7(hurt_broker: JvmBro
         assert f"{scene.response_topic}{lost}" in shown.errors.replace("\n", " ")
         assert f"{scene.dead_letter_topic}{lost}" in listed.errors.replace("\n", " ")
         assert len(newest.documents) == 20
-        assert {one["reason"]: one["count"] for one in json.loads(replayed.output)["lost"]}[
+        assert {one["reason"]: one["count"] for one in json.loads(replayed.output)["unsent"]}[
             "the dead letter cannot be read"
         ] == 7

@@ -61,7 +61,7 @@ def _score(order: ScoreOrder) -> int:
 
 
 def _list_letters(order: dead_letters.ListLettersOrder) -> int:
-    from worker.tools.dead_letters.listing import show_reasons
+    from worker.tools.dead_letters.showing import show_reasons
 
     return show_reasons(order)
 
@@ -73,37 +73,37 @@ def _show_letters(order: dead_letters.ShowOrder) -> int:
 
 
 def _replay(order: dead_letters.ReplayOrder) -> int:
-    from worker.tools.dead_letters.replay_command import replay
+    from worker.tools.dead_letters.replay import replay
 
     return replay(order)
 
 
 def _get_state(order: state.GetOrder) -> int:
-    from worker.tools.state.showing import show_key
+    from worker.tools.state.commands import show_key
 
     return show_key(order)
 
 
 def _list_states(order: state.ListStatesOrder) -> int:
-    from worker.tools.state.showing import show_keys
+    from worker.tools.state.commands import show_keys
 
     return show_keys(order)
 
 
 def _export_states(order: state.ExportOrder) -> int:
-    from worker.tools.state.exporting import export
+    from worker.tools.state.commands import export
 
     return export(order)
 
 
 def _import_states(order: state.ImportOrder) -> int:
-    from worker.tools.state.importing import bring_in
+    from worker.tools.state.commands import bring_in
 
     return bring_in(order)
 
 
 def _reset_state(order: state.ResetOrder) -> int:
-    from worker.tools.state.resetting import reset
+    from worker.tools.state.commands import reset
 
     return reset(order)
 

@@ -14,7 +14,8 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
     ("words", "told"),
     [
         ("publish - --timeout 30", "--timeout does nothing without --wait"),
-        ("publish - --seed 0 --encoding rows", "--encoding and --seed do nothing without --random"),
+        ("publish - --encoding rows --model m", "--encoding and --model do nothing without --random"),
+        (f"consume --from-beginning --last 3 {BROKERS}", "--last does nothing with --from-beginning"),
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
         ("score m.onnx rows.npy --force", "--force does nothing without --output"),
         ("profile m.onnx --sample 5000", "--sample does nothing without --lengths-from"),

@@ -1,4 +1,4 @@
-"""What can be asked of `consume` on the command line."""
+"""The options of `consume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record of any topic says to people: answers first of all, requests and dead letters as well as can be.
+"""The value of a record of any topic, read: answers first of all, requests and dead letters as well as can be.
 
 For `consume`, not on the worker's own road. Believes nothing and refuses nothing: a value that is not what its headers
 say is shown as the bytes it is.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -19,39 +19,21 @@ from worker.codecs.encodings.elements import from_bytes
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Reject
-from worker.core.records import Array, Headers, Record
+from worker.core.records import Headers, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 
 Role = Literal["outputs", "inputs"]
+# What a value says: `outputs` or `inputs`, each a list of tensors (`name`, `datatype`, `shape`, and flat `data`, an
+# array or a list), or an `error`; with `model_name`, `model_version` and `id`, where they are there. Empty: not
+# understood.
+Reading = Mapping[str, Any]
 
 # What comes of a value that is not what it says, wherever in taking it apart that shows.
 _UNLIKE = (Reject, ValueError, KeyError, TypeError, AttributeError)
+_NAMES = ("model_name", "model_version", "id")
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys, in UTF-8.
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
-
-
-class ReadTensor(NamedTuple):
-    """One tensor, flat: `shape` as it claims to be, None where it is not said. `data` is an array or a JSON list."""
-
-    name: str
-    datatype: str
-    shape: Sequence[int] | None
-    data: Array | Sequence[object]
-
-
-class Reading(NamedTuple):
-    """What a value says: tensors in their `role`, or an `error`, or neither: then it is not understood.
-
-    `named` has model_name, model_version and id, those that are there. `is_rows`: to be read with a model's signature,
-    and none was given.
-    """
-
-    role: Role = "outputs"
-    tensors: Sequence[ReadTensor] | None = None
-    error: str | None = None
-    named: Mapping[str, str] = {}
-    is_rows: bool = False
 
 
 def headers_of(headers: Headers) -> dict[str, bytes]:
@@ -59,8 +41,8 @@ def headers_of(headers: Headers) -> dict[str, bytes]:
     return {name.lower(): value for name, value in headers if value is not None}
 
 
-def read(record: Record, signature: Signature | None = None) -> Reading:
-    """The value, understood as far as it can be; plain rows only with the signature of their model."""
+def read(record: Record, signature: Callable[[], Signature | None] = lambda: None) -> Reading:
+    """The value, understood as far as it can be. `signature` finds the model's, which rows are read with."""
     headers = headers_of(record.headers)
     content_type = headers.get("content-type", JSON.encode()).decode(errors="replace").partition(";")[0].strip().lower()
     # A request has no status: then it is one, or the original in a dead letter.
@@ -68,14 +50,17 @@ def read(record: Record, signature: Signature | None = None) -> Reading:
     head_length = headers.get(HEAD_LENGTH.lower())
     value = record.value or b""
     try:
+        if content_type == PROTOBUF and headers.get("status") == b"error":
+            message, body_id = oip_protobuf.read_error(value)
+            return {"error": message} | ({"id": body_id} if body_id else {})
         if content_type == PROTOBUF:
-            is_error = headers.get("status") == b"error"
-            return _protobuf_error(value) if is_error else _protobuf(value, role)
+            named, found = oip_protobuf.read_tensors(value, role)
+            return {**named, role: [_tensor(*one) for one in found]}
         if content_type == OCTETS and head_length is None:
-            return _rows(value, role, signature)
-        return _json(value, None if head_length is None else int(head_length))
+            return _rows(value, role, signature())
+        return _json(value, len(value) if head_length is None else int(head_length))
     except _UNLIKE:
-        return Reading()
+        return {}
 
 
 def json_line(document: Mapping[str, object]) -> bytes:
@@ -89,77 +74,43 @@ def json_line(document: Mapping[str, object]) -> bytes:
     return _CONTROLS.sub(lambda found: b"\\u00%02x" % found[0][-1], line)
 
 
-def _json(value: bytes, head_length: int | None) -> Reading:
-    head, tail = split(value, len(value) if head_length is None else head_length)
+def _json(value: bytes, head_length: int) -> Reading:
+    head, tail = split(value, head_length)
     document = orjson.loads(head)
     named = {name: document[name] for name in _NAMES if isinstance(document.get(name), str)}
     if isinstance(document.get("error"), str):
-        return Reading(error=document["error"], named=named)
+        return {**named, "error": document["error"]}
     role: Role = "outputs" if "outputs" in document and "inputs" not in document else "inputs"
     tensors = []
     for entry in document[role]:
         size = entry.get("parameters", {}).get("binary_data_size")
-        tensors.append(_inline(entry) if size is None else _binary(entry, tail[:size]))
+        held = entry["data"] if size is None else bytes(tail[:size])
+        if not isinstance(held, list | bytes):
+            raise TypeError
+        tensors.append(_tensor(str(entry["name"]), str(entry["datatype"]), [int(str(d)) for d in entry["shape"]], held))
         tail = tail[size or 0 :]
-    return Reading(role, tensors, named=named)
+    return {**named, role: tensors}
 
 
-_NAMES = ("model_name", "model_version", "id")
-
-
-def _inline(entry: Mapping[str, Any]) -> ReadTensor:
-    data = entry["data"]
-    if not isinstance(data, list):
-        raise TypeError
-    return ReadTensor(str(entry["name"]), str(entry["datatype"]), _shape(entry["shape"]), data)
-
-
-def _binary(entry: Mapping[str, Any], raw: memoryview) -> ReadTensor:
-    return _from_bytes(str(entry["name"]), str(entry["datatype"]), _shape(entry["shape"]), raw)
-
-
-def _shape(shape: Sequence[object]) -> list[int]:
-    return [int(str(dimension)) for dimension in shape]
-
-
-def _from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> ReadTensor:
-    spec = TensorSpec(name, datatype, tuple(shape[1:]))
-    tensor = from_bytes(raw, spec, math.prod(shape))
-    # Strings are listed: of objects there is no array that JSON could take.
-    listed = tensor.tolist() if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
-    return ReadTensor(name, datatype, shape, listed)
-
-
-def _protobuf_error(value: bytes) -> Reading:
-    message, body_id = oip_protobuf.read_error(value)
-    return Reading(error=message, named={"id": body_id} if body_id else {})
-
-
-def _protobuf(value: bytes, role: Role) -> Reading:
-    named, found = oip_protobuf.read_tensors(value, role)
-    tensors = [
-        _from_bytes(name, datatype, shape, held) if isinstance(held, bytes) else ReadTensor(name, datatype, shape, held)
-        for name, datatype, shape, held in found
-    ]
-    return Reading(role, tensors, named=named)
+def _tensor(name: str, datatype: str, shape: Sequence[int] | None, held: object) -> dict[str, object]:
+    """`held`: elements, or the bytes of all of them."""
+    if isinstance(held, bytes) and shape is not None:
+        spec = TensorSpec(name, datatype, tuple(shape[1:]))
+        tensor = from_bytes(held, spec, math.prod(shape))
+        # Strings are listed: JSON has no array of objects.
+        held = tensor.tolist() if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
+    return {"name": name, "datatype": datatype, "shape": shape, "data": held}
 
 
 def _rows(value: bytes, role: Role, signature: Signature | None) -> Reading:
-    if signature is None:
-        return Reading(role, is_rows=True)
-    spec = _row_spec(signature, role)
-    if spec is None:
-        return Reading(role)
+    """Rows of a model that has one input, or output, of numbers."""
+    specs = () if signature is None else signature.outputs if role == "outputs" else signature.required
+    if len(specs) != 1 or specs[0].is_text:
+        return {}
+    (spec,) = specs
     array = np.frombuffer(value, DTYPES[spec.datatype])
     if spec.row_bytes is None:
-        return Reading(role, [ReadTensor(spec.name, spec.datatype, None, array)])
+        return {role: [_tensor(spec.name, spec.datatype, None, array)]}
     rows, rest = divmod(len(value), spec.row_bytes)
-    if rest:
-        return Reading(role)
-    return Reading(role, [ReadTensor(spec.name, spec.datatype, [rows, *(d or 0 for d in spec.dims)], array)])
-
-
-def _row_spec(signature: Signature, role: Role) -> TensorSpec | None:
-    """What rows are rows of; None for a model that has none."""
-    specs = signature.outputs if role == "outputs" else signature.required
-    return specs[0] if len(specs) == 1 and not specs[0].is_text else None
+    shape = [rows, *(d or 0 for d in spec.dims)]
+    return {} if rest else {role: [_tensor(spec.name, spec.datatype, shape, array)]}

@@ -1,7 +1,7 @@
-"""What can be asked of the three commands on the command line.
+"""The options of `dead-letters list`, `show` and `replay`.
 
-Each command's options are mixins, put together so that `--help` lists them in this order: which letters, what to do
-with them, where they lie. (A dataclass takes the fields of its last base first.)
+They are mixins, put together so that `--help` lists them in this order: which letters, what to do with them, where they
+lie. (A dataclass takes the fields of its last base first.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from worker.terminal.command_options import Brokers, Config, argument, flag, opt
 
 @dataclass(frozen=True, kw_only=True)
 class WhichLetters:
-    """Those of the topic that are meant."""
+    """The letters that are meant."""
 
     code: str | None = option(None, "Only letters with this error code.", "CODE")
     since: str | None = option(None, "Only letters since: 90s, 15m, 2h, 3d ago, or an ISO 8601 time (UTC).", "TIME")
@@ -22,7 +22,7 @@ class WhichLetters:
 
 @dataclass(frozen=True, kw_only=True)
 class WhereLetters:
-    """Where they lie, and how what is found is written."""
+    """The topic they lie in, and how the result is written."""
 
     topic: str | None = option(None, "The dead-letter topic, if not the settings'.", "TOPIC")
     as_json: bool = flag("--json", "One JSON object a line, with everything.")
@@ -50,26 +50,19 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent:
-    place: str | None = argument(None, "topic/partition/offset of the one letter to send.", "[PLACE]")
     limit: int | None = option(None, "Send at most so many.", "N", min=1)
     rate: float | None = option(None, "Send at most so many a second.", "R", min=0.1)
     to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
-    dry_run: bool = flag("--dry-run", "Count what would be sent and name who reads there; touch nothing.")
+    dry_run: bool = flag("--dry-run", "Count what would be sent and name who reads there; send nothing.")
     yes: bool = flag("--yes", "Send without asking first, as a script has to.")
-    group: str | None = option(
-        None,
-        "Consumer group that remembers what was sent, for about a hundred different filters at once; else the "
-        "dead-letter topic's name and -replay.",
-        "GROUP",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOrder(WhereLetters, _Sent, WhichLetters):
     """Send rejected requests back to the topics they came from, as they were, but without their timeouts.
 
-    It shows what it would send and which consumer groups read there, and asks. Each dead letter goes once for each
-    --group, whatever options select it and whatever is killed meanwhile; those that the options leave out, or whose
-    topic is missing, wait for a later replay. A request that is rejected again gets a new letter, which the next replay
-    sends too: mend the cause first.
+    It counts what it would send, names the consumer groups that read there, and asks. A replay without --code, --since
+    and --request-topic goes on where the last such replay ended, also where that was killed; it may send a few requests
+    twice then. With one of these options it sends all that they choose, and remembers nothing. A request that is
+    rejected again gets a new letter, which the next replay sends too: mend the cause first.
     """

@@ -1,229 +1,304 @@
-"""One replay: requests sent back to the topics they came from, once for each letter, in bounded transactions.
+"""`inference-worker dead-letters replay`: rejected requests sent back to the topics they came from, at least once.
 
-Reads what the topic holds at the start, so that it ends even where its own requests are rejected again: those get new
-letters, which the next replay sends. What is sent and how far it is becomes true in one transaction (`ReplayGroup`);
-which letters are done is reckoned in `progress.py`. Stopped, killed or failed at any point it is started
-again and goes on.
+A replay goes over the letters that the topic holds when it begins, and so it ends, even where its own requests are
+rejected again. One portion after the other is sent, and is done once it is acknowledged:
+
+    read a portion ──▶ publish it ──▶ flush: all of it acknowledged ──▶ commit the next offsets ──▶ …
+
+The group `<dead-letter topic>-replay` keeps the offsets, one for each partition. After a kill the next replay goes on
+there: no letter is lost, and a portion may go twice. A filter leaves letters out, which one offset cannot say, so a
+replay with a filter begins where the filter does, and commits nothing.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
-from worker.codecs.dead_letters import Letter, read
-from worker.codecs.message_sizes import size_of
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from rich.console import Console
+
+from worker.codecs.dead_letters import Letter
 from worker.codecs.request_headers import Envelopes
-from worker.core.failures import Incomplete
-from worker.core.records import Message, Partition, Record
-from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.originals import original
-from worker.tools.dead_letters.progress import MAX_NOTES, Bookmark, Trail, request_topic
-from worker.tools.dead_letters.replay_group import Committed, Sending
+from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
+from worker.core.records import Partition
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client
+from worker.kafka.client.errors import words_of
+from worker.kafka.producer.destination import ANY_PARTITION
+from worker.settings import TOPIC_NAME, Connection
+from worker.terminal.asking import agreed, is_person_there
+from worker.terminal.command_line import check_readers
+from worker.terminal.terminal import aside, console, count, hang, print_json, printable, say
+from worker.tools.closing import Closing
+from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
+from worker.tools.dead_letters.options import ReplayOrder
+from worker.tools.kafka.groups import members_by_group
+from worker.tools.kafka.publisher import PATIENCE, Publisher
+from worker.tools.kafka.reader import Reader
 
-# What one transaction holds at most: with it, what a killed replay makes the readers of its topics wait for.
-MOST_RECORDS = 500
-MOST_BYTES = 8 * 1024 * 1024
-MOST_SECONDS = 1.0
-_READ_S = 0.2
-_NAMED = 100  # places shown of the letters that did not go for one reason
+PORTION = 500  # letters sent between two commits: the most that a replay repeats after a kill
+_NAMED, _SHOWN = 100, 5  # places of letters that did not go for one reason: in JSON, and on a screen
+_ROOM_WITHIN = 0.05  # seconds of one wait for room
 
-
-class LetterReader(Protocol):
-    """Where they are read. `Reader` is one."""
-
-    @property
-    def ends(self) -> Mapping[Partition, int]: ...
-    @property
-    def has_reached_ends(self) -> bool: ...
-    def start_at(self, offsets: Mapping[Partition, int]) -> None: ...
-    def read(self, timeout: float) -> Sequence[Record]: ...
+Readers = Mapping[str, Mapping[str, int]]
 
 
-class LetterSender(Protocol):
-    """How they leave. `ReplayGroup` is one, `Rehearsal` the other."""
+class Counts:
+    """Letters that went, or would go, by topic and code; letters that did not, by reason, and where the first lie."""
 
-    def serve(self) -> None: ...
-    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None: ...
+    def __init__(self) -> None:
+        self.sent = Counter[tuple[str, str]]()
+        self.unsent = Counter[str]()
+        self.places = defaultdict[str, list[str]](list)
 
-
-class TopicFinder(Protocol):
-    """Where they may go. `Destinations` is one."""
-
-    def find(self, topic: str) -> Destination: ...
-
-
-class Rehearsal:
-    """Sends nothing and remembers nothing: a dry run."""
-
-    def serve(self) -> None: ...
-    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None: ...
+    def leave(self, letter: Letter, reason: str) -> None:
+        self.unsent[reason] += 1
+        if len(self.places[reason]) < _NAMED:
+            self.places[reason].append(str(letter.position))
 
 
-class SendingLimits(NamedTuple):
-    """How many, and how fast: at most `limit` letters, and `rate` of them a second. None: no bound."""
+class Ways:
+    """The ways into the request topics. Each is opened when the first letter wants it."""
 
-    limit: int | None = None
-    rate: float | None = None
-
-    @property
-    def most_at_once(self) -> int:
-        """Records of one transaction: about a second's worth, so that a slow replay is a steady one."""
-        return MOST_RECORDS if self.rate is None else max(1, min(MOST_RECORDS, int(self.rate)))
-
-
-@dataclass(slots=True)
-class Unsent:
-    """Letters that did not go for one reason. Of `places` there are the first."""
-
-    letters: int = 0
-    places: list[str] = field(default_factory=list)
-
-    def add(self, letter: Letter) -> None:
-        self.letters += 1
-        if len(self.places) < _NAMED:
-            self.places.append(str(letter.position))
-
-
-@dataclass(slots=True)
-class ReplayCounts:
-    """What a replay did: letters sent by topic and code; those that no replay can send, and those left for another."""
-
-    sent: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lost: defaultdict[str, Unsent] = field(default_factory=lambda: defaultdict(Unsent))
-    left: defaultdict[str, Unsent] = field(default_factory=lambda: defaultdict(Unsent))
-    is_stopped: bool = False
-
-
-@dataclass(kw_only=True)
-class ReplayRun:
-    """One run. Owns what it has taken and not yet sent, and the way through each partition."""
-
-    letters: LetterReader
-    topics: TopicFinder
-    sender: LetterSender
-    envelopes: Envelopes
-    trails: Mapping[Partition, Trail]
-    to: str | None = None
-    limits: SendingLimits = field(default_factory=SendingLimits)
-    is_stop_asked: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], object] = time.sleep
-
-    def __post_init__(self) -> None:
-        self.counts = ReplayCounts()
-        self._saved: dict[Partition, Bookmark] = {at: trail.bookmark for at, trail in self.trails.items()}
-        self._pending: list[Sending] = []
-        self._pending_bytes = 0
-        self._pending_counts: Counter[tuple[str, str]] = Counter()
-        self._last_send = self.clock()
-
-    def run(self, advance: Callable[[int], object]) -> None:
-        """Until every letter is sent, or the limit reached, or a stop asked for. `advance` hears of offsets passed.
-
-        Raises `Stop` when Kafka does not let it go on; what the counts says was sent is sent.
+    def __init__(self, open_way: Callable[[str], Publisher], forbidden: str, to: str | None) -> None:
+        """`open_way` raises `BadConfiguration` where there is none. `forbidden` is the dead-letter topic. `to` is the
+        topic for all letters; None: the one that each came from.
         """
-        starts = {at: trail.next_offset for at, trail in self.trails.items()}
-        self.letters.start_at(starts)
-        while not self.letters.has_reached_ends and self._may_go_on():
-            self.sender.serve()
-            records = self.letters.read(_READ_S)
-            self._take_all(records)
-            if not records or self.clock() - self._last_send >= MOST_SECONDS:
-                self._send()
-            advance(sum(trail.next_offset - starts[at] for at, trail in self.trails.items()))
-        if self._may_go_on():
-            for partition, trail in self.trails.items():
-                trail.ended(self.letters.ends[partition])
-        self._send()
+        self._open = open_way
+        self._forbidden = forbidden
+        self._to = to
+        self._found: dict[str, Publisher | str] = {}
 
-    def _may_go_on(self) -> bool:
-        self.counts.is_stopped = self.counts.is_stopped or self.is_stop_asked()
-        return not self.counts.is_stopped and self._room > 0
+    def topic_of(self, letter: Letter) -> str:
+        return self._to or request_topic(letter)
+
+    def of(self, letter: Letter) -> Publisher | str:
+        """The way of this letter, or why it has none."""
+        return letter.loss or self.into(self.topic_of(letter))
+
+    def into(self, topic: str) -> Publisher | str:
+        if topic not in self._found:
+            self._found[topic] = self._look(topic)
+        return self._found[topic]
 
     @property
-    def _room(self) -> int:
-        taken = self.counts.sent.total() + len(self._pending)
-        return 1 if self.limits.limit is None else self.limits.limit - taken
+    def opened(self) -> Sequence[Publisher]:
+        return [way for way in self._found.values() if not isinstance(way, str)]
 
-    def _take_all(self, records: Sequence[Record]) -> None:
-        for record in records:
-            if not self._may_go_on():
-                return
-            if record.offset < self.letters.ends[record.partition]:
-                self._take(read(record), self.trails[record.partition])
-            if len(self._pending) >= self.limits.most_at_once or self._pending_bytes >= MOST_BYTES:
-                self._send()
+    def partition_of(self, letter: Letter, way: Publisher) -> int:
+        """Where the request lay, so that order holds however it was keyed; in another topic, where its key belongs."""
+        number = letter.origin.partition if letter.origin else letter.record.partition.number
+        if self._to is None and number < way.partitions:
+            return number
+        return ANY_PARTITION if letter.record.key else number % way.partitions
 
-    def _take(self, letter: Letter, trail: Trail) -> None:
-        reason = self._hold(letter, trail) if trail.wants(letter) else None
-        if reason is not None:
-            self.counts.left[reason].add(letter)
-        trail.passed(letter, is_left=reason is not None)
-
-    def _hold(self, letter: Letter, trail: Trail) -> str | None:
-        """Until the next transaction, or count it as lost. Returns why it is left for a later run, if it is."""
-        if letter.loss is not None:
-            self.counts.lost[letter.loss].add(letter)
-            return None
-        topic = self.to or request_topic(letter)
+    def _look(self, topic: str) -> Publisher | str:
         if not topic:
             return "the dead letter does not say where it came from; give --to"
-        destination = self.topics.find(topic)
-        if destination.fault is not None:
-            return destination.fault
-        if trail.is_behind(letter):
-            return "they come behind one that is left"
-        message = original(letter, topic, self.envelopes)
-        size = size_of(message)
-        if size > destination.max_bytes:
-            reason = f"topic {topic} does not take records so large"
-            if self.to is not None:  # where it came from it may go all the same
-                return reason
-            self.counts.lost[reason].add(letter)
-            return None
-        partition = _partition(message, destination, is_own=letter.origin is not None and self.to is None)
-        self._pending.append(Sending(message, partition, destination.max_bytes))
-        self._pending_bytes += size
-        self._pending_counts[topic, letter.code] += 1
-        return None
-
-    def _send(self) -> None:
-        """One transaction, if there is anything to remember; then a rest, where a rate is asked for."""
-        bookmarks = {at: trail.bookmark for at, trail in self.trails.items()}
-        changed = {at: bookmark for at, bookmark in bookmarks.items() if bookmark != self._saved[at]}
-        self._last_send = self.clock()
-        if not changed:
-            return
-        offsets = {at: Committed(bookmark.next_offset, bookmark.notes()) for at, bookmark in changed.items()}
-        for at, offset in offsets.items():
-            if len(offset.notes.encode()) > MAX_NOTES:
-                raise Incomplete(
-                    f"{at}: Kafka has no room to remember more filters beside the group's offset; replay once without "
-                    "a filter, or begin anew with another --group, which sends again what this one has sent"
-                )
-        self.sender.send(self._pending, offsets)
-        self._saved |= changed
-        self.counts.sent += self._pending_counts
-        sent = len(self._pending)
-        self._pending, self._pending_bytes, self._pending_counts = [], 0, Counter()
-        self._rest(sent)
-
-    def _rest(self, sent: int) -> None:
-        """Time that went by before, with nothing to send, is no credit."""
-        if self.limits.rate is None:
-            return
-        due = self._last_send + sent / self.limits.rate
-        while not self.is_stop_asked() and (left := due - self.clock()) > 0:
-            self.sleep(min(left, _READ_S))
-            self.sender.serve()
+        # The name may come from a header, and its writer could make us write where only we may.
+        if topic.startswith("__") or topic == self._forbidden:
+            return f"no request comes from {topic}"
+        if not re.fullmatch(TOPIC_NAME, topic):
+            return f"no topic is called {topic!r}"
+        try:
+            return self._open(topic)
+        except BadConfiguration as error:
+            return str(error)
 
 
-def _partition(message: Message, destination: Destination, *, is_own: bool) -> int:
-    """Where it lay before, so that order holds however it was keyed; in another topic, where its key belongs."""
-    if is_own and message.source_partition < destination.partitions:
-        return message.source_partition
-    return -1 if message.key else message.source_partition % destination.partitions
+def surveyed(found: Iterable[Letter], ways: Ways, limit: int | None) -> Counts:
+    """What a replay of these letters would come to."""
+    counts = Counts()
+    for letter in found:
+        way = ways.of(letter)
+        if isinstance(way, str):
+            counts.leave(letter, way)
+        else:
+            counts.sent[ways.topic_of(letter), letter.code] += 1
+        if counts.sent.total() == limit:
+            break
+    return counts
+
+
+class Replay:
+    """One replay. Owns the counts, and the letters that are handed over and not yet acknowledged."""
+
+    def __init__(self, ways: Ways, envelopes: Envelopes, commit: Callable[[Mapping[Partition, int]], None]) -> None:
+        """`commit` takes the next offsets of what is done; `envelopes` reads headers as the workers do."""
+        self.counts = Counts()
+        self._ways = ways
+        self._envelopes = envelopes
+        self._commit = commit
+        self._next: dict[Partition, int] = {}
+        self._pending = 0
+        self._due = 0.0
+
+    def run(
+        self,
+        found: Iterable[Letter],
+        ends: Mapping[Partition, int],
+        wanted: Wanted,
+        limit: int | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """Send every letter that is wanted, or as many as the limit. Raises `Stop` when Kafka takes no more.
+
+        `ends`: the next offsets behind all letters, where markers of transactions may lie.
+        """
+        sent, portion = 0, PORTION if rate is None else max(1, min(PORTION, int(rate)))
+        for letter in found:
+            self._next[letter.record.partition] = letter.record.offset + 1
+            sent += wanted.takes(letter) and self._send(letter, rate)
+            if sent == limit:
+                break
+            if self._pending >= portion:
+                self._settle()
+        else:
+            self._next |= ends
+        self._settle()
+
+    def _send(self, letter: Letter, rate: float | None) -> bool:
+        """Whether it was handed over."""
+        way = self._ways.of(letter)
+        if isinstance(way, str):
+            self.counts.leave(letter, way)
+            return False
+        if rate is not None:  # time that went by with nothing to send is no credit
+            time.sleep(max(0.0, self._due - time.monotonic()))
+            self._due = time.monotonic() + 1 / rate
+        message = original(letter, self._ways.topic_of(letter), self._envelopes)
+        told, partition = partial(self._told, letter, way), self._ways.partition_of(letter, way)
+        while not way.publish(message.value, message.key, message.headers, told, partition):
+            way.poll(_ROOM_WITHIN)
+        self._pending += 1
+        return True
+
+    def _told(self, letter: Letter, way: Publisher, place: object) -> None:
+        """The broker has answered; None: it refused the record."""
+        if place is None:
+            self.counts.leave(letter, str(way.refusal))
+        else:
+            self.counts.sent[self._ways.topic_of(letter), letter.code] += 1
+
+    def _settle(self) -> None:
+        """Have everything handed over acknowledged, or named; then it is done."""
+        for way in self._ways.opened:
+            if way.flush(PATIENCE):
+                raise KafkaFatal(f"no broker acknowledged what was sent within {PATIENCE:g} s; run this again")
+        self._pending = 0
+        self._commit(self._next)
+
+
+class Offsets(Closing):
+    """The offsets of a group that nothing joins. Owns a consumer that fetches nothing."""
+
+    def __init__(self, kafka: Connection, group: str) -> None:
+        self._group = group
+        promised = {"group.id": group, "enable.auto.commit": False}
+        self._consumer = open_client(Consumer, kafka, {}, promised, client_log())
+
+    def starts(self, reader: Reader) -> Mapping[Partition, int]:
+        """Where the group goes on, in each partition. Raises `BadConfiguration`."""
+        try:
+            found = self._consumer.committed([TopicPartition(*at) for at in reader.ends], ANSWER_TIMEOUT)
+        except KafkaException as error:
+            raise self._closed(words_of(error)) from error
+        for at in found:
+            if at.error is not None:
+                raise self._closed(at.error.str())
+        known = {Partition(at.topic, at.partition): at.offset for at in found}
+        begins, ends = reader.beginnings, reader.ends  # an offset outside was left by another topic of that name
+        return {at: known[at] if begin <= known[at] <= ends[at] else begin for at, begin in begins.items()}
+
+    def _closed(self, why: str) -> BadConfiguration:
+        return BadConfiguration(f"the offsets of group {self._group} cannot be read: {why}; grant READ on the group")
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Raises `KafkaFatal`."""
+        positions = [TopicPartition(*at, next_offset) for at, next_offset in offsets.items()]
+        try:
+            self._consumer.commit(offsets=positions, asynchronous=False)
+        except KafkaException as error:
+            raise KafkaFatal(
+                f"group {self._group} takes no offsets: {words_of(error)}; grant READ on the group, and run this "
+                "again: what was sent since the last ones goes twice"
+            ) from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def replay(order: ReplayOrder) -> int:
+    """0 when all that was asked for was sent.
+
+    Raises `Incomplete` for letters that were not, and where a person says no; `BadConfiguration`, also where there is
+    no person to ask; `KafkaFatal` when Kafka takes no more.
+    """
+    kafka, topic = topic_of(order)
+    wanted, ways = wanted_of(order), Ways(partial(Publisher, kafka), topic, order.to)
+    if not (order.yes or order.dry_run or is_person_there()):
+        raise BadConfiguration(
+            "a replay sends requests to topics that others may read too, so it asks first, and no terminal is here to "
+            "answer; give --yes, or --dry-run to see what would be sent and who reads there"
+        )
+    if order.to is not None:
+        check_readers("--to", order.to, kafka, "response_topic")
+        if isinstance(fault := ways.into(order.to), str):
+            raise BadConfiguration(f"--to {order.to}: {fault}")
+    with Reader(kafka, topic) as reader, Offsets(kafka, f"{topic}-replay") as offsets:
+        has_filter = wanted != Wanted()
+        starts = wanted.starts(reader) if has_filter else offsets.starts(reader)
+        if not order.yes or order.dry_run:
+            counts = surveyed(filter(wanted.takes, letters(reader, starts, topic)), ways, order.limit)
+            readers = members_by_group(kafka, {to for to, _ in counts.sent})
+            _report(order, topic, counts, readers)
+            if order.dry_run:
+                return 0
+            if counts.sent and not agreed("Send them?"):
+                raise Incomplete("nothing was sent")
+        commit = (lambda _: None) if has_filter else offsets.commit
+        run = Replay(ways, Envelopes(kafka.default_content_type), commit)
+        try:
+            run.run(letters(reader, starts, topic), reader.ends, wanted, order.limit, order.rate)
+        finally:
+            _report(order, topic, run.counts, None)
+        if unsent := run.counts.unsent.total():
+            raise Incomplete(f"{unsent:,} of the dead letters asked for were not sent back")
+        reader.expect_whole()
+    return 0
+
+
+def _report(order: ReplayOrder, topic: str, counts: Counts, readers: Readers | None) -> None:
+    """`readers`: of the topics that would be sent to; None, it was sent."""
+    if order.as_json and (readers is None or order.dry_run):
+        print_json(_document(counts, readers))
+    else:
+        _show(aside() if readers is not None and not order.dry_run else console(), topic, counts, readers)
+
+
+def _document(counts: Counts, readers: Readers | None) -> dict[str, object]:
+    return {
+        "dry_run": readers is not None,
+        "sent": [{"topic": to, "code": code, "count": letters} for (to, code), letters in counts.sent.most_common()],
+        "unsent": [{"reason": why, "count": n, "places": counts.places[why]} for why, n in counts.unsent.items()],
+        **({} if readers is None else {"readers": readers}),
+    }
+
+
+def _show(screen: Console, topic: str, counts: Counts, readers: Readers | None) -> None:
+    verb = "Sent" if readers is None else "Would send"
+    say(screen, f"{verb} {count(counts.sent.total(), 'dead letter')} of {topic} back", "bold")
+    width = max((len(f"{n:,}") for n in (*counts.sent.values(), *counts.unsent.values())), default=0) + 2
+    for (to, code), sent in counts.sent.most_common():
+        hang(screen, f"{sent:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
+    for to, groups in (readers or {}).items():
+        named = ", ".join(f"{printable(group)} (members: {members})" for group, members in groups.items())
+        hang(screen, " " * width, f"{printable(to)} is read by {named or 'no group of which the brokers tell'}", "dim")
+    for why, unsent in counts.unsent.items():
+        more = " …" if unsent > _SHOWN else ""
+        hang(
+            screen, f"{unsent:{width},}", printable(f"not sent: {why}: {', '.join(counts.places[why][:_SHOWN])}{more}")
+        )

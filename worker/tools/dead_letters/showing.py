@@ -1,10 +1,17 @@
-"""`inference-worker dead-letters show`: whole dead letters, for people or, with every byte, for programs."""
+"""`inference-worker dead-letters list` and `show`: why requests were rejected, like with like, and each one whole.
+
+Nothing of a record reaches the terminal as anything but visible characters: an escape sequence is shown, not obeyed.
+"""
 
 from __future__ import annotations
 
-import base64
 import heapq
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import groupby
 
 from rich.console import Console
 
@@ -12,52 +19,137 @@ from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
 from worker.terminal.command_line import check_idle
 from worker.terminal.terminal import console, count, hang, print_json, printable, say
-from worker.tools.consume.shown import decoded
-from worker.tools.dead_letters.options import ShowOrder
-from worker.tools.dead_letters.texts import brief, moment, shown
-from worker.tools.dead_letters.wanted_letters import Wanted, letter_at, letters, place_of, topic_of, wanted_of
+from worker.tools.consume.shown import decoded, envelope, moment, text_of
+from worker.tools.dead_letters.letters import letter_at, letters, request_topic, topic_of, wanted_of
+from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
 from worker.tools.kafka.reader import Reader
 
-# A screen or so of a value; --json has all of it.
-MOST_LINES = 40
-MOST_CHARACTERS = 4000
-_INDENT = " " * 10
+# Reasons kept apart, so that memory does not grow with the topic. The rest of them share one.
+MOST_REASONS = 500
+OTHERS = "(other messages)"
+
+# A number that stands alone: FP32 and x2 are names, [1, 64] and "char 17" are not. Then ids in hexadecimal.
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w|\.\d)|\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b")
+_MESSAGE_READ, _MESSAGE_SHOWN = 1024, 300  # characters; looking for numbers takes the square of what is read
+
+# Shown of a key or header, of a text and of bytes; --json has all of them.
+_MOST_OF_NAME, _MOST_OF_TEXT, _MOST_OF_BYTES = 200, 4000, 256
 
 
-def show_letters(order: ShowOrder) -> int:
-    """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
+@dataclass(slots=True)
+class Reason:
+    """Letters alike. Times in milliseconds since the epoch, None while no letter has one."""
 
-    Raises `BadConfiguration` when there is none, `Incomplete` where one or more could not be read.
-    """
+    code: str
+    message: str
+    request_topic: str
+    example: str
+    count: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def add(self, letter: Letter) -> None:
+        self.count += 1
+        times = [ms for ms in (self.first_ms, self.last_ms, letter.record.timestamp_ms) if ms is not None]
+        self.first_ms, self.last_ms = min(times, default=None), max(times, default=None)
+
+
+def show_reasons(order: ListLettersOrder) -> int:
+    """0, whatever was found. Raises `Stop` when the topic cannot be read, `Incomplete` when a part of it cannot."""
     kafka, topic = topic_of(order)
-    at = None if order.place is None else place_of(order.place)
-    is_letters_own = at is not None and at.topic == topic
-    if is_letters_own:
-        check_idle(
-            "with the place of a dead letter",
-            n=order.most,
-            code=order.code,
-            since=order.since,
-            request_topic=order.request_topic,
-        )
+    wanted = wanted_of(order)
     with Reader(kafka, topic) as reader:
-        if at is not None and is_letters_own:
-            found = [letter_at(reader, at)]
-        else:
-            found = _search(reader, wanted_of(order), at, order.most or 1, topic)
-    screen = console()
-    for number, letter in enumerate(found):
+        found = reasons(filter(wanted.takes, letters(reader, wanted.starts(reader), topic)))
         if order.as_json:
-            print_json(as_document(letter))
+            for reason in found:
+                print_json(asdict(reason))
         else:
-            _print(screen, letter, "\n" if number else "")
-    reader.expect_whole()
+            show(console(), topic, found)
+        reader.expect_whole()
     return 0
 
 
-def _search(reader: Reader, wanted: Wanted, at: Position | None, most: int, topic: str) -> list[Letter]:
-    candidates = letters(reader, wanted, topic)
-    found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
+def reasons(found: Iterable[Letter]) -> list[Reason]:
+    """One entry for each code, message (numbers aside) and request topic: the commonest code first, then the commonest
+    message, then the oldest, since partitions are read in no order.
+    """
+    kept: dict[tuple[str, str, str], Reason] = {}
+    for letter in found:
+        key = (letter.code, blurred(letter.message), request_topic(letter))
+        if key not in kept and len(kept) >= MOST_REASONS:
+            key = (OTHERS, OTHERS, "")
+        if key not in kept:
+            kept[key] = Reason(*key, example=str(letter.position))
+        kept[key].add(letter)
+    totals = Counter[str]()
+    for reason in kept.values():
+        totals[reason.code] += reason.count
+    return sorted(kept.values(), key=lambda one: (-totals[one.code], one.code, -one.count, one.first_ms or 0))
+
+
+def blurred(message: str) -> str:
+    """The message with # for each number, which differs from request to request."""
+    return _blurred(message[:_MESSAGE_READ])  # the cache keeps it, and another program's letter may hold a megabyte
+
+
+@lru_cache(4096)
+def _blurred(beginning: str) -> str:
+    return _NUMBER.sub("#", beginning)[:_MESSAGE_SHOWN]
+
+
+def show(screen: Console, topic: str, found: list[Reason]) -> None:
+    """For people: a head line, each code with its reasons, and how to read one letter whole."""
+    times = [ms for reason in found for ms in (reason.first_ms, reason.last_ms) if ms is not None]
+    when = f", {_period(min(times), max(times))} UTC" if times else ""
+    say(screen, f"{count(sum(reason.count for reason in found), 'dead letter')} in {topic}{when}")
+    for code, alike in groupby(found, lambda reason: reason.code):
+        group = list(alike)
+        say(screen, f"\n{printable(code) or '(no code)'}  {sum(reason.count for reason in group):,}", "bold")
+        width = max(len(f"{reason.count:,}") for reason in group) + 2
+        for reason in group:
+            hang(screen, f"{reason.count:{width},}", printable(reason.message) or "(no message)")
+            where = (printable(reason.request_topic) or "no request topic", _period(reason.first_ms, reason.last_ms))
+            hang(screen, " " * width, " · ".join((*where, printable(reason.example))), "dim")
+    if found:
+        blur = "# stands for a number; " if any("#" in reason.message for reason in found) else ""
+        say(screen, f"\n{blur}`dead-letters show {printable(found[0].example)}` shows that letter whole", "dim")
+
+
+def _period(first_ms: int | None, last_ms: int | None) -> str:
+    """The day is said once where it is one."""
+    first, last = moment(first_ms), moment(last_ms)
+    day, _, _ = first.partition(" ")
+    return first if first == last else f"{first} to {last.removeprefix(f'{day} ')}"
+
+
+def show_letters(order: ShowOrder) -> int:
+    """Print the letter at a place, its own or its request's; without a place the newest letters that are wanted.
+
+    Raises `BadConfiguration` when there is none, `Incomplete` where some could not be read.
+    """
+    kafka, topic = topic_of(order)
+    at = None if order.place is None else Position.parse(order.place)
+    if order.place is not None and at is None:
+        raise BadConfiguration(f"{order.place}: a place is topic/partition/offset, of a dead letter or of its request")
+    is_letters_own = at is not None and at.topic == topic
+    if is_letters_own:
+        filters = {"code": order.code, "since": order.since, "request_topic": order.request_topic}
+        check_idle("with the place of a dead letter", n=order.most, **filters)
+    with Reader(kafka, topic) as reader:
+        found = [letter_at(reader, at)] if at is not None and is_letters_own else _search(reader, order, at, topic)
+        for number, letter in enumerate(found):
+            if order.as_json:
+                print_json(as_document(letter))
+            else:
+                _print(console(), letter, "\n" if number else "")
+        reader.expect_whole()
+    return 0
+
+
+def _search(reader: Reader, order: ShowOrder, at: Position | None, topic: str) -> list[Letter]:
+    wanted = wanted_of(order)
+    candidates = filter(wanted.takes, letters(reader, wanted.starts(reader), topic))
+    found = newest((letter for letter in candidates if at in (None, letter.origin)), order.most or 1)
     if not found:
         what = "such a dead letter" if at is None else f"a dead letter of the request {at}"
         raise BadConfiguration(f"{topic} does not hold {what}")
@@ -65,70 +157,67 @@ def _search(reader: Reader, wanted: Wanted, at: Position | None, most: int, topi
 
 
 def newest(found: Iterable[Letter], most: int) -> list[Letter]:
-    """The last ones in time, at most so many, the oldest of them first."""
-    latest = heapq.nlargest(most, found, key=lambda letter: letter.record.timestamp_ms or 0)
-    return latest[::-1]
+    """The last ones in time, the oldest of them first."""
+    return heapq.nlargest(most, found, key=lambda letter: letter.record.timestamp_ms or 0)[::-1]
 
 
 def as_document(letter: Letter) -> dict[str, object]:
-    """All of a letter for a program: bytes in base64, beside them as text where they are."""
-    record, origin = letter.record, letter.origin
+    """All of a letter for a program; the request in the members that `publish` takes."""
     return {
         "place": str(letter.position),
-        "time_ms": record.timestamp_ms,
-        "request": None if origin is None else str(origin),
+        "time_ms": letter.record.timestamp_ms,
+        "request": None if letter.origin is None else str(letter.origin),
         "group": letter.group or None,
         "code": letter.code or None,
         "message": letter.message or None,
         "omitted": dict(letter.omitted),
-        "headers": [{"name": name, **_bytes(value)} for name, value in letter.headers],
-        "key": None if record.key is None else _bytes(record.key),
-        "value": None if record.value is None else _bytes(record.value),
+        **envelope(letter.record._replace(headers=letter.headers)),
     }
 
 
-def _bytes(value: bytes | None) -> dict[str, str | None]:
-    encoded = None if value is None else base64.b64encode(value).decode()
-    text = decoded(value)
-    return {"base64": encoded} if text is None else {"base64": encoded, "text": text}
-
-
 def _print(screen: Console, letter: Letter, before: str) -> None:
+    say(screen, f"{before}{printable(str(letter.position))}", "bold")
+    for name, text in _facts(letter):
+        hang(screen, f"{name:<8}", text)
+    if letter.record.value is not None:
+        _print_value(screen, letter.record.value)
+
+
+def _facts(letter: Letter) -> Iterator[tuple[str, str]]:
     record, origin = letter.record, letter.origin
     by = f" by group {printable(letter.group)}" if letter.group else ""
-    say(screen, f"{before}{printable(str(letter.position))}", "bold")
-    _fact(screen, "rejected", f"{moment(record.timestamp_ms)} UTC{by}")
-    _fact(screen, "code", printable(letter.code) or "(no code)")
-    _fact(screen, "message", printable(letter.message) or "(no message)")
-    _fact(screen, "request", "(the letter does not say where it lay)" if origin is None else printable(str(origin)))
-    _fact(screen, "key", _omitted(letter, "key") or brief(record.key))
-    _print_headers(screen, letter)
-    _print_value(screen, letter)
+    yield "rejected", f"{moment(record.timestamp_ms)} UTC{by}"
+    yield "code", printable(letter.code) or "(no code)"
+    yield "message", printable(letter.message) or "(no message)"
+    yield "request", "(the letter does not say where it lay)" if origin is None else printable(str(origin))
+    yield "key", _omitted(letter, "key") or _brief(record.key)
+    if "headers" in letter.omitted:
+        yield "headers", _omitted(letter, "headers")
+    for number, (name, value) in enumerate(letter.headers):
+        yield "" if number else "headers", f"{printable(name)}: {_brief(value)}"
+    if record.value is None:
+        yield "value", _omitted(letter, "value") or record.unreadable or "null"
 
 
-def _print_headers(screen: Console, letter: Letter) -> None:
-    said = [f"{printable(name)}: {brief(value)}" for name, value in letter.headers]
-    for number, line in enumerate([_omitted(letter, "headers")] if "headers" in letter.omitted else said or ["(none)"]):
-        _fact(screen, "" if number else "headers", line)
-
-
-def _print_value(screen: Console, letter: Letter) -> None:
-    value = letter.record.value
-    if value is None:
-        _fact(screen, "value", _omitted(letter, "value") or letter.record.unreadable or "null")
-        return
-    seen = shown(value, MOST_LINES, MOST_CHARACTERS)
-    cut = "" if seen.is_whole else "; this is the beginning, --json has all of it"
-    _fact(screen, "value", f"{count(len(value), 'byte')}, {seen.kind}{cut}" if value else "empty")
-    for line in seen.lines:
-        say(screen, f"  {line}")
-
-
-def _omitted(letter: Letter, what: str) -> str:
+def _omitted(letter: Letter, part: str) -> str:
     """Empty when the letter has it."""
-    size = letter.omitted.get(what)
+    size = letter.omitted.get(part)
     return "" if size is None else f"left out: it did not fit into the dead letter ({printable(size)})"
 
 
-def _fact(screen: Console, name: str, text: str) -> None:
-    hang(screen, f"{name:<8}", text)
+def _print_value(screen: Console, value: bytes) -> None:
+    text = decoded(value)
+    if text is None or "\0" in text:
+        lines, is_whole = [value[:_MOST_OF_BYTES].hex(" ")], len(value) <= _MOST_OF_BYTES
+    else:
+        lines, is_whole = text[:_MOST_OF_TEXT].splitlines(), len(text) <= _MOST_OF_TEXT
+    cut = "" if is_whole else "; this is the beginning, --json has all of it"
+    hang(screen, "value   ", f"{count(len(value), 'byte')}{cut}")
+    for line in lines:
+        say(screen, f"  {printable(line)}")
+
+
+def _brief(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    return f"{text_of(value[:_MOST_OF_NAME])}{'…' if len(value) > _MOST_OF_NAME else ''}" or "(empty)"

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
@@ -50,6 +51,9 @@ _PROMISED: Config = {
     "statistics.interval.ms": 100,
 }
 
+# Hears the place of a record, as `Record.source` has it; None: it was refused.
+Told: TypeAlias = Callable[[str | None], None]
+
 
 class Publisher:
     """Sends records to one topic. One thread uses it.
@@ -66,7 +70,9 @@ class Publisher:
         self.refusal: str | None = None
         self._log = client_log()
         self._is_ready = False
-        limit = min(record_limit(topic, reach(topic, kafka, "WRITE"), ANSWER_TIMEOUT) or _LARGEST, _LARGEST)
+        contact = reach(topic, kafka, "WRITE")
+        self.partitions = len(contact.cluster.topics[topic].partitions)
+        limit = min(record_limit(topic, contact, ANSWER_TIMEOUT) or _LARGEST, _LARGEST)
         # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
         tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
         limits = {"message.max.bytes": max(limit, 1_000)}
@@ -84,13 +90,12 @@ class Publisher:
         value: bytes | None,
         key: bytes | None,
         headers: Headers,
-        told: Callable[[str | None], None] | None = None,
+        told: Told | None = None,
         partition: int = ANY_PARTITION,
     ) -> bool:
         """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
 
-        `told` hears, from `poll` or `flush`, the record's place as `Record.source` has it, or None if it was refused.
-        Raises `KafkaFatal` when nothing more is taken.
+        `told` is called from `poll` or `flush`. Raises `KafkaFatal` when nothing more is taken.
         """
         reported = self._reported if told is None else partial(self._placed, told)
         try:
@@ -98,7 +103,7 @@ class Publisher:
         except BufferError:
             return False
         except KafkaException as error:
-            self._hear(error.args[0])
+            reported(error.args[0], None)
             self._check()
         return True
 
@@ -136,15 +141,15 @@ class Publisher:
         except Exception as error:
             raise broken(error) from error
 
-    def _reported(self, error: KafkaError | None, _: Report) -> None:
+    def _reported(self, error: KafkaError | None, _: Report | None) -> None:
         if error is None:
             self.acknowledged += 1
         else:
             self._hear(error)
 
-    def _placed(self, told: Callable[[str | None], None], error: KafkaError | None, report: Report) -> None:
+    def _placed(self, told: Told, error: KafkaError | None, report: Report | None) -> None:
         self._reported(error, report)
-        told(None if error is not None else f"{self._topic}/{report.partition()}/{report.offset()}")
+        told(None if error is not None or report is None else f"{self._topic}/{report.partition()}/{report.offset()}")
 
     def _hear(self, error: KafkaError) -> None:
         self.refused += 1

@@ -1,7 +1,4 @@
-"""Records of one topic, read without a group: answers, dead letters, anything.
-
-Owns a consumer that commits nothing. Knows nothing of what it carries; a broker that is away is waited for.
-"""
+"""Records of one topic, read without a group. A broker that is away is waited for."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ _PROMISED: Config = {
 
 
 class Reader(Closing):
-    """Reads one topic, each partition in order. One thread uses it.
+    """Reads one topic, each partition in order. One thread uses it. Owns a consumer that commits nothing.
 
     `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
     when the reader was made; partitions that are added later are not read. Only what is committed is read.
@@ -105,10 +102,10 @@ class Reader(Closing):
             tell(sum(nexts.values()) - sum(starts.values()))
 
     def read(self, timeout: float) -> Sequence[Record]:
-        """What has arrived; if nothing has, what comes first within `timeout` seconds, and perhaps nothing sooner.
+        """What has arrived; if nothing has, what comes first within `timeout` seconds.
 
         A record that cannot be unpacked or parsed comes with the reason in `unreadable`. Raises `KafkaFatal` when the
-        topic is gone or closed to us; a broker that is away is waited for.
+        topic is gone or closed to us.
         """
         if given_up := list(islice(self._given_up, READ_AT_MOST)):
             return given_up
@@ -147,28 +144,20 @@ class Reader(Closing):
         self._consumer.close()
 
     def _offsets(self, which: int) -> Mapping[Partition, int]:
-        """A leader that was elected just now refuses a question or two, which the client hands on.
-
-        A broker that the controller has let in again just now may name a topic without its partitions for a moment.
-        """
+        """A leader that was elected just now refuses a question or two, and so does a broker that came back."""
         give_up = time.monotonic() + ANSWER_TIMEOUT
+        asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
         while True:
-            found, error = self._ask(which)
+            try:
+                found = self._consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
+                error = next((at.error for at in found if at.error is not None), None)
+            except KafkaException as failure:
+                error = failure.args[0]
             if error is None:
-                return found
+                return MappingProxyType({self._partitions[at.partition]: at.offset for at in found})
             if is_closed(error) or time.monotonic() >= give_up:
                 raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
             time.sleep(ASK_AGAIN)
-
-    def _ask(self, which: int) -> tuple[Mapping[Partition, int], KafkaError | None]:
-        """The offsets, or why there are none."""
-        asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
-        try:
-            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
-        except KafkaException as error:
-            return {}, error.args[0]
-        failed = next((at.error for at in found if at.error is not None), None)
-        return MappingProxyType({self._partitions[at.partition]: at.offset for at in found}), failed
 
     def _record(self, message: Message) -> Record | None:
         error = message.error()
@@ -179,9 +168,8 @@ class Reader(Closing):
             return None
         self._move(number, offset + 1)
         at = message.timestamp()[1]
-        headers = headers_of(message)
-        time_ms = at if at >= 0 else None
-        return Record(self._partitions[number], offset, message.key(), message.value(), headers, time_ms)
+        key, value, time_ms = message.key(), message.value(), at if at >= 0 else None
+        return Record(self._partitions[number], offset, key, value, headers_of(message), time_ms)
 
     def _move(self, number: int, position: int) -> None:
         self._positions[number] = position

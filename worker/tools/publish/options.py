@@ -1,4 +1,4 @@
-"""What can be asked of `publish` on the command line."""
+"""The options of `publish`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PublishOrder:
     One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
     """
 
-    file: str | None = argument(None, "JSON lines, or rows (.npy); - reads lines from standard input.", "FILE")
+    file: str | None = argument(None, "JSON lines; - reads them from standard input.", "FILE")
     random: int | None = option(None, "Instead of a file: make N requests up for the model.", "N", min=1)
     topic: str | None = option(None, "The topic; otherwise the settings' only request topic.", "TOPIC")
     key: str | None = option(
@@ -32,14 +32,12 @@ class PublishOrder:
         None, "With --wait: give up when no answer comes for so long; else for 30 s.", "SECONDS", min=0.1
     )
     response_topic: str | None = option(None, "With --wait: where answers come, if not the settings'.", "TOPIC")
-    rows_per_request: int | None = option(None, "With .npy or --random; else 1.", "N", min=1)
     encoding: Literal["rows", "json", "protobuf", "binary"] | None = option(
         None,
         "With --random: rows (if the model takes them, the default), json, protobuf or binary.",
         "NAME",
         show_default=False,
     )
-    seed: int | None = option(None, "With --random: the same makes the same requests; else 0.", "N", min=0)
     model: AskedModel = None
     as_json: bool = flag("--json", "The result as one line of JSON.")
     config: Config = None

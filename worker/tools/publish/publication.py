@@ -1,26 +1,31 @@
 """One publication: requests handed over, acknowledged, and, if answers are waited for, answered.
 
 One thread hands over what is due, hears what the broker acknowledged, and reads answers in between. With a rate it is
-an open loop: a request leaves when it is due, however late the answers are. Owns the counts and the clock of a run;
-neither the publisher nor the reader.
+an open loop: a request leaves when it is due, however late the answers are. A request is known by its place in Kafka,
+which its answer carries as `source`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from worker.codecs.request_headers import REQUEST_ID
+import numpy as np
+
 from worker.core.failures import BadConfiguration
+from worker.core.records import Record
 from worker.signals import StopSignals
 from worker.terminal.terminal import progress
+from worker.tools.consume.reading import headers_of
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
-from worker.tools.publish.awaited_answers import Answered, AwaitedAnswers
-from worker.tools.publish.lines import Publishable
-from worker.tools.publish.requests import Requests
+from worker.tools.publish.requests import Publishable
+
+PERCENTILES = (50, 95, 99)
 
 # Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
 _BURST = 256
@@ -28,99 +33,135 @@ _BURST = 256
 _GLANCE, _TICK = 0.05, 0.001
 
 
-class Published(NamedTuple):
-    """What became of the requests so far, in `seconds`. `unknown`: neither acknowledged nor refused."""
+class Answered(NamedTuple):
+    """What became of the requests: results, errors by code, answers that did not come, and that came again.
 
-    handed_over: int
-    acknowledged: int
-    refused: int
-    refusal: str | None
-    seconds: float
+    `latency_ms`: p50, p95, p99 and max, from publication until the answer was read; empty without answers.
+    """
+
+    ok: int
+    errors: Mapping[str, int]
+    missing: int
+    repeated: int
+    latency_ms: Mapping[str, float]
+
+
+class AwaitedAnswers:
+    """Owns the places and instants of one run. Pure: the instants are passed in, seconds."""
+
+    def __init__(self) -> None:
+        self._published_at: dict[str, float] = {}
+        self._latencies: dict[str, float] = {}
+        self._codes = Counter[str]()
+        self._repeated = 0
+        # Answers may be read before the broker's acknowledgement. Others' answers are among them.
+        self._early: dict[str, list[tuple[Record, float]]] = {}
+
+    def placed(self, published_at: float, place: str | None) -> None:
+        """A request lies there; None: it was refused."""
+        if place is not None:
+            self._published_at[place] = published_at
+            for record, now in self._early.pop(place, ()):
+                self.hear(record, now, all_placed=False)
+
+    def hear(self, record: Record, now: float, *, all_placed: bool) -> bool:
+        """An answer was read. Whether it is the first to a request of this run. `all_placed`: no place is to come."""
+        headers = headers_of(record.headers)
+        place = headers.get("source", b"").decode(errors="replace")
+        if all_placed:
+            self._early.clear()  # they belong to others
+        if place not in self._published_at:
+            if not all_placed:
+                self._early.setdefault(place, []).append((record, now))
+            return False
+        if place in self._latencies:
+            self._repeated += 1
+            return False
+        self._latencies[place] = now - self._published_at[place]
+        is_ok = headers.get("status") == b"ok"
+        self._codes["" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")] += 1
+        return True
 
     @property
-    def unknown(self) -> int:
-        return self.handed_over - self.acknowledged - self.refused
+    def heard(self) -> int:
+        return len(self._latencies)
 
     @property
-    def rate(self) -> float:
-        return self.acknowledged / max(self.seconds, 1e-9)
+    def answered(self) -> Answered:
+        """How it stands now."""
+        errors = {code: count for code, count in self._codes.most_common() if code}
+        missing = len(self._published_at) - self.heard
+        return Answered(self._codes[""], errors, missing, self._repeated, self._percentiles())
+
+    def _percentiles(self) -> dict[str, float]:
+        if not self._latencies:
+            return {}
+        milliseconds = np.frombuffer(array("d", self._latencies.values())) * 1000
+        found = {f"p{percent}": float(np.percentile(milliseconds, percent)) for percent in PERCENTILES}
+        return {**found, "max": float(milliseconds.max())}
 
 
 class Publication:
-    """Used once. `key` for requests without one, `{n}` in it is the request's number; `rate` in requests per second."""
+    """Used once. Owns the counts and the clock of a run; neither the publisher nor the reader.
+
+    `key` is for requests without one, `{n}` in it is the request's number; `rate` in requests per second.
+    """
 
     def __init__(
-        self,
-        publisher: Publisher,
-        reader: Reader | None,
-        awaited: AwaitedAnswers,
-        signals: StopSignals,
-        *,
-        key: str | None,
-        rate: float | None,
+        self, publisher: Publisher, reader: Reader | None, signals: StopSignals, key: str | None, rate: float | None
     ) -> None:
-        self._publisher = publisher
+        self.publisher = publisher
+        self.awaited = AwaitedAnswers()
+        self.handed_over = 0
+        self.seconds = 0.0
+        self.odd: BadConfiguration | None = None  # what the source cannot be read past
+        self.is_whole = False  # every request of the source was handed over
         self._reader = reader
-        self._awaited = awaited
         self._signals = signals
         self._key = key
         self._interval = 1 / rate if rate else 0.0
         self._began = time.monotonic()
-        self._seconds = 0.0
         self._show: Callable[[], None] = lambda: None
-        self.odd: BadConfiguration | None = None  # what the source cannot be read past
-        self.is_whole = False  # every request of the source was handed over
 
-    def run(self, requests: Requests) -> None:
+    @property
+    def unknown(self) -> int:
+        """Requests that are neither acknowledged nor refused."""
+        return self.handed_over - self.publisher.acknowledged - self.publisher.refused
+
+    def run(self, requests: Iterable[Publishable | None], total: int | None) -> None:
         """Hand over and hear of all; a signal ends it sooner, a second one at once. Raises `KafkaFatal`."""
         self._began = time.monotonic()
         try:
-            with progress("publishing", requests.total) as show:
-                self._show = lambda: show(self._publisher.acknowledged)
+            with progress("publishing", total) as show:
+                self._show = lambda: show(self.publisher.acknowledged)
                 try:
-                    self.is_whole = self._hand_over(iter(requests))
+                    self.is_whole = self._hand_over(requests)
                 except BadConfiguration as odd:
                     self.odd = odd
-                while self._publisher.waiting and not self._signals.hurry_asked:
+                while self.publisher.waiting and not self._signals.hurry_asked:
                     self._serve(_GLANCE)
         finally:
-            self._seconds = time.monotonic() - self._began
-            self._publisher.give_up()
+            self.seconds = time.monotonic() - self._began
+            self.publisher.give_up()
 
     def wait(self, patience: float) -> None:
         """For the answers to what was published, until none comes for so many seconds, or a signal does."""
         deadline = time.monotonic() + patience
-        with progress("answers", self._publisher.acknowledged) as show:
-            self._show = lambda: show(self._awaited.heard)
-            while self._awaited.heard < self._publisher.acknowledged and not self._signals.stop_asked:
+        with progress("answers", self.publisher.acknowledged) as show:
+            self._show = lambda: show(self.awaited.heard)
+            while self.awaited.heard < self.publisher.acknowledged and not self._signals.stop_asked:
                 if self._serve(_GLANCE):
                     deadline = time.monotonic() + patience
                 if time.monotonic() > deadline:
                     return
 
-    @property
-    def published(self) -> Published:
-        publisher = self._publisher
-        return Published(
-            self._awaited.expected, publisher.acknowledged, publisher.refused, publisher.refusal, self._seconds
-        )
-
-    @property
-    def is_stop_asked(self) -> bool:
-        """A signal came, and what is missing was not waited for to the end."""
-        return self._signals.stop_asked
-
-    @property
-    def answered(self) -> Answered:
-        return self._awaited.answered(self._publisher.acknowledged)
-
-    def _hand_over(self, requests: Iterator[Publishable | None]) -> bool:
+    def _hand_over(self, requests: Iterable[Publishable | None]) -> bool:
         """Whether that was all."""
         for request in requests:
             if request is not None:
-                self._wait_until(self._began + self._awaited.expected * self._interval)
+                self._wait_until(self._began + self.handed_over * self._interval)
                 self._send(request)
-            if request is None or self._awaited.expected % _BURST == 0:
+            if request is None or self.handed_over % _BURST == 0:
                 self._serve(0.0)
             if self._signals.stop_asked:
                 return False
@@ -131,25 +172,21 @@ class Publication:
             self._serve(min(max(left, _TICK), _GLANCE))
 
     def _send(self, request: Publishable) -> None:
-        value, key, headers, own = request
+        value, key, headers = request
         if key is None and self._key is not None:
-            key = self._key.replace("{n}", str(self._awaited.expected)).encode(errors="surrogateescape")
-        # Only requests with names of their own need to be known by their place.
-        told = None if own is None or self._reader is None else partial(self._awaited.placed, self._awaited.expected)
-        name = self._awaited.expect(own, time.monotonic())
-        if own is None:
-            headers = (*headers, (REQUEST_ID, name))  # of one that comes twice the last counts
-        while not self._publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
-            self._publisher.poll(_GLANCE)
+            key = self._key.replace("{n}", str(self.handed_over)).encode(errors="surrogateescape")
+        self.handed_over += 1
+        told = None if self._reader is None else partial(self.awaited.placed, time.monotonic())
+        while not self.publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
+            self.publisher.poll(_GLANCE)
             self._serve(0.0)
 
     def _serve(self, timeout: float) -> int:
         """Hear what has come, waiting at most so long for it. Returns how many requests got their answer."""
         self._show()
         if self._reader is None:
-            self._publisher.poll(timeout)
+            self.publisher.poll(timeout)
             return 0
-        self._publisher.poll()
-        records = self._reader.read(timeout)
-        now = time.monotonic()
-        return sum(self._awaited.hear(record, now) for record in records)
+        self.publisher.poll()
+        all_placed, records, now = not self.publisher.waiting, self._reader.read(timeout), time.monotonic()
+        return sum(self.awaited.hear(record, now, all_placed=all_placed) for record in records)

@@ -1,177 +1,135 @@
-"""What there is to publish, one record after another: lines of a file or a pipe, rows of an array, made-up requests.
+"""What there is to publish, one record after another: lines of a file or a pipe, or made-up requests.
 
-Each is an iterator that never holds more than about a MiB of its source; None stands for "nothing yet", so that the
-publisher can look after what is under way while a pipe is silent.
+| a line is an object with | published is |
+|---|---|
+| `inputs` | the line itself, as `application/json` |
+| `value` or `value_base64` | what this envelope holds, whatever it is: this is how bad input is published |
+
+An envelope may also have `key` or `key_base64`, `headers` and `headers_base64` (objects). A string is its UTF-8, a null
+is no value at all, anything else is its JSON. Judges nothing but the form.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import orjson
 
-from worker.codecs.examples import Encoding, encode_request, example_feeds, rows_headers
-from worker.core.damaged_files import DAMAGED
+from worker.codecs.examples import Encoding, encode_request, example_feeds
+from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration
-from worker.core.records import Array
+from worker.core.records import Array, Headers
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.specs import DTYPES
-from worker.tools.publish.lines import Publishable, read_line
 
 BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
 # How long a pipe may be silent before the publisher looks after its other work, seconds.
 _GLANCE = 0.05
-_NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
+
+_MEMBERS = frozenset({"key", "key_base64", "headers", "headers_base64", "value", "value_base64"})
+_AS_JSON: Headers = (("content-type", JSON.encode()),)
 
 
-class Requests(Protocol):
-    """What is to be published; `total` is how many there are, None where that is known only at the end."""
+class Publishable(NamedTuple):
+    """One record to publish."""
 
-    @property
-    def total(self) -> int | None: ...
-    def __iter__(self) -> Iterator[Publishable | None]: ...
-
-
-class LineRequests:
-    """JSON lines. Empty ones are passed over. Raises `BadConfiguration`, with the line's number, for an odd one."""
-
-    total = None
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file = file
-        self._name = name
-
-    def __iter__(self) -> Iterator[Publishable | None]:
-        number = 0
-        for line in self._lines():
-            number += line is not None
-            if line is None:
-                yield None
-            elif line.strip():
-                yield self._read(number, line)
-
-    def _read(self, number: int, line: bytes) -> Publishable:
-        try:
-            return read_line(line.strip())
-        except BadConfiguration as odd:
-            raise BadConfiguration(f"{self._name}, line {number}: {odd}") from None
-
-    def _lines(self) -> Iterator[bytes | None]:
-        descriptor, rest = self._file.fileno(), b""
-        while True:
-            # A file is always ready; a pipe is when something has come, or its other end is closed.
-            if not select.select([descriptor], [], [], _GLANCE)[0]:
-                yield None
-                continue
-            block = os.read(descriptor, BLOCK)
-            if not block:
-                break
-            *whole, rest = (rest + block).split(b"\n")
-            yield from whole
-            if len(rest) > LONGEST_LINE:
-                raise BadConfiguration(f"{self._name}: a line has more than {LONGEST_LINE} bytes")
-        yield rest
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
 
 
-class RowRequests:
-    """Rows of a .npy file, mapped into memory, `rows` to a request: little-endian bytes, as the wire has them."""
-
-    def __init__(self, path: Path, rows: int) -> None:
-        """Raises `BadConfiguration` for what holds no rows of numbers."""
-        self._array = _mapped(path)
-        self._path = path
-        self._rows = rows
-        self.total = -(-len(self._array) // rows)
-
-    def check(self, signature: Signature) -> None:
-        """Raises `BadConfiguration` for rows that a worker with this model would refuse, or take for other numbers.
-
-        Rows of bytes say neither shape nor datatype: any layout of as many elements is taken, no other datatype.
-        """
-        array, spec = self._array, signature.raw_input
-        if spec is None:
-            raise BadConfiguration(
-                f"{self._path} holds rows of one array, for models with one numeric input of fixed dimensions; this "
-                f"one takes {signature.takes}: publish JSON lines"
-            )
-        where = f"{self._path} holds {array.dtype} of shape {list(array.shape)}; the model takes {spec}"
-        if array[:1].size * spec.dtype.itemsize != spec.row_bytes:
-            raise BadConfiguration(where)
-        if array.dtype.newbyteorder("<") != spec.dtype:
-            raise BadConfiguration(f"{where}: save array.astype({spec.dtype.name!r})")
-
-    def __iter__(self) -> Iterator[Publishable | None]:
-        row_bytes = self._array[:1].nbytes
-        datatype = _datatype(self._array)
-        request_bytes = self._rows * row_bytes
-        requests = max(1, BLOCK // request_bytes)  # of a block
-        for start in range(0, len(self._array), requests * self._rows):
-            block = _little_endian(self._array[start : start + requests * self._rows])
-            for at in range(0, len(block), request_bytes):
-                value = block[at : at + request_bytes]
-                yield Publishable(value, headers=rows_headers(datatype, len(value) // row_bytes))
+def made_up(
+    signature: Signature, total: int, encoding: Encoding, given: Mapping[str, Array] | None
+) -> Iterator[Publishable]:
+    """So many requests of one row each for a model, made up or of rows `given`; each time the same."""
+    rng = np.random.default_rng(0)
+    for _ in range(total):
+        headers, value = encode_request(signature, example_feeds(signature, 1, rng, given), encoding)
+        yield Publishable(value, headers=headers)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeUpRequests:
-    """So many requests of `rows` rows each for a model, made up or of rows `given`; the same seed makes the same."""
+def read_lines(file: BinaryIO, name: str) -> Iterator[Publishable | None]:
+    """The records of JSON lines; empty lines are passed over. None: a pipe is silent now.
 
-    signature: Signature
-    total: int
-    encoding: Encoding
-    rows: int
-    seed: int
-    given: Mapping[str, Array] | None = None
-
-    def __iter__(self) -> Iterator[Publishable | None]:
-        rng = np.random.default_rng(self.seed)
-        for _ in range(self.total):
-            feeds = example_feeds(self.signature, self.rows, rng, self.given)
-            headers, value = encode_request(self.signature, feeds, self.encoding)
-            yield Publishable(value, headers=headers)
+    Raises `BadConfiguration`, with the line's number, for a line that is no record.
+    """
+    number = 0
+    for line in _lines(file, name):
+        number += line is not None
+        if line is None:
+            yield None
+        elif line.strip():
+            try:
+                yield read_line(line.strip())
+            except BadConfiguration as odd:
+                raise BadConfiguration(f"{name}, line {number}: {odd}") from None
 
 
-def is_array(path: Path) -> bool:
-    """Whether the file is a .npy, by its first bytes. A pipe, which can be read only once, is none."""
-    return _begins(path, _NUMPY)
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes | None]:
+    descriptor, rest = file.fileno(), b""
+    while True:
+        # A file is always ready; a pipe is when something has come, or its other end is closed.
+        if not select.select([descriptor], [], [], _GLANCE)[0]:
+            yield None
+            continue
+        block = os.read(descriptor, BLOCK)
+        if not block:
+            break
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+        if len(rest) > LONGEST_LINE:
+            raise BadConfiguration(f"{name}: a line has more than {LONGEST_LINE} bytes")
+    yield rest
 
 
-def is_archive(path: Path) -> bool:
-    """Whether the file is a zip, as a .npz is, by its first bytes too."""
-    return _begins(path, _ZIP)
-
-
-def _begins(path: Path, mark: bytes) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(mark)) == mark
-
-
-def _mapped(path: Path) -> Array:
+def read_line(line: bytes) -> Publishable:
+    """The record that the line stands for. Raises `BadConfiguration` for a line that is neither form."""
     try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except DAMAGED as error:
-        raise BadConfiguration(f"{path}: cannot be read as an array: {error}") from error
-    if not array.ndim or not array.size:
-        raise BadConfiguration(f"{path}: holds no rows: its shape is {list(array.shape)}")
-    if array.dtype.kind not in "biuf":
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
         raise BadConfiguration(
-            f"{path}: holds {array.dtype}, and only numbers and truth values have rows of bytes: publish JSON lines"
+            f'not JSON: {error}; {{"value": "..."}} publishes any text, {{"value_base64": "..."}} any bytes'
+        ) from None
+    if not isinstance(document, dict):
+        raise BadConfiguration("expected a JSON object: a request, or an envelope around anything")
+    if "inputs" in document:
+        return Publishable(line, headers=_AS_JSON)
+    if "value" not in document and "value_base64" not in document:
+        raise BadConfiguration(
+            'neither a request (no `inputs`) nor an envelope (no `value`); {"value": ...} publishes anything'
         )
-    return array
+    if unknown := sorted(document.keys() - _MEMBERS):
+        raise BadConfiguration(f"an envelope has no member {unknown[0][:80]!r}; it has {', '.join(sorted(_MEMBERS))}")
+    texts, binaries = (document.get(name) or {} for name in ("headers", "headers_base64"))
+    if not isinstance(texts, dict) or not isinstance(binaries, dict):
+        raise BadConfiguration("`headers` and `headers_base64` are objects of names and texts")
+    headers = [(name, _bytes_of(text)) for name, text in texts.items()]
+    headers += [(name, _decoded(f"headers_base64: {name[:80]}", text)) for name, text in binaries.items()]
+    return Publishable(_member(document, "value"), _member(document, "key"), headers)
 
 
-def _datatype(array: Array) -> str | None:
-    """None for what no request can hold, a long double."""
-    return next((name for name, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("<")), None)
+def _member(document: Mapping[str, Any], name: str) -> bytes | None:
+    coded = f"{name}_base64"
+    if coded not in document:
+        return _bytes_of(document.get(name))
+    if name in document:
+        raise BadConfiguration(f"an envelope has `{name}` or `{coded}`, not both")
+    return _decoded(coded, document[coded])
 
 
-def _little_endian(rows: Array) -> bytes:
-    return np.ascontiguousarray(rows, rows.dtype.newbyteorder("<")).tobytes()
+def _bytes_of(held: object) -> bytes | None:
+    if held is None or isinstance(held, str):
+        return None if held is None else held.encode()
+    return orjson.dumps(held)
+
+
+def _decoded(what: str, text: object) -> bytes:
+    try:
+        return base64.b64decode(text if isinstance(text, str) else "-", validate=True)
+    except ValueError:
+        raise BadConfiguration(f"`{what}` must be a string of base64") from None

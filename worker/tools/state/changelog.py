@@ -1,11 +1,11 @@
-"""The states as the changelog has them now: of each key the last one."""
+"""The last state of each key, as the changelog or the store outside has it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +22,14 @@ from worker.terminal.command_line import remembered
 from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
-# What a topic may have at most, of those that are tried.
+# Partitions that the writer of a state in a store is looked for in.
 _MOST_PARTITIONS = 10_000
 # Values looked at as one array.
 _PORTION = 8192
 
 
 class Stateful(NamedTuple):
-    """The settings of a worker whose model has state. `signature` is what is left for requests and answers."""
+    """The settings of a worker whose model has state. `signature` tells what requests and answers hold."""
 
     settings: Settings
     layout: StateLayout
@@ -79,30 +79,43 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
         raise BadConfiguration(f"--base64: {text} is not base64: {error}") from None
 
 
-def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int | None = None) -> list[LastStates]:
-    """Of each partition, in their order; a key that was forgotten has none.
+def last_states(of: Stateful, only_key: bytes | None = None) -> list[LastStates]:
+    """By partition, in their order; a key that was forgotten has none.
 
-    Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have, `Incomplete`
-    when a part of it cannot be read.
+    Raises `BadConfiguration` when the changelog cannot be read or all states are another model's, `Incomplete` when a
+    part of it cannot be read.
     """
     if of.settings.state.store is not None:
         return list(_in_store(of, only_key))
+    sieve = Sieve(of.layout)
     with Reader(of.settings.kafka, of.changelog) as reader:
-        if only_partition is not None and Partition(of.changelog, only_partition) not in reader.ends:
-            raise BadConfiguration(f"--partition {only_partition}: {of.changelog} has {len(reader.ends)} partitions")
-        wanted = {at: first for at, first in reader.beginnings.items() if only_partition in {None, at.number}}
-        total = sum(reader.ends[at] - first for at, first in wanted.items())
-        kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
-        sieve = Sieve(of.layout)
+        kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in reader.ends}
+        total = sum(reader.ends.values()) - sum(reader.beginnings.values())
         with progress(f"reading {of.changelog}", total) as advance:
-            _keep(kept, reader.up_to_ends(wanted, advance), only_key, sieve)
+            for record in reader.up_to_ends(reader.beginnings, advance):
+                if only_key in {None, record.key}:
+                    _keep(kept[record.partition], record, sieve)
         reader.expect_whole()  # or older states would stand for those that cannot be read
-    _tell_passed_over(of, sieve)
+    try:
+        sieve.check()
+    except ValueError as error:
+        raise _of_another(of, error) from None
+    if records := sieve.passed_over.records:
+        tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
+def _keep(states: dict[bytes, bytes], record: Record, sieve: Sieve) -> None:
+    """The last value of each key."""
+    key = record.key or b""
+    if record.value is None:
+        states.pop(key, None)
+    elif sieve.takes(record.value, record.offset):
+        states[key] = record.value
+
+
 def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
-    """What the server has of a key: asked for more, it would have to look through all that it holds."""
+    """The server's state of one key. Asked for more, it would have to look through all that it holds."""
     if key is None:
         raise BadConfiguration(
             "WORKER_STATE__STORE: the states lie in a server, and not in a changelog, which alone can be listed, "
@@ -123,34 +136,10 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
         yield LastStates(next(numbers, 0), [key], [value[SOURCE:]])
 
 
-def _tell_passed_over(of: Stateful, sieve: Sieve) -> None:
-    """Raises `BadConfiguration` where all states are another model's."""
-    try:
-        sieve.check()
-    except ValueError as error:
-        raise _of_another(of, error) from None
-    if records := sieve.passed_over.records:
-        tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
-
-
 def _of_another(of: Stateful, error: ValueError) -> BadConfiguration:
     return BadConfiguration(
         f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that wrote it"
     )
-
-
-def _keep(
-    kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None, sieve: Sieve
-) -> None:
-    """The last value of each key."""
-    for record in records:
-        key = record.key or b""
-        if only_key not in {None, key}:
-            continue
-        if record.value is None:
-            kept[record.partition].pop(key, None)
-        elif sieve.takes(record.value, record.offset):
-            kept[record.partition][key] = record.value
 
 
 def rows_of(of: Stateful, values: Sequence[bytes]) -> Iterator[NDArray[Any]]:

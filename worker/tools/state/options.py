@@ -1,4 +1,4 @@
-"""What can be asked of the state commands on the command line."""
+"""The options of the state commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class GetOrder(_Said, _OneKey):
 class ListStatesOrder(_Said):
     """List the keys that have a state, with the request that wrote it."""
 
-    partition: int | None = option(None, "Only keys of this partition.", "NUMBER", min=0)
     most: int = option(20, "Show at most so many; --json has all.", "N", "-n", min=0)
 
 

@@ -25,11 +25,11 @@ from worker.state import StateLayout
 from worker.state.layout import NO_TIME
 
 PREFIX = "state/"
-_NUMBERS = {"key_ends": "i8", "partitions": "i4", "used_ms": "i8"}
+_DTYPES = {"keys": "u1", "key_ends": "i8", "partitions": "i4", "partition_count": "i8", "used_ms": "i8"}
 
 
 class States(NamedTuple):
-    """Those of all keys; `tensors` in the order of the layout, each of shape (states, *dims)."""
+    """The states of all keys; `tensors` in the order of the layout, each of shape (states, *dims)."""
 
     keys: Sequence[bytes]
     partitions: Array
@@ -81,31 +81,30 @@ def load_states(path: Path, layout: StateLayout) -> States:
 
 def _problems(arrays: Mapping[str, Array], layout: StateLayout) -> Iterator[str]:
     """Each means nothing without those before it."""
-    if lacking := sorted({"keys", "partition_count", *_NUMBERS} - arrays.keys()):
+    if lacking := sorted(_DTYPES.keys() - arrays.keys()):
         yield f"lacks {', '.join(lacking)}: not a file of states"
-    count = len(np.atleast_1d(arrays["key_ends"]))
-    for name, dtype in _NUMBERS.items():
-        if arrays[name].dtype != np.dtype(dtype) or arrays[name].shape != (count,):
-            yield f"{name}: expected {np.dtype(dtype)} of shape ({count},)"
-    yield from _wrong_numbers(arrays)
     found = {name.removeprefix(PREFIX) for name in arrays if name.startswith(PREFIX)}
     if found != (ours := {tensor.spec.name for tensor in layout.tensors}):
         yield f"holds the state {', '.join(sorted(found)) or '(none)'}, where this model's is {', '.join(sorted(ours))}"
+    count = arrays["key_ends"].size
+    shapes: dict[str, tuple[int, ...]] = {"keys": (arrays["keys"].size,), "partition_count": ()}
+    expected = {name: (np.dtype(dtype), shapes.get(name, (count,))) for name, dtype in _DTYPES.items()}
     for tensor, first in zip(layout.tensors, layout.initial, strict=True):
-        name, shape = tensor.spec.name, (count, *first.shape)
-        array = arrays[f"{PREFIX}{name}"]
-        if array.dtype != first.dtype or array.shape != shape:
-            yield f"{name}: expected {first.dtype} of shape {shape}, found {array.dtype} of shape {array.shape}"
+        expected[f"{PREFIX}{tensor.spec.name}"] = first.dtype, (count, *first.shape)
+    for name, (dtype, shape) in expected.items():
+        if (arrays[name].dtype, arrays[name].shape) != (dtype, shape):
+            yield (
+                f"{name.removeprefix(PREFIX)}: expected {dtype} of shape {shape}, found {arrays[name].dtype} of shape "
+                f"{arrays[name].shape}"
+            )
+    yield from _wrong_numbers(arrays)
 
 
 def _wrong_numbers(arrays: Mapping[str, Array]) -> Iterator[str]:
-    keys, count = arrays["keys"], arrays["partition_count"]
     steps = np.diff(arrays["key_ends"], prepend=0)
-    if keys.dtype != np.uint8 or (steps < 0).any() or int(steps.sum()) != keys.size:
+    if (steps < 0).any() or int(steps.sum()) != arrays["keys"].size:
         yield "key_ends do not fit keys"
-    if count.shape != () or count.dtype.kind != "i":
-        yield "partition_count: expected one integer"
-    if not ((arrays["partitions"] >= 0) & (arrays["partitions"] < count)).all():
+    if not ((arrays["partitions"] >= 0) & (arrays["partitions"] < arrays["partition_count"])).all():
         yield "partitions: expected numbers below partition_count"
     if (arrays["used_ms"] < NO_TIME).any():
         yield "used_ms: expected milliseconds since the epoch"

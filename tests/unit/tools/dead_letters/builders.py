@@ -1,12 +1,13 @@
-"""Dead letters as a worker writes them, with defaults."""
+"""Dead letters as a worker writes them, with defaults, and a way that they may be sent back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from worker.codecs.dead_letters import DeadLetters, Letter, read
 from worker.core.failures import Code
-from worker.core.records import Partition, Record, Rejection, Reply
+from worker.core.records import Headers, Partition, Record, Rejection, Reply
 
 DEAD = Partition("dead", 0)
 
@@ -34,12 +35,78 @@ def letter(
     offset: int = 0,
     *,
     code: Code = Code.INVALID_ARGUMENT,
+    message: str = "no",
     request_topic: str = "requests",
+    key: bytes | None = b"k",
     value: bytes | None = b"{}",
     headers: Sequence[tuple[str, bytes | None]] = (),
     time_ms: int | None = 1000,
+    limit: int = 1_000_000,
+    partition: Partition = DEAD,
 ) -> Letter:
     """The same, read."""
     return read(
-        dead_record(offset, code=code, request_topic=request_topic, value=value, headers=headers, time_ms=time_ms)
+        dead_record(
+            offset,
+            code=code,
+            message=message,
+            request_topic=request_topic,
+            key=key,
+            value=value,
+            headers=headers,
+            time_ms=time_ms,
+            limit=limit,
+            partition=partition,
+        )
     )
+
+
+class Sent(NamedTuple):
+    """One record that was handed over."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    partition: int
+
+
+class FakeWay:
+    """Stands in for a `Publisher`: what is handed over arrives, and is told of, with the next flush.
+
+    It has no room each third time, and refuses values that are larger than `limit`.
+    """
+
+    def __init__(self, topic: str, limit: int = 1000) -> None:
+        self.partitions = 4
+        self.refusal: str | None = None
+        self.arrived: list[Sent] = []
+        self.waiting: list[tuple[Sent, Callable[[str | None], None]]] = []
+        self._topic = topic
+        self._limit = limit
+        self._calls = 0
+
+    def publish(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        told: Callable[[str | None], None],
+        partition: int,
+    ) -> bool:
+        self._calls += 1
+        if self._calls % 3:
+            self.waiting.append((Sent(value, key, headers, partition), told))
+        return bool(self._calls % 3)
+
+    def poll(self, timeout: float) -> None: ...
+
+    def flush(self, timeout: float) -> int:
+        while self.waiting:
+            sent, told = self.waiting.pop(0)
+            if len(sent.value or b"") > self._limit:
+                self.refusal = "too large"
+                told(None)
+            else:
+                self.arrived.append(sent)
+                told(f"{self._topic}/0/{len(self.arrived)}")
+        return 0

@@ -55,38 +55,33 @@ def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException
     monkeypatch.setattr(reader, "reach", lambda *_: SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
     monkeypatch.setattr(reader, "open_client", lambda *_: client)
     monkeypatch.setattr(reader, "time", client)
-    return Reader(settings(), "answers")
+    found = Reader(settings(), "answers")
+    found.start_at(found.ends)
+    return found
 
 
-@pytest.mark.parametrize("refusal", [ELECTED, KafkaException(ELECTED)], ids=["of a partition", "of all"])
+@pytest.mark.parametrize(
+    "refusal", [ELECTED, KafkaException(ELECTED), NOT_NAMED], ids=["a partition", "all", "unnamed"]
+)
 def test_a_leader_that_was_elected_just_now_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, refusal: KafkaError | KafkaException
 ) -> None:
-    """It refuses until it has heard of its own election."""
+    """It refuses until it has heard of its own election, or a broker names no partition for a moment."""
     found = made(monkeypatch, refusal, refusal)
 
     assert found.ends == {Partition("answers", 0): 7}
 
 
-def test_partitions_that_a_broker_does_not_name_for_a_moment_are_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [(NOT_NAMED, "there is no topic answers"), (ELECTED, "answers cannot be read: topic answers cannot be used")],
+)
+def test_partitions_that_are_refused_for_long_are_given_up(
+    monkeypatch: pytest.MonkeyPatch, refusal: KafkaError, told: str
 ) -> None:
-    """The topic is there: it was looked at just before."""
-    found = made(monkeypatch, KafkaException(NOT_NAMED), NOT_NAMED)
-
-    assert found.ends == {Partition("answers", 0): 7}
-
-
-def test_partitions_that_nobody_names_for_long_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic was deleted meanwhile."""
-    with pytest.raises(BadConfiguration, match="there is no topic answers"):
-        made(monkeypatch, *[NOT_NAMED] * 1000)
-
-
-def test_a_leader_that_refuses_for_good_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time that an answer may take."""
-    with pytest.raises(BadConfiguration, match="answers cannot be read: topic answers cannot be used"):
-        made(monkeypatch, *[ELECTED] * 1000)
+    """The topic was deleted meanwhile, or its leader does not come to itself."""
+    with pytest.raises(BadConfiguration, match=told):
+        made(monkeypatch, *[refusal] * 1000)
 
 
 def test_a_topic_that_is_closed_to_us_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

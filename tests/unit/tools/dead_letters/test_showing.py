@@ -1,0 +1,166 @@
+"""Reasons are grouped, however many letters there are, and a letter is shown whole and never raw."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+import pytest
+
+from tests.unit.tools.dead_letters.builders import dead_record, letter
+from worker.codecs.dead_letters import Letter, read
+from worker.core.failures import BadConfiguration, Code
+from worker.terminal.terminal import console
+from worker.tools.dead_letters import showing
+from worker.tools.dead_letters.letters import time_of
+from worker.tools.dead_letters.showing import MOST_REASONS, OTHERS, as_document, blurred, newest, reasons, show
+
+
+def of(message: str, *, code: Code = Code.INTERNAL, topic: str = "requests", at: int = 0, ms: int = 0) -> Letter:
+    return letter(at, code=code, message=message, request_topic=topic, time_ms=ms)
+
+
+@pytest.mark.parametrize(
+    ("message", "like"),
+    [
+        ("expected a shape of [rows, 64], got [1, 60]", "expected a shape of [rows, #], got [#, #]"),
+        ("line 1 column 17 (char 16)", "line # column # (char #)"),
+        ("expected FP32, got UINT8 in x2", "expected FP32, got UINT8 in x2"),
+        ("-1.5e-7 is not 3.0", "# is not #"),
+        ("order 3fa85f64-5717-4562-b3fc-2c963f66afa6 is bad", "order # is bad"),
+        ("deadbeef is a word, 1.2.3 a version", "deadbeef is a word, 1.2.3 a version"),
+    ],
+)
+def test_numbers_make_no_difference(message: str, like: str) -> None:
+    """Names with digits in them do."""
+    assert blurred(message) == like
+
+
+@pytest.mark.parametrize("piece", ["a-", "1", "1.", "-", "abcdef0 "])
+def test_a_message_without_end_is_read_in_a_moment(piece: str) -> None:
+    """Its beginning tells as much. The pattern looks ahead from every word, for a digit that may not be there."""
+    began = time.process_time()
+
+    found = blurred(piece * 50_000)
+
+    assert time.process_time() - began < 1
+    assert len(found) <= 300
+
+
+def test_the_cache_keeps_the_beginning_of_a_message() -> None:
+    """Another program's letter may say a megabyte, and 4,096 of those would be kept."""
+    showing._blurred.cache_clear()
+
+    found = {blurred("b" * showing._MESSAGE_READ + rest) for rest in ("", "c", "d" * 1_000_000)}
+
+    assert len(found) == showing._blurred.cache_info().currsize == 1
+
+
+def test_letters_with_one_reason_are_one_entry() -> None:
+    """How many, since when, until when, and where the first lies; a letter without a time counts."""
+    letters = [of("got 1", at=4, ms=20), of("got 22", at=5, ms=30), of("got 3", at=6, ms=10)]
+    letters.append(letter(7, code=Code.INTERNAL, message="got 4", time_ms=None))
+
+    (reason,) = reasons(letters)
+
+    assert (reason.count, reason.first_ms, reason.last_ms, reason.example) == (4, 10, 30, "dead/0/4")
+    assert (reason.code, reason.message, reason.request_topic) == ("INTERNAL", "got #", "requests")
+
+
+def test_codes_and_topics_are_kept_apart_the_commonest_first() -> None:
+    """All entries of one code stand together; of equals the oldest is first, in whatever order they were read."""
+    found = [of("x", ms=9), *[of("y", code=Code.NOT_FOUND)] * 2, of("y", code=Code.NOT_FOUND, topic="b"), of("z", ms=1)]
+
+    assert [(at.code, at.message, at.request_topic, at.count) for at in reasons(found)] == [
+        ("NOT_FOUND", "y", "requests", 2),
+        ("NOT_FOUND", "y", "b", 1),
+        ("INTERNAL", "z", "requests", 1),
+        ("INTERNAL", "x", "requests", 1),
+    ]
+
+
+def test_memory_does_not_grow_with_the_messages() -> None:
+    """Beyond a bound they share an entry, and are counted there."""
+    words = ["".join(chr(97 + (n // 26**k) % 26) for k in range(3)) for n in range(MOST_REASONS + 50)]
+
+    found = reasons(of(word) for word in words)
+
+    assert len(found) == MOST_REASONS + 1
+    assert [at.count for at in found if at.message == OTHERS] == [50]
+
+
+def test_a_screen_tells_how_many_and_how_to_read_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what stands for numbers, where there are some."""
+    show(console(), "dead", reasons([of("got 1", at=4), of("got 2", ms=61_000)]))
+
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == "2 dead letters in dead, 1970-01-01 00:00:00 to 00:01:01 UTC"
+    assert last == "# stands for a number; `dead-letters show dead/0/4` shows that letter whole"
+
+
+def test_the_newest_come_last() -> None:
+    """As in a log, whatever order their partitions were read in."""
+    found = [letter(at, time_ms=ms) for at, ms in enumerate([30, 10, 40, 20])]
+
+    assert [one.record.timestamp_ms for one in newest(iter(found), 2)] == [30, 40]
+
+
+def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences, marks that turn the writing round and markup are told, not obeyed."""
+    evil = b"[bold]\x1b[31m"
+    given = letter(7, message="\x1b[2J", key=evil, value=evil + "\nnext\u202e".encode(), headers=[("h", evil)])
+
+    showing._print(console(), given, "")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "dead/0/7",
+        "rejected  1970-01-01 00:00:01 UTC by group group",
+        "code      INVALID_ARGUMENT",
+        "message   \\x1b[2J",
+        "request   requests/2/107",
+        "key       [bold]\\x1b[31m",
+        "headers   h: [bold]\\x1b[31m",
+        "value     19 bytes",
+        "  [bold]\\x1b[31m",
+        "  next\\u202e",
+    ]
+
+
+def test_a_screen_shows_the_beginning_and_json_has_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Text as text, bytes as bytes; the request in the members that `publish` takes."""
+    text, raw = letter(value=b"a" * 5000, headers=[("h", b"x" * 300)]), letter(value=b"\xff" * 500)
+
+    for one in (text, raw):
+        showing._print(console(), one, "")
+
+    shown = capsys.readouterr().out
+    assert shown.count("this is the beginning, --json has all of it") == 2
+    assert f"  {'a' * 4000}\n" in shown
+    assert f"  {'ff ' * 255}ff\n" in shown
+    assert as_document(raw)["value_base64"] == base64.b64encode(b"\xff" * 500).decode()
+    assert as_document(text)["headers"] == {"h": "x" * 300}
+
+
+def test_what_a_letter_has_not_got_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """And how much it was."""
+    for record in (dead_record(value=b"x" * 5000, limit=2000), dead_record(headers=[("h", b"x" * 5000)], limit=2000)):
+        showing._print(console(), read(record), "")
+
+    shown = capsys.readouterr().out
+    assert "value     left out: it did not fit into the dead letter (5000 bytes)" in shown
+    assert "headers   left out: it did not fit into the dead letter (1 of them)" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("90s", 910_000), ("15m", 100_000), ("1d", 0), ("1970-01-01T00:00:05", 5000), ("1970-01-01T01:00+01:00", 0)],
+)
+def test_a_time_is_an_age_or_a_moment(text: str, found: int) -> None:
+    """Never before the epoch: Kafka takes -1 for the end."""
+    assert time_of(text, 1000.0) == found
+
+
+def test_what_is_no_time_is_told() -> None:
+    """With what is one."""
+    with pytest.raises(BadConfiguration, match="--since soon: give 90s, 15m"):
+        time_of("soon", 0.0)

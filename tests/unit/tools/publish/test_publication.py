@@ -1,0 +1,86 @@
+"""Whose answer is whose: places, repeats, strangers and latencies."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.core.records import Partition, Record
+from worker.tools.publish.publication import Answered, AwaitedAnswers
+
+
+def answer(place: str, status: bytes = b"ok", code: bytes | None = None) -> Record:
+    headers = [("status", status), ("source", place.encode()), ("error-code", code)]
+    return Record(Partition("answers", 0), 0, None, b"", headers, None)
+
+
+def published(*places: str) -> AwaitedAnswers:
+    """One request a second."""
+    awaited = AwaitedAnswers()
+    for now, place in enumerate(places):
+        awaited.placed(float(now), place)
+    return awaited
+
+
+def test_each_request_is_matched_with_its_own_answer() -> None:
+    """By its place, and timed from the instant when it was published; a refused one waits for none."""
+    awaited = published("t/0/0", "t/0/1")
+    awaited.placed(5.0, None)
+
+    assert awaited.hear(answer("t/0/1"), 1.002, all_placed=True)
+    assert awaited.hear(answer("t/0/0"), 1.010, all_placed=True)
+
+    found = awaited.answered
+    assert found[:-1] == (2, {}, 0, 0)
+    assert found.latency_ms == pytest.approx({"p50": 506.0, "p95": 959.6, "p99": 999.92, "max": 1010.0})
+
+
+def test_errors_are_answers_counted_by_code() -> None:
+    """The commonest first; an error without a code is counted too."""
+    awaited = published("t/0/0", "t/0/1", "t/0/2", "t/0/3")
+    for number, code in enumerate([b"INTERNAL", b"NOT_FOUND", b"NOT_FOUND", None]):
+        awaited.hear(answer(f"t/0/{number}", b"error", code), 5.0, all_placed=True)
+
+    assert list(awaited.answered.errors.items()) == [("NOT_FOUND", 2), ("INTERNAL", 1), ("unknown", 1)]
+
+
+def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
+    """A repeat is no second answer, and none of its time counts."""
+    awaited = published("t/0/0", "t/0/1")
+
+    assert awaited.hear(answer("t/0/0"), 1.0, all_placed=True)
+    assert not awaited.hear(answer("t/0/0"), 9.0, all_placed=True)
+
+    found = awaited.answered
+    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (1, 1, 1, 1000.0)
+
+
+@pytest.mark.parametrize("place", ["t/0/9", "other/0/0", "", "\udcff"])
+def test_answers_to_others_are_passed_over(place: str) -> None:
+    """Whatever place they name."""
+    awaited = published("t/0/0")
+    stranger = Record(Partition("a", 0), 0, None, b"", [("source", place.encode(errors="surrogateescape"))], None)
+
+    assert not awaited.hear(stranger, 1.0, all_placed=False)
+    assert awaited.answered == Answered(0, {}, 1, 0, {})
+
+
+def test_an_answer_may_come_before_the_place_is_known() -> None:
+    """It is timed by when it came; another one of its place is a repeat."""
+    awaited = AwaitedAnswers()
+    for now in (1.0, 2.0):
+        assert not awaited.hear(answer("t/0/1"), now, all_placed=False)
+
+    awaited.placed(0.0, "t/0/1")
+
+    found = awaited.answered
+    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (1, 0, 1, 1000.0)
+
+
+def test_answers_of_others_are_forgotten_once_all_places_are_known() -> None:
+    """Another publisher's may come without end."""
+    awaited = AwaitedAnswers()
+    awaited.hear(answer("t/0/7"), 1.0, all_placed=False)
+
+    awaited.hear(answer("t/0/8"), 1.0, all_placed=True)
+
+    assert awaited._early == {}
