@@ -69,7 +69,7 @@ def test_check_finds_a_worker_that_would_start_on_the_device(gpu: str, kafka: Cl
 
     found = json.loads(typed("check", "--json", settings=settings).stdout)
 
-    assert found["model"]["device"] == gpu
+    assert found["model"]["device"].startswith(f"{gpu}: ")
 
 
 def test_the_demo_runs_where_a_gpu_is() -> None:

@@ -18,18 +18,20 @@ from worker.assembly import announcement, full_batch, store_server
 from worker.codecs import Codecs, Wire, lack_of_room, longest_key
 from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.commands.check import CheckOrder
-from worker.commands.report import ClusterFacts, Example, ModelFacts, Report, show
+from worker.commands.report import Example, Report, show
+from worker.core.batching.limits import Limit
 from worker.core.failures import RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
 from worker.core.tensors.signature import Signature
 from worker.inference import Model, check_run_time, independence, load_as_set
-from worker.kafka.client.command_clients import NO_LOG
+from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
+from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.losses import losses
-from worker.kafka.cluster.survey import advice, create_missing, survey, try_clients
+from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -38,10 +40,18 @@ from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING, remembered
 from worker.terminal.open_axes import open_axes
-from worker.terminal.terminal import page, print_json
+from worker.terminal.terminal import count, milliseconds, page, print_json
 
 # Runs of which the median is shown, and the seconds after which a slow model has run often enough.
 RUNS, RUNS_SECONDS = 5, 2.0
+# The setting that names a topic, and what the topic holds.
+_HOLDS = {
+    "REQUEST_TOPICS": "requests",
+    "RESPONSE_TOPIC": "answers",
+    "REPLY_TOPICS": "answers",
+    "DEAD_LETTER_TOPIC": "dead letters",
+    "CHANGELOG_TOPIC": "states",
+}
 
 
 def check(order: CheckOrder) -> int:
@@ -106,27 +116,9 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
         report.warn(found.why)
     except Stop as stop:
         report.add(stop)
-    raw, padding, row = signature.raw_input, model.padding, model.blank(1)
-    report.model = ModelFacts(
-        name=signature.name,
-        version=signature.version,
-        device=model.device.name,
-        why=model.device.reason,
-        takes=[str(spec) for spec in signature.inputs],
-        gives=[str(spec) for spec in signature.outputs],
-        row_bytes=None if raw is None else raw.row_bytes,
-        row_dtype=None if raw is None else raw.dtype.str,
-        load_seconds=seconds,
-        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, full.rows})},
-        open_axes=open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs]),
-        fixed_rows=None if padding is None else padding.rows,
-        fixed_why=None if padding is None else padding.why,
-        padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes],
-        doubt=doubt,
-        closed_by=CLOSING.get(full.why),
-        state=states,
-        left_to_cpu=model.left_to_cpu,
-    )
+    facts = {**_facts(model, signature, full), "remembers": ", ".join(states), "independence": doubt}
+    facts["load and warm-up"] = milliseconds(seconds * 1000)
+    report.model = {name: text for name, text in facts.items() if text}
     report.warn(*model.remarks)
     if model.not_finite:
         refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
@@ -138,6 +130,34 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     return model
 
 
+def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
+    """The model as loaded, by name. None or empty: there is nothing to say."""
+    raw, row, left = signature.raw_input, model.blank(1), model.left_to_cpu
+    lengths = open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs])
+    nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
+    return {
+        "name": f"{signature.name}, version {signature.version}",
+        "takes": ", ".join(map(str, signature.inputs)),
+        "gives": ", ".join(map(str, signature.outputs)),
+        "device": f"{model.device.name}: {model.device.reason}",
+        "left to the CPU": f"{count(sum(left.values()), 'node')}: {nodes}" if left else None,
+        "batches": _fixed(model),
+        "padded": ", ".join(f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes),
+        "full batches": CLOSING.get(full.why) and f"close at {count(full.rows, 'row')}, by {CLOSING[full.why]}",
+        "measured with": ", ".join(f"{axis} {length:,} long" for axis, length in lengths.items()),
+        **{f"{count(rows, 'row')} at once": _speed(model, rows) for rows in sorted({1, full.rows})},
+        "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if raw else None,
+    }
+
+
+def _fixed(model: Model) -> str | None:
+    if model.padding is None:
+        return None
+    if model.padding.rows == 1:
+        return "none: the model was exported for one row, so each runs alone; export it with its batch axis left open"
+    return f"of exactly {model.padding.rows} rows, short ones are padded: {model.padding.why}"
+
+
 def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
     """The signature of requests and answers, and a line for each state of a key. Raises `BadConfiguration`."""
     layout, left = (None, signature) if state is None else remembered(signature, state)
@@ -147,15 +167,16 @@ def _without_state(signature: Signature, state: StateSettings | None) -> tuple[S
     return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
 
 
-def _run_seconds(model: Model, rows: int) -> float:
-    """The median. The first of several runs may set something up, where the warm-up has not run so many rows."""
+def _speed(model: Model, rows: int) -> str:
+    """By the median. The first of several runs may set something up, where the warm-up has not run so many rows."""
     feeds = model.blank(rows)
     times: list[float] = []
     while len(times) < RUNS and sum(times) < RUNS_SECONDS:
         began = time.perf_counter()
         model.run(feeds)
         times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    seconds = max(statistics.median(times), 1e-9)
+    return f"{seconds * 1000:.3g} ms, {rows / seconds:,.0f} rows/s"
 
 
 def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:
@@ -185,13 +206,10 @@ def _look_at_cluster(
     creates_topics: bool,
 ) -> None:
     name = None
-    if delivery is not None:
-        report.guarantee = delivery.guarantee
-        if delivery.guarantee == "exactly_once":
-            name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-            report.transactional_id = name.text if name.is_stable else f"{name.family}*"
-            if not name.is_stable:
-                report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
+    if delivery is not None and delivery.guarantee == "exactly_once":
+        name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
+        if not name.is_stable:
+            report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
     try:
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
@@ -200,8 +218,8 @@ def _look_at_cluster(
         if topics is not None and topics.can_administer:
             try_clients(kafka, topics)
             if name is not None and delivery is not None:
-                assert report.cluster is not None
-                report.cluster.can_transact = _can_transact(kafka, topics, name, delivery, report)
+                tried = _tried_transactions(kafka, topics, name, delivery, report)
+                report.cluster["transactions"] = f"{tried}, as {name.text if name.is_stable else f'{name.family}*'}"
     except Stop as stop:
         report.add(stop)
 
@@ -213,24 +231,29 @@ def _ask(
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     report.warnings += verdict.warnings
-    found = survey(kafka, contact, verdict, START_TIMEOUT)
-    report.warnings += advice(kafka, found, topics)
+    others = other_groups(kafka, START_TIMEOUT, client_log()) if verdict.can_administer else {}
+    report.warn(*advice(kafka, verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))
         report.warn(*(topics.announcing(client_id).others(kafka.group_id) if client_id is not None else ()))
-    report.cluster = ClusterFacts(
-        survey=found,
-        is_mock=contact.is_mock,
-        membership=topics.membership if topics else None,
-        max_bytes=topics.max_bytes if topics else None,
-    )
+    brokers = [f"{broker.host}:{broker.port}" for _, broker in sorted(contact.cluster.brokers.items())]
+    mock = ", a mock of librdkafka's" if contact.is_mock else ""
+    report.cluster["brokers"] = f"{', '.join(brokers[:5])}{', …' if brokers[5:] else ''}{mock}"
+    for topic in verdict.seen:
+        limit = (topic.config or {}).get(LIMIT_KEY)
+        takes = f", records of {int(limit):,} bytes at most" if limit else ""
+        has = f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')}{takes}"
+        report.cluster[topic.name] = f"{_HOLDS[topic.setting]}: {has}"
+    if topics is not None:
+        report.max_bytes = topics.max_bytes
+        report.cluster["group"] = str(topics.membership)
     return topics
 
 
-def _can_transact(
+def _tried_transactions(
     kafka: KafkaSettings, topics: Topics, name: TransactionalId, delivery: DeliverySettings, report: Report
-) -> bool | None:
-    """Whether the broker prepares transactions; None where that cannot be said without the name itself.
+) -> str:
+    """Whether the broker prepares transactions, as far as that can be said without the name itself.
 
     They are tried under a name that begins as ours does and that no replica uses: with ours a replica that runs here
     would be shut out.
@@ -242,23 +265,14 @@ def _can_transact(
     except Stop as stop:
         if str(stop) != refused.text:
             report.add(stop)
-        elif not name.is_stable:
+        elif name.is_stable:  # a rule for this very name may exist
+            untried = f"whether this client may use the transactional id {name.text} was not tried"
+            report.warnings.append(Finding(untried, missing(kafka, needed_for_transactions(name), "write").command))
+            return "not tried"
+        else:
             report.refuse([refused], stop.exit_code)
-        else:  # an ACL for this very name may exist
-            report.warnings.append(_untried(kafka, name))
-            return None
-        return False
-    return True
-
-
-def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
-    right = needed_for_transactions(name)
-    names = f"names that begin with {right.name}" if right.is_prefix else f"the name {right.name}"
-    return Finding(
-        f"{right.variable}: whether this client may use {names} was not tried, as it would shut out a replica that "
-        f"runs; if a worker is refused, grant it {right.operation.upper()} on transactional ids",
-        missing(kafka, right, "write").command,
-    )
+        return "refused (tried)"
+    return "work (tried)"
 
 
 # All else
@@ -266,7 +280,7 @@ def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
 
 def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
     """Whether a row fits into a request, its answer and its state into what is known of their topics."""
-    limits = (report.cluster.max_bytes if report.cluster else None) or {}
+    limits = report.max_bytes
     wire = Wire(
         kafka.response_topic,
         kafka.group_id,
@@ -302,9 +316,10 @@ def _look_at_store(settings: Settings, report: Report) -> None:
 
     try:
         server = store_server(settings)
-        report.store = examine_store(server)
+        found = examine_store(server)
         server.close()
     except Stop as stop:
         report.add(stop)
         return
-    report.warn(*report.store.warnings)
+    report.store["kept by"] = f"{found.version} at {found.name}"
+    report.warn(*found.warnings)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
 from worker.commands.checking import _example, _look_at_model, _look_at_room, _look_at_telemetry, examined
-from worker.commands.report import ClusterFacts, Report
+from worker.commands.report import Report
 from worker.inference import Model
 from worker.settings import load
 from worker.settings.for_commands import load_scoring
@@ -75,9 +73,8 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
     report, _ = judged(models.up_to_two(), tmp_path, BATCHING__BUCKETS=buckets)
 
     if problem is None:
-        assert report.model is not None
-        assert report.model.padded == ["input x axis 1 to 1, 2"]
-        assert report.model.open_axes == {"x:1": 1}
+        assert report.model["padded"] == "input x axis 1 to 1, 2"
+        assert report.model["measured with"] == "x:1 1 long"
     else:
         assert report.exit_code == 2
         assert problem in str(report.problems[0])
@@ -87,8 +84,7 @@ def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path)
     """A question mark would say less than the file does."""
     report, _ = judged(models.sequence_mean(), tmp_path)
 
-    assert report.model is not None
-    assert report.model.takes == ["tokens FP32[batch, length]"]
+    assert report.model["takes"] == "tokens FP32[batch, length]"
 
 
 def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> None:
@@ -97,29 +93,28 @@ def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> N
 
     assert report.exit_code == 2
     assert "a full batch, 32 rows, took" in str(report.problems[0])
-    assert report.model is not None
+    assert "takes" in report.model
 
 
 @pytest.mark.parametrize(
     ("variables", "rows", "closed_by"),
     [
-        ({}, {1, 32}, None),
-        ({"MAX_BATCH_SIZE": "32768"}, {1, 2048}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
-        ({"MAX_BATCH_BYTES": "1024"}, {1}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
-        ({"MAX_BATCH_TOKENS": "8192"}, {1, 4}, "WORKER_BATCHING__MAX_BATCH_TOKENS"),
+        ({}, "32 rows", None),
+        ({"MAX_BATCH_SIZE": "32768"}, "2,048 rows", "WORKER_BATCHING__MAX_BATCH_BYTES"),
+        ({"MAX_BATCH_BYTES": "1024"}, "1 row", "WORKER_BATCHING__MAX_BATCH_BYTES"),
+        ({"MAX_BATCH_TOKENS": "8192"}, "4 rows", "WORKER_BATCHING__MAX_BATCH_TOKENS"),
     ],
 )
 def test_no_more_rows_are_measured_than_a_batch_can_have(
-    variables: dict[str, str], rows: set[int], closed_by: str | None, tmp_path: Path
+    variables: dict[str, str], rows: str, closed_by: str | None, tmp_path: Path
 ) -> None:
     """Rows of 8 KiB are 2,048 in 16 MiB: a rate of more at once no worker reaches."""
     settings = {f"BATCHING__{key}": value for key, value in variables.items()}
 
     report, _ = judged(models.identity("FP32", (2048,)), tmp_path, **settings)
 
-    assert report.model is not None
-    assert set(report.model.run_seconds) == rows
-    assert report.model.closed_by == closed_by
+    assert {name for name in report.model if name.endswith("at once")} == {"1 row at once", f"{rows} at once"}
+    assert report.model.get("full batches") == (closed_by and f"close at {rows}, by {closed_by}")
 
 
 @pytest.mark.parametrize("limit", [None, 188, 189])
@@ -130,8 +125,7 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
     model = {"WORKER_MODEL__PATH": path, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
     settings = load(None, LEAST | model)
     found = _look_at_model(load_scoring(None, LEAST | model), report, settings.state)
-    limits = None if limit is None else {"answers": 10_000, "group-state": limit}
-    report.cluster = cast("ClusterFacts", SimpleNamespace(max_bytes=limits))
+    report.max_bytes = {} if limit is None else {"answers": 10_000, "group-state": limit}
     assert found is not None
 
     _look_at_room(found, settings.kafka, report, settings.state)
@@ -195,3 +189,13 @@ def test_an_example_is_a_request_for_the_model_and_its_answer(
     assert [spec["shape"][0] for spec in json.loads(example.request)["inputs"]] == [1] * (2 - len(states))
     assert dict(example.answer_headers)["status"] == b"ok"
     assert [spec["name"] for spec in json.loads(example.answer)["outputs"]] == outputs
+
+
+@pytest.mark.parametrize(("rows", "told"), [(8, "of exactly 8 rows, short ones are padded"), (1, "export it with its")])
+def test_batches_of_a_fixed_size_are_told(rows: int, told: str, tmp_path: Path) -> None:
+    """Since MAX_BATCH_SIZE says another number. With one row there is nothing to pad, and nothing to gain."""
+    fixed = {"BATCHING__MAX_BATCH_SIZE": "1"} if rows == 1 else {"MODEL__FIXED_BATCH": "pad"}
+
+    report, _ = judged(models.fixed_batch(rows), tmp_path, **fixed)
+
+    assert told in report.model["batches"]

@@ -184,7 +184,7 @@ def connect(
             waited = time.monotonic() - began
             failure = failure_in(log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
             if failure is not None and failure.is_absence and waiting is not None:
-                waiting(f"{explained(kafka, log.last)}; waiting for it, {timeout:g} s at most")
+                waiting(f"{explained(kafka, log.last) or log.last}; waiting for it, {timeout:g} s at most")
                 waiting = _told_already
             is_final = failure is not None and not (failure.is_absence and waiting) and waited >= failure.believed_after
             if is_final or waited >= timeout:

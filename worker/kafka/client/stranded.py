@@ -13,6 +13,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's own codes begin so
+
 # A client tries again after 10 s at most (`reconnect.backoff.max.ms`).
 STRANDED_AFTER = 45.0
 # One that has no broker left takes those that it was given at first, within milliseconds.
@@ -74,22 +76,19 @@ class LoginFiles:
     After a rotation a worker would try the old login for ever, with the new one in its file.
     """
 
-    def __init__(self, secrets: Iterable[Path], certificates: Iterable[Path]) -> None:
-        self._secrets = {file: _written_at(file) for file in secrets}
-        self._certificates = {file: _written_at(file) for file in certificates}
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = {file: _written_at(file) for file in files}
 
     def why_refused(self, error: KafkaError) -> str | None:
         """Why to start again when a login is refused; None where a new start changes nothing.
 
         A file that is gone, or empty, is being replaced.
         """
-        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - librdkafka's own codes begin so
-            files = self._secrets
-        elif error.code() == KafkaError._SSL:  # noqa: SLF001 - likewise
-            files = self._certificates | self._secrets  # one of which may open our key
-        else:
+        if error.code() not in _REFUSED:
             return None
-        changed = [str(file) for file, at in files.items() if (now := _written_at(file)) is not None and now != at]
+        changed = [
+            f"{file}" for file, at in self._files.items() if (now := _written_at(file)) is not None and now != at
+        ]
         if not changed:
             return None
         return (

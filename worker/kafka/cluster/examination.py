@@ -29,7 +29,18 @@ from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Announcement, Member, Membership, choose_membership, differing
-from worker.kafka.cluster.access import CHANGELOG_CONFIGS, LAG_KEY, Finding, Right, missing, needed, used, written
+from worker.kafka.cluster.access import (
+    CHANGELOG_CONFIGS,
+    LAG_KEY,
+    Finding,
+    Right,
+    acl_command,
+    missing,
+    needed,
+    used,
+    wished,
+    written,
+)
 from worker.kafka.cluster.admin_answers import (
     LARGEST_USUAL_RECORD,
     LIMIT_KEY,
@@ -56,7 +67,7 @@ ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 LIMIT_TIMEOUT = 2.0  # seconds of the question about a broker's own limit, which most clients may not ask
 SESSION_KEY = "consumer.session.timeout.ms"
-CONFIGS = ("cleanup.policy", LIMIT_KEY, LAG_KEY, "min.insync.replicas", "retention.ms")
+CONFIGS = ("cleanup.policy", LIMIT_KEY, LAG_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +198,6 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._warnings: list[Finding] = []
-        self._notes: list[str] = []
         self._members: tuple[Member, ...] = ()
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
@@ -218,9 +228,7 @@ class _Examination:
         return StartVerdict(tuple(self._problems), topics, seen, self._can_administer, tuple(self._warnings))
 
     def _topics(self, partitions: Mapping[str, int], configs: Configs) -> Topics:
-        written = self._written.keys() - {self._kafka.changelog_topic}
-        dense = {topic for topic in written if "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")}
-        self._notes += map(compacted, sorted(dense))
+        dense = self._compacted(configs)
         limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
@@ -229,16 +237,38 @@ class _Examination:
             partitions,
             limits,
             membership,
-            notes=(*self._notes, *(warning.text for warning in self._warnings)),
+            notes=tuple(warning.text for warning in self._warnings),
             changelog=self._kafka.changelog_topic,
             members=self._members,
-            compacted=frozenset(dense),
+            compacted=dense,
             replies=replies,
             can_administer=self._can_administer,
         ).shutting(self._shut)
 
     def _refuse(self, why: str) -> None:
         self._problems.append(Finding(why))
+
+    def _miss(self, name: str, why: str) -> None:
+        """The right of this name is wished for; a mock has none to grant."""
+        right = next(right for right in wished(self._kafka) if right.name == name)
+        self._warnings.append(Finding(why, acl_command(self._kafka, right) if self._can_administer else ""))
+
+    def _compacted(self, configs: Configs) -> frozenset[str]:
+        """The topics that should not be compacted and are; a request would be dropped unanswered there."""
+        dense = [
+            topic
+            for topic in used(self._kafka)
+            if topic != self._kafka.changelog_topic
+            and "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")
+        ]
+        self._warnings += [
+            Finding(
+                f"topic {topic} is compacted: only the last record of each key is kept, and all without a key count as "
+                "one of an empty key; set its cleanup.policy to delete"
+            )
+            for topic in dense
+        ]
+        return frozenset(dense) & self._written.keys()
 
     # Topics
 
@@ -294,13 +324,13 @@ class _Examination:
     def _limits(self, configs: Configs) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
         told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
-        if self._kafka.max_message_bytes is None:
-            self._notes += [
-                f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
-                "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES"
-                for topic in self._written
-                if topic not in told and topic not in self._shut
-            ]
+        for topic in self._written if self._kafka.max_message_bytes is None else ():
+            if topic not in told and topic not in self._shut:
+                self._miss(
+                    topic,
+                    f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
+                    "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES",
+                )
         most = LARGEST_USUAL_RECORD
         if self._can_administer:
             most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
@@ -323,9 +353,7 @@ class _Examination:
         if (changelog := self._kafka.changelog_topic) is None:
             return
         if (config := configs[changelog]) is None:
-            self._notes.append(
-                f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
-            )
+            self._miss(changelog, f"the broker does not tell whether the changelog {changelog} is compacted")
         elif (policy := config.get("cleanup.policy")) != "compact":
             self._refuse(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
@@ -389,19 +417,18 @@ class _Examination:
             return choose_membership(self._kafka, None)
         except KafkaException as error:
             is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
-            return choose_membership(self._kafka, None, is_absent=is_absent)
+            membership = choose_membership(self._kafka, None, is_absent=is_absent)
+            if membership.takeover_seconds is None:
+                self._miss(
+                    self._kafka.group_id,
+                    f"the broker does not tell how long a killed replica of group {self._kafka.group_id} keeps its "
+                    "partitions; grant DESCRIBE_CONFIGS on it to know",
+                )
+            return membership
         session = described.get(SESSION_KEY)
         if session is None:
             return choose_membership(self._kafka, None, is_absent=True)
         return choose_membership(self._kafka, int(session.value) / 1000)
-
-
-def compacted(topic: str) -> str:
-    """The note about a topic of answers or dead letters that should not be compacted."""
-    return (
-        f"topic {topic} is compacted: only the last record of each key is kept, and all without a key count as one of "
-        "an empty key; set its cleanup.policy to delete"
-    )
 
 
 def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:

@@ -67,7 +67,7 @@ class KafkaSource:
         self._clock = clock
         self._log = ClientLog(logger)
         self._reports = Reports(watcher, self._log, clock)
-        self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
+        self._login_files = LoginFiles([*kafka.secret_files, *kafka.certificates.values()])
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
         self._most_partitions = most_partitions
         self._request_topics = RequestTopics(

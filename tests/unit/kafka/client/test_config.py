@@ -173,13 +173,14 @@ def test_a_password_reaches_the_client_and_no_text(tmp_path: Path) -> None:
 
 
 def test_tokens_come_from_the_identity_provider() -> None:
-    """OAUTHBEARER is OIDC: the client fetches and renews its tokens."""
+    """OAUTHBEARER is OIDC: the client fetches and renews its tokens. Certificates go unchecked when asked for alone."""
     kafka = settings(
         security_protocol="SASL_SSL",
         sasl_mechanism="OAUTHBEARER",
         oauth_token_endpoint_url="https://id.example/token",  # noqa: S106  # of no real user
         oauth_client_id="worker",
         oauth_client_secret="s",  # noqa: S106  # of no real user
+        insecure_tls=True,
     )
 
     config = admin_config(kafka)
@@ -187,13 +188,7 @@ def test_tokens_come_from_the_identity_provider() -> None:
     assert config["sasl.oauthbearer.method"] == "oidc"
     assert config["sasl.oauthbearer.token.endpoint.url"] == "https://id.example/token"
     assert config["sasl.oauthbearer.client.secret"] == "s"
-
-
-def test_certificates_go_unchecked_only_when_asked_for() -> None:
-    """INSECURE_TLS is the only way."""
-    kafka = settings(security_protocol="SSL", insecure_tls=True)
-
-    assert admin_config(kafka)["enable.ssl.certificate.verification"] is False
+    assert config["enable.ssl.certificate.verification"] is False
 
 
 def test_what_the_operator_sets_of_the_poll_interval_is_reckoned_with() -> None:

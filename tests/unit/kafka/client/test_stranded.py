@@ -12,8 +12,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tests.fakes import Clock
 from worker.kafka.client.stranded import ASK_AGAIN_AFTER, LOST_AFTER, STRANDED_AFTER, LoginFiles, Stranded
 
-REFUSED = KafkaError(KafkaError._AUTHENTICATION, "invalid credentials")
-
 
 class Brokers:
     """Makes clients that reach them, or do not."""
@@ -137,57 +135,31 @@ def test_a_client_that_takes_its_first_brokers_again_is_not_lost() -> None:
 # Logins in files
 
 
-@pytest.fixture
-def password(tmp_path: Path) -> Path:
-    """The file that holds it."""
+@pytest.mark.parametrize(
+    ("code", "now", "is_told"),
+    [
+        (KafkaError._AUTHENTICATION, "new", True),
+        (KafkaError._SSL, "new", True),
+        (KafkaError._ALL_BROKERS_DOWN, "new", False),  # connections that stand are not asked again
+        (KafkaError._AUTHENTICATION, "", False),
+        (KafkaError._AUTHENTICATION, None, False),
+    ],
+    ids=["password", "certificate", "brokers away", "being written", "gone"],
+)
+def test_a_refusal_after_a_login_file_changed_wants_a_new_start(
+    tmp_path: Path, code: int, now: str | None, *, is_told: bool
+) -> None:
+    """With the file's name and the client's words. While nothing new is there the refusal is waited out."""
     file = tmp_path / "password"
     file.write_text("old")
-    return file
-
-
-def rotate(file: Path, content: str | None = "new") -> None:
-    """In another moment, however coarse the file system's clock is."""
+    files = LoginFiles([file, tmp_path / "never.there"])
+    assert files.why_refused(KafkaError(code, "invalid credentials")) is None
     file.unlink()
-    if content is not None:
-        file.write_text(content)
+    if now is not None:
+        file.write_text(now)
         os.utime(file, ns=(0, 1_000))
 
+    why = files.why_refused(KafkaError(code, "invalid credentials")) or ""
 
-def test_a_refusal_after_the_password_changed_wants_a_new_start(password: Path) -> None:
-    """With the file's name, and the client's words."""
-    files = LoginFiles([password, password.with_name("never.there")], [])
-    rotate(password)
-
-    why = files.why_refused(REFUSED)
-
-    assert why is not None
-    assert f"{password} changed since this worker started: start again" in why
-    assert why.endswith("invalid credentials")
-
-
-def test_a_new_certificate_counts_where_the_old_one_is_refused(password: Path) -> None:
-    """TLS says it in its own code; a login that goes by a password is not refused for a certificate."""
-    files = LoginFiles([], [password])
-    rotate(password)
-
-    assert files.why_refused(KafkaError(KafkaError._SSL, "certificate expired")) is not None
-    assert files.why_refused(REFUSED) is None
-
-
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_a_refusal_while_nothing_new_is_there_is_waited_out(password: Path, *, is_gone: bool) -> None:
-    """The brokers may be what is wrong; and a file that is gone or empty is being written."""
-    files = LoginFiles([password], [password])
-    assert files.why_refused(REFUSED) is None
-
-    rotate(password, None if is_gone else "")
-
-    assert files.why_refused(REFUSED) is None
-
-
-def test_a_broker_that_is_away_says_nothing_of_the_login(password: Path) -> None:
-    """Though the file changed: connections that stand are not asked again."""
-    files = LoginFiles([password], [password])
-    rotate(password)
-
-    assert files.why_refused(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")) is None
+    assert (f"{file} changed since this worker started: start again" in why) == is_told
+    assert why.endswith("invalid credentials") == is_told

@@ -13,25 +13,13 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 from worker.kafka.cluster.admin_answers import known_offset, told, told_offset
 
 
-def test_an_answer_is_told() -> None:
-    """As it came."""
-    asked = Future[str]()
-    asked.set_result("said")
+def test_a_refusal_and_silence_are_no_answer() -> None:
+    """The client may not ask, or the broker does not know the question; or the client's clock and ours run out."""
+    answered, refused = Future[str](), Future[str]()
+    answered.set_result("said")
+    refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
 
-    assert told(asked, 0) == "said"
-
-
-def test_a_refusal_is_no_answer() -> None:
-    """The client may not ask, or the broker does not know the question."""
-    asked = Future[str]()
-    asked.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-
-    assert told(asked, 0) is None
-
-
-def test_silence_is_no_answer() -> None:
-    """The client's own clock and ours run out together: either may be first."""
-    assert told(Future[str](), 0) is None
+    assert [told(asked, 0) for asked in (answered, refused, Future[str]())] == ["said", None, None]
 
 
 def test_a_defect_is_raised() -> None:
