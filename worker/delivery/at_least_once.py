@@ -42,7 +42,9 @@ class Sink(Protocol):
     def push(self) -> None: ...
 
 
-class Events(Protocol):
+class Settlements(Protocol):
+    """Hears of what is settled and committed, under both guarantees."""
+
     def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
     def committed(self, result: CommitResult) -> None: ...
 
@@ -57,7 +59,7 @@ class AtLeastOnce:
         encoder: Encoder,
         sink: Sink,
         offsets: Offsets,
-        events: Events,
+        events: Settlements,
         commit_interval: float,
         clock: Callable[[], float],
     ) -> None:

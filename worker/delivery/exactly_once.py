@@ -3,11 +3,10 @@
     send ──▶ [ open: answers sent, not yet readable ] ──commit──▶ [ ending, on a thread of its own ] ──▶ settled
       └────▶ [ waiting: answers that came meanwhile ] ◀────────────────── taken back: forget, read again
 
-A transaction is opened by the first answer, holds those of one or more batches, and ends `commit_interval` after it was
-opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one producer;
-answers wait here, and the loop takes, stacks and dispatches meanwhile. One that failed leaves nothing behind: its
-partitions are forgotten and read again from what the group has committed. So are those of a transaction whose end is
-not known: what the group has committed says how it ended.
+A transaction is opened by the first answer, holds the answers of one or more batches, and ends `commit_interval` after
+it was opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one
+producer; answers wait here, and the loop takes, stacks and dispatches meanwhile. The partitions of one that failed are
+forgotten, and read again from the group's offsets; so are the partitions of a transaction whose end is not known.
 
 Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
 worker, however well other partitions do. With successes they grow again, little by little: they may have failed because
@@ -25,8 +24,9 @@ from typing import NamedTuple, Protocol
 from worker.core.failures import KafkaFatal
 from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
-from worker.core.records import CommitResult, Ending, Line, Message, Outcome, Partition, Place, Prediction
+from worker.core.records import CommitResult, Ending, Line, Message, Partition, Place, Prediction
 from worker.core.runs import predictions
+from worker.delivery.at_least_once import Encoder, Settlements
 
 # How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
 END_SLICE = 0.01
@@ -51,10 +51,6 @@ FORGOTTEN_AFTER = 60.0
 # The wait after the first failure; each further one doubles it. Seconds: 16 in all before the worker stops.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-
-
-class Encoder(Protocol):
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
 class Transactions(Protocol):
@@ -87,9 +83,7 @@ class GroupCommits(Protocol):
         """
 
 
-class Events(Protocol):
-    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
-    def committed(self, result: CommitResult) -> None: ...
+class Events(Settlements, Protocol):
     def transaction_ended(self, ending: Ending, records: int) -> None: ...
 
 

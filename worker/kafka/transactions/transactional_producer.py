@@ -97,7 +97,7 @@ class _Found:
 
 
 class TransactionalProducer:
-    """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
+    """A producer whose `begin`, `send` and `serve` note a failure in `failure`; the other calls return their trouble."""
 
     def __init__(
         self,
