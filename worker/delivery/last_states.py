@@ -76,7 +76,7 @@ class LastStates:
         self.serve = transactions.serve
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's answers into the open transaction, in order; the states they leave behind follow with its end."""
+        """Put a place's answers into the open transaction, in order; their states follow with its end."""
         if isinstance(messages, Concluded):
             waiting = self._waiting.setdefault(place.line.partition, _Waiting(place))
             waiting.place = place

@@ -97,7 +97,7 @@ class _Found:
 
 
 class TransactionalProducer:
-    """A producer whose `begin`, `send` and `serve` note a failure in `failure`; the other calls return their trouble."""
+    """The calls `begin`, `send` and `serve` note what failed in `failure`; the others return their trouble."""
 
     def __init__(
         self,
