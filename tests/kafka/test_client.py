@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from inference_client import (
     AsyncInferenceClient,
@@ -124,20 +124,6 @@ def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.Monke
     assert " s behind takes as much of each timeout; set this machine's, or the worker's" in str(caught.value)
 
 
-def test_a_clock_that_is_hours_ahead_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers refuse such a record."""
-    monkeypatch.setattr(exchange, "_NOW", int((time.time() + 7200) * 1000))
-
-    with client_of(scene) as client, pytest.raises(Unavailable, match="by this machine's clock, which differs"):
-        client.infer({"x": ROWS[:1]})
-
-
-def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
-    """With how many there are."""
-    with pytest.raises(Unavailable, match="has no partition 99"):
-        client_of(scene, reply_partition=99)
-
-
 @pytest.mark.parametrize("role", ["request", "answer"])
 def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
     """Which of the two it is, and what makes it; after as long as one is waited for that is just being made."""
@@ -145,17 +131,6 @@ def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
 
     with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist, asked for 2 s; .* check --create-"):
         InferenceClient(scene.kafka.bootstrap_servers, timeout=2.0, **topics)  # type: ignore[arg-type]  # of any name
-
-
-def test_a_topic_that_is_made_meanwhile_is_waited_for(scene: Scene) -> None:
-    """A program may start beside what makes its topics; a broker tells of a new one some milliseconds later."""
-    topics = {"requests": scene.topic, "answers": f"{scene.response_topic}-soon"}
-    made = threading.Timer(0.5, scene.kafka.admin.create_topics, [[NewTopic(topics["answers"], 2)]])
-    made.start()
-
-    with InferenceClient(scene.kafka.bootstrap_servers, **topics) as client:  # type: ignore[arg-type]  # of any name
-        assert client.under_way == 0
-    made.join()
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:
@@ -197,25 +172,6 @@ def test_a_compacted_topic_takes_no_request_without_a_key(kafka: Cluster, idle: 
             client.infer({"x": ROWS[:1]})
         with pytest.raises(DeadlineExceeded):
             client.infer({"x": ROWS[:1]}, key="k", timeout=0.1)
-
-
-def test_many_threads_share_a_client(scene: Scene) -> None:
-    """Each gets its own answers."""
-    wanted = expected(400)
-    wrong: list[int] = []
-    with client_of(scene, in_flight=10) as client:
-
-        def ask(first: int) -> None:
-            mine = range(first, first + 50)
-            wrong.extend(at for at in mine if not np.allclose(client.infer(ROWS[at])["y"], wanted[at], 1e-4, 1e-5))
-
-        threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 400, 50)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    assert wrong == []
 
 
 def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
@@ -294,12 +250,6 @@ def test_a_task_whose_request_is_cancelled_by_close_is_told_so(idle: Scene) -> N
                 await waiting
 
     asyncio.run(main())
-
-
-def test_a_client_that_is_not_connected_says_so() -> None:
-    """It connects with `async with`."""
-    with pytest.raises(RuntimeError, match="async with"):
-        AsyncInferenceClient("localhost", requests="r", answers="a").client  # noqa: B018  # it raises
 
 
 def test_a_client_belongs_to_the_loop_that_connected_it(scene: Scene) -> None:

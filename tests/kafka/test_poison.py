@@ -41,7 +41,7 @@ def floats(value: float) -> bytes:
     return row(0)[:-4] + np.float32(value).tobytes()
 
 
-TEN = [
+MANY = [
     Sent(b"poison", b"", [RAW_HEADER]),
     Sent(b"poison", None, [RAW_HEADER]),
     Sent(b"poison", row(0)[:-1], [RAW_HEADER]),
@@ -52,9 +52,6 @@ TEN = [
     Sent(b"poison", b"\xff\xff\xff\xff", [PROTOBUF_HEADER]),
     as_json(tensor(shape=[1, WIDTH + 1])),
     Sent(None, row(0), []),  # no content-type: floats read as JSON
-]
-
-MANY = [
     text(b"\xef\xbb\xbf" + b'{"inputs": []}'),
     text(b'{"inputs": "\xff\xfe"}'),
     text(b'{"id": "\\ud800", "inputs": []}'),

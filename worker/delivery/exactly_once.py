@@ -3,11 +3,10 @@
     send ──▶ [ open: answers sent, not yet readable ] ──commit──▶ [ ending, on a thread of its own ] ──▶ settled
       └────▶ [ waiting: answers that came meanwhile ] ◀────────────────── taken back: forget, read again
 
-A transaction is opened by the first answer, holds those of one or more batches, and ends `commit_interval` after it was
-opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one producer;
-answers wait here, and the loop takes, stacks and dispatches meanwhile. One that failed leaves nothing behind: its
-partitions are forgotten and read again from what the group has committed. So are those of a transaction whose end is
-not known: what the group has committed says how it ended.
+A transaction is opened by the first answer, holds the answers of one or more batches, and ends `commit_interval` after
+it was opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one
+producer; answers wait here, and the loop takes, stacks and dispatches meanwhile. The partitions of one that failed are
+forgotten, and read again from the group's offsets; so are the partitions of a transaction whose end is not known.
 
 Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
 worker, however well other partitions do. With successes they grow again, little by little: they may have failed because

@@ -1,4 +1,4 @@
-"""Exactly once: of the states that a transaction's answers leave behind, the changelog gets the last of each key.
+"""Exactly once: the changelog gets the last state of each key that a transaction's answers leave behind.
 
     send ─▶ answers ─▶ the open transaction
       └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
@@ -24,7 +24,7 @@ Values = Sequence[bytes | None]
 
 
 class _Waiting:
-    """What the answers of one partition leave behind; `place` is that of the last of them."""
+    """The states that the answers of one partition leave behind; `place` is the last answer's."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -76,7 +76,7 @@ class LastStates:
         self.serve = transactions.serve
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's answers into the open transaction, in order; what they leave behind follows with its end."""
+        """Put a place's answers into the open transaction, in order; their states follow with its end."""
         if isinstance(messages, Concluded):
             waiting = self._waiting.setdefault(place.line.partition, _Waiting(place))
             waiting.place = place

@@ -1,4 +1,4 @@
-"""Answers to Kafka first, then what they leave behind to a store outside; a place is durable when both are.
+"""Answers to Kafka first, then the states they leave behind to a store outside; a place is durable when both are.
 
     send ─▶ answers ─▶ Kafka ─▶ acknowledged, and all sent before it of its partition, too ─▶ states ─▶ store ─▶ durable
 
@@ -28,7 +28,7 @@ SOON = 0.001
 
 
 class Writes(Protocol):
-    """What writes to the store. None of these waits."""
+    """The writer of the store. None of these waits."""
 
     def write(self, changes: Sequence[Change], place: Place) -> None: ...
 
@@ -79,7 +79,7 @@ class StoringSink:
         return [*durable, *written]
 
     def _go_on(self, line: Line) -> list[Place]:
-        """Write what may be written now; what leaves nothing behind is durable."""
+        """Write what may be written now; an answer that leaves nothing behind is durable."""
         sent, durable = self._lines[line], []
         while sent and sent[0].is_answered:
             first = sent.popleft()
@@ -93,7 +93,7 @@ class StoringSink:
         return durable
 
     def _parted(self, messages: Sequence[Message], place: Place) -> tuple[Sequence[Message], Sequence[Change]]:
-        """Those for Kafka, and those for the store."""
+        """The messages for Kafka, and the changes for the store."""
         if not isinstance(messages, Concluded):
             return messages, ()
         answers, changes = messages.parts

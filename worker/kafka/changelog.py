@@ -2,12 +2,12 @@
 
     partition assigned ─▶ committed offset, once it is stable ─▶ end of the changelog ─▶ read up to it ─▶ the loop
 
-Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read. Records that
-cannot be read end the worker: older states would take the place of those in them, without a word.
+Where a copy of a partition's states was kept, only the records behind it are read. Records that cannot be read end the
+worker: older states would take the place of the states in them, without a word.
 
-The end is asked for after the group's offset is stable, and counts what is not committed yet: so whatever the
-transactions of a former owner left is decided before the last state is read. Owns the thread and its clients. The loop
-takes what was found in portions, so that other partitions are served meanwhile.
+The end is asked for after the group's offset is stable, and counts uncommitted records: so the transactions of a former
+owner are decided before the last state is read. Owns the thread and its clients. The loop takes the states in portions,
+so that other partitions are served meanwhile.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ChangelogRestorer:
     # In the loop's thread
 
     def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
-        """Read the states of this partition; what is found for it names the attempt. `extent`: of what is here."""
+        """Read the states of this partition; each portion names the attempt. `extent`: of the copy that is here."""
         self._asked.put(_Wanted(partition, attempt, extent))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
@@ -216,7 +216,7 @@ class ChangelogRestorer:
         return Consumer({**looking(self._config()), **callbacks})
 
     def _hear(self, consumer: Consumer | None, *, is_idle: bool) -> None:
-        """What the loop wants; waits for it while there is nothing to do."""
+        """Hear the loop's wishes; wait for one while there is nothing to do."""
         while is_idle or not self._asked.empty():
             asked = self._asked.get()
             if asked is None:
@@ -379,7 +379,7 @@ class ChangelogRestorer:
             ) from None
 
     def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
-        """Of all that is there, without the copy."""
+        """Read all that is there, without the copy."""
         self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=DOUBTFUL))
         self._drop([wanted.partition.number], consumer)
         self._waiting.append(wanted._replace(extent=None))

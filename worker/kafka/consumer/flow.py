@@ -145,7 +145,7 @@ class HeldRecords:
         return self.held[partition][0].offset
 
     def let_go(self, partition: Partition) -> None:
-        """What is held of it may be handed out."""
+        """The records held of it may be handed out."""
         self.ready += self._remove(partition)
 
     def drop(self, partition: Partition) -> bool:
@@ -154,12 +154,12 @@ class HeldRecords:
         return bool(self._remove(partition))
 
     def take(self, most: int) -> Sequence[Record]:
-        """What may be handed out now: ahead of all that a fetch brings, for it came before."""
+        """The records to be handed out now: ahead of all that a fetch brings, for they came before."""
         taken, self.ready = self.ready[:most], self.ready[most:]
         return taken
 
     def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
-        """What is ready, with these behind it: they came later, perhaps of the same partitions."""
+        """The ready records, with these behind them: they came later, perhaps of the same partitions."""
         self.ready += records
         return self.take(most)
 

@@ -127,7 +127,7 @@ class Gates:
                 self.placeless.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
-        """Those that are ours of which all that came was handed out."""
+        """Our partitions of which every record that came was handed out."""
         return () if self._held.ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
@@ -168,7 +168,7 @@ class Gates:
                 self._pauses.stop(partition, By.SOURCE)
 
     def admit(self, records: Sequence[Record]) -> Sequence[Record]:
-        """What may be handed out of these, among which are some of partitions that do not flow."""
+        """The records that may be handed out, where some are of partitions that do not flow."""
         self._flowing.strangers.clear()
         admitted: list[Record] = []
         for record in records:

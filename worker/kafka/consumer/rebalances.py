@@ -36,7 +36,7 @@ _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
 class Rebalances:
-    """Of one consumer in its group. Owned by the source."""
+    """The callbacks of one consumer in its group. Owned by the source."""
 
     def __init__(
         self,

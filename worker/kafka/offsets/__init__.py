@@ -1,1 +1,1 @@
-"""What the group stores for a partition, an offset and a note beside it: `KafkaOffsets` alone reads and writes it."""
+"""The group's store, an offset and a note for each partition: `KafkaOffsets` alone reads and writes it."""

@@ -44,7 +44,7 @@ RETRY_AFTER = 0.1
 
 
 class Note(NamedTuple):
-    """What is committed of one partition."""
+    """A commit for one partition, with its note."""
 
     offset: int
     attempts: Attempts

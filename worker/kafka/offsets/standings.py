@@ -207,7 +207,7 @@ class StandingLookup:
         return {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def _led(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
-        """Those that have a leader; none while that is not known."""
+        """The partitions that have a leader; none while that is not known."""
         try:
             topics = self._consumer.list_topics(timeout=END_TIMEOUT).topics
         except KafkaException:  # the question before this one failed, too, and was logged

@@ -197,7 +197,7 @@ class Receipts:
         self.refusal = self.refusal or failure
 
     def take(self) -> list[Place]:
-        """What is complete since the last call. Means nothing once there is a refusal."""
+        """The places completed since the last call. Means nothing once there is a refusal."""
         complete, self._complete = self._complete, []
         return complete
 

@@ -45,7 +45,7 @@ class Unacknowledged:
         self._since: dict[str, tuple[int, float]] = {}  # what a topic had acknowledged, and since when it is no more
 
     def heard(self, text: str) -> ProducerStatistics | None:
-        """What the client says; None without a watcher, and for a text that is not understood. Raises nothing."""
+        """The client's figures; None without a watcher, and for a text that is not understood. Raises nothing."""
         if self._watcher is None:
             return None
         try:

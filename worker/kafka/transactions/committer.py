@@ -50,7 +50,7 @@ LOOK = 0.2
 
 
 class EndRequest(NamedTuple):
-    """What a committer is asked for; `offsets` None: to take the transaction back."""
+    """A wish to end the transaction; `offsets` None: to take it back."""
 
     offsets: list[TopicPartition] | None
     member: object = None

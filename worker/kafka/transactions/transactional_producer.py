@@ -97,7 +97,7 @@ class _Found:
 
 
 class TransactionalProducer:
-    """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
+    """The calls `begin`, `send` and `serve` note what failed in `failure`; the others return their trouble."""
 
     def __init__(
         self,

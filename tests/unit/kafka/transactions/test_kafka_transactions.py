@@ -157,55 +157,100 @@ def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
     return ending
 
 
-def test_what_may_be_repeated_is_repeated(stage: Stage) -> None:
-    """A call without an answer is made again, and its transaction is committed."""
-    producer = ScriptedProducer(initialise=[TIMED_OUT], commit=[TIMED_OUT, TIMED_OUT])
-    opened = stage.opened(producer)
+FORGOTTEN = trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True)
+BEGUN, COMMITTED = ["initialise"], ["send_offsets", "commit"]
+
+
+@pytest.mark.parametrize(
+    ("scripts", "value", "failure", "calls"),
+    [
+        pytest.param(
+            [{"initialise": [TIMED_OUT], "commit": [TIMED_OUT, TIMED_OUT]}],
+            b"v",
+            None,
+            [["initialise", *BEGUN, "send_offsets", *["commit"] * 3, *COMMITTED]],
+            id="what may be repeated is repeated",
+        ),
+        pytest.param(
+            [{"send_offsets": [TIMED_OUT]}, {}],
+            b"v",
+            TIMED_OUT.text,
+            [[*BEGUN, "send_offsets", "drop"], [*BEGUN, *COMMITTED]],
+            id="offsets are not sent again: the client might not come back from the second call",
+        ),
+        pytest.param(
+            [{"send_offsets": [LEFT]}],
+            b"v",
+            LEFT.text,
+            [[*BEGUN, "send_offsets", "abort", *COMMITTED]],
+            id="a membership that is over spoils one transaction, not the producer",
+        ),
+        pytest.param(
+            [{"commit": [UNKNOWN]}, {"initialise": [TIMED_OUT]}],
+            b"v",
+            UNKNOWN.text,
+            [[*BEGUN, *COMMITTED, "drop"], ["initialise", *BEGUN, *COMMITTED]],
+            id="the outcome is in doubt until another producer has taken the id over",
+        ),
+        pytest.param(
+            [{}, {}],
+            b"refused",
+            "the broker refused a record",
+            [[*BEGUN, "abort", "drop"], [*BEGUN, *COMMITTED]],
+            id="what the client counted wrong behind a refused message goes with it",
+        ),
+        pytest.param(
+            [{"abort": [UNKNOWN]}, {}],
+            b"refused",
+            "the broker refused a record",
+            [[*BEGUN, "abort", "drop"], [*BEGUN, *COMMITTED]],
+            id="whatever an abort left open ends with the id's next owner",
+        ),
+        *(
+            pytest.param(
+                [{call: repeat(FORGOTTEN)}, {}],
+                b"refused" if call == "abort" else b"v",
+                "the broker refused a record" if call == "abort" else FORGOTTEN.text,
+                [[*BEGUN, *before, call, "drop"], [*BEGUN, *COMMITTED]],
+                id=f"a producer that the broker has forgotten is not used again after {call}",
+            )
+            for call, before in (("send_offsets", []), ("commit", ["send_offsets"]), ("abort", []))
+        ),
+    ],
+)
+def test_each_trouble_has_its_way_out(
+    stage: Stage,
+    scripts: list[dict[str, Iterable[Trouble]]],
+    value: bytes,
+    failure: str | None,
+    calls: list[list[str]],
+) -> None:
+    """The transaction ends as said, and the next one is committed. Only a commit without an answer is in doubt."""
+    producers = [ScriptedProducer(**script) for script in scripts]
+    opened = stage.opened(*producers)
     opened.wait_until_ready(PATIENCE)
 
+    ending = commit(opened, value)
     assert commit(opened).failure is None
 
-    assert producer.calls == [*["initialise"] * 2, "send_offsets", *["commit"] * 3]
+    assert ending.failure == failure
+    assert ending.is_in_doubt == (scripts[0].get("commit") is not None and failure is not None)
+    assert [producer.calls for producer in producers] == calls
 
 
-def test_offsets_that_were_not_answered_for_are_not_sent_again(stage: Stage) -> None:
-    """The client might not come back from the second call: another producer goes on instead."""
-    producer, other = ScriptedProducer(send_offsets=[TIMED_OUT]), ScriptedProducer()
-    opened = stage.opened(producer, other)
+@pytest.mark.parametrize("name", [resolve_transactional_id(None, "g"), resolve_transactional_id(None, "g", "one")])
+def test_an_id_that_is_no_other_s_is_taken_again_though_it_was_fenced_at_once(
+    stage: Stage, name: TransactionalId
+) -> None:
+    """Even while it is taken over. A second process under a static member's name is refused by the group."""
+    first, second, third = ScriptedProducer(commit=[FENCED]), ScriptedProducer(initialise=[FENCED]), ScriptedProducer()
+    opened = stage.opened(first, second, third, name=name)
     opened.wait_until_ready(PATIENCE)
 
-    assert commit(opened).failure == TIMED_OUT.text
-
-    assert producer.calls == ["initialise", "send_offsets", "drop"]
-    assert other.calls == ["initialise"]
-
-
-def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage) -> None:
-    """A membership that is over spoils one transaction, not the producer."""
-    producer = ScriptedProducer(send_offsets=[LEFT])
-    opened = stage.opened(producer)
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).failure == "the reason"
+    assert commit(opened).failure == FENCED.text
     assert commit(opened).failure is None
 
-    assert producer.calls == ["initialise", "send_offsets", "abort", "send_offsets", "commit"]
-
-
-@pytest.mark.parametrize("call", ["send_offsets", "commit", "abort"])
-def test_a_producer_that_the_broker_has_forgotten_is_used_for_one_transaction_alone(stage: Stage, call: str) -> None:
-    """Whichever call is told so. The client would go on with it, and so fail again and again."""
-    forgotten = trouble(KafkaError.INVALID_PRODUCER_ID_MAPPING, abort=True)
-    first, second = ScriptedProducer(**{call: repeat(forgotten)}), ScriptedProducer()
-    opened = stage.opened(first, second)
-    opened.wait_until_ready(PATIENCE)
-
-    ending = commit(opened, b"refused" if call == "abort" else b"v")
-
-    assert ending.failure is not None
-    assert commit(opened).failure is None
-    assert first.calls[-2:] == [call, "drop"]
-    assert second.calls == ["initialise", "send_offsets", "commit"]
+    assert third.calls == [*BEGUN, *COMMITTED]
 
 
 @pytest.mark.parametrize("is_reported", [True, False])
@@ -255,35 +300,6 @@ def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage
     assert producer.offsets == [[TopicPartition("requests", 0, 1)]] * 3
 
 
-@pytest.mark.parametrize("call", ["send_offsets", "commit"])
-def test_an_unknown_end_takes_another_producer(stage: Stage, call: str) -> None:
-    """The outcome is in doubt until the id is taken over; then the worker reads what it was."""
-    first, second = ScriptedProducer(**{call: [UNKNOWN]}), ScriptedProducer(initialise=[TIMED_OUT, TIMED_OUT])
-    opened = stage.opened(first, second)
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).failure == "the reason"
-    assert commit(opened).failure is None
-
-    assert first.calls[-1] == "drop"
-    assert "abort" not in first.calls
-    assert second.calls == [*["initialise"] * 3, "send_offsets", "commit"]
-
-
-@pytest.mark.parametrize(
-    ("script", "is_in_doubt"),
-    [({"commit": [UNKNOWN]}, True), ({"commit": [LEFT]}, False), ({"send_offsets": [UNKNOWN]}, False), ({}, False)],
-)
-def test_only_a_commit_without_an_answer_is_in_doubt(
-    stage: Stage, script: dict[str, list[Trouble]], *, is_in_doubt: bool
-) -> None:
-    """Of what was refused or never asked for it is known that it was not committed."""
-    opened = stage.opened(ScriptedProducer(**script), ScriptedProducer())
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).is_in_doubt == is_in_doubt
-
-
 def test_what_is_open_at_the_end_is_taken_back(stage: Stage) -> None:
     """Readers would else wait for it until its timeout."""
     producer = ScriptedProducer()
@@ -309,44 +325,6 @@ def test_a_commit_without_an_end_ends_with_the_worker(stage: Stage) -> None:
 
     assert not opened._committer._thread.is_alive()
     assert producer.calls[-1] == "drop"
-
-
-def test_an_abort_that_fails_takes_another_producer(stage: Stage) -> None:
-    """Whatever is still open ends with the id's next owner."""
-    first, second = ScriptedProducer(abort=[UNKNOWN]), ScriptedProducer()
-    opened = stage.opened(first, second)
-    opened.wait_until_ready(PATIENCE)
-
-    opened.begin()
-    opened.abort()
-    ending = opened.ended(PATIENCE)
-
-    assert ending is not None
-    assert ending.failure == "taken back"
-    assert second.calls == ["initialise"]
-
-
-def test_a_refused_message_takes_another_producer(stage: Stage) -> None:
-    """Nothing is committed, and what the client counted wrong goes with it."""
-    first, second = ScriptedProducer(), ScriptedProducer()
-    opened = stage.opened(first, second)
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened, b"refused").failure == "the broker refused a record"
-
-    assert first.calls == ["initialise", "abort", "drop"]
-    assert second.calls == ["initialise"]
-
-
-def test_a_broker_that_stays_away_is_asked_until_the_transaction_is_over(stage: Stage) -> None:
-    """After its timeout the broker has taken it back: there is nothing left to repeat."""
-    first, second = ScriptedProducer(commit=repeat(TIMED_OUT)), ScriptedProducer()
-    opened = stage.opened(first, second, timeout_ms=1)
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).failure == "the reason"
-
-    assert second.calls == ["initialise"]
 
 
 @pytest.mark.parametrize(
@@ -378,27 +356,6 @@ def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
         commit(opened)
     with pytest.raises(KafkaFatal, match="another replica"):
         opened.ended(0.0)
-
-
-def test_a_random_id_is_taken_again_though_it_was_fenced_at_once(stage: Stage) -> None:
-    """Even while it is taken over."""
-    first, second, third = ScriptedProducer(commit=[FENCED]), ScriptedProducer(initialise=[FENCED]), ScriptedProducer()
-    opened = stage.opened(first, second, third, name=resolve_transactional_id(None, "g"))
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).failure == "the reason"
-
-    assert third.calls == ["initialise"]
-
-
-def test_a_static_members_id_is_taken_back_while_the_group_keeps_it(stage: Stage) -> None:
-    """A second process under its name shuts it out, and is refused by the group: the good one goes on."""
-    first, second = ScriptedProducer(commit=[FENCED]), ScriptedProducer()
-    opened = stage.opened(first, second, name=resolve_transactional_id(None, "g", "one"))
-    opened.wait_until_ready(PATIENCE)
-
-    assert commit(opened).failure == "the reason"
-    assert commit(opened).failure is None
 
 
 def test_a_static_member_that_its_group_gave_up_ends(stage: Stage) -> None:
