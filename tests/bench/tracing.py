@@ -37,8 +37,7 @@ from worker.codecs import Codecs, Wire
 from worker.codecs.wire_contract import OCTETS
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Batch, CommitResult, Finished, Message, ModelKey, Partition, Place, Record
 from worker.core.rejections import Rejections
@@ -176,7 +175,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         suspects=Suspects(policies, most_in_flight=1_000),
         stackers={model.key: Stacker(model)},
         lanes=lanes,
-        punctuality=Punctuality(Outlook(), time.time),
+        punctuality=Punctuality(time.time),
         delivery=AtLeastOnce(
             ledger=ledger,
             encoder=codec,

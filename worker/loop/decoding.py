@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from worker.core.batching.back_pressure import Intake
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import BatchKind, Partition, Place, Record, Rejection, Request
 from worker.core.rejections import FirstRejections

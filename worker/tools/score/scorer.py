@@ -17,8 +17,7 @@ import numpy as np
 from worker.codecs import Codecs, Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import DeadlineMissed, Incomplete, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array
@@ -130,18 +129,18 @@ class Scorer:
             refuse_non_finite_input=model.non_finite_input == "reject",
             refuse_non_finite_output=model.non_finite_output == "error",
         )
-        outlook = Outlook(batching.lanes)
+        punctuality = Punctuality(time.time, batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return compose(
             source=source,
             codec=LineCodec(self.codecs),
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
-            batcher=Batcher(policies, outlook.needed),
+            batcher=Batcher(policies, punctuality.needed),
             suspects=Suspects(policies, bounds.records),
             stackers={self.signature.key: stacker},
             lanes=self._lanes,
-            punctuality=Punctuality(outlook, time.time),
+            punctuality=punctuality,
             delivery=FileDelivery(ledger, writer),
             rejections=Rejections(),
             events=self.counts,
