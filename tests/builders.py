@@ -26,8 +26,7 @@ from tests.fakes import (
 )
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
@@ -201,9 +200,9 @@ class World:
         self.events = FakeEvents()
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
-        self.outlook = Outlook(self.conduct.lanes)
+        self.punctuality = Punctuality(self.clock, self.conduct.lanes)
         self.policies = {MODEL: self.policy}
-        self.batcher = Batcher(self.policies, self.outlook.needed)
+        self.batcher = Batcher(self.policies, self.punctuality.needed)
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
@@ -260,7 +259,7 @@ class World:
             suspects=self.suspects,
             stackers=self.stackers,
             lanes=self.lanes,
-            punctuality=Punctuality(self.outlook, self.clock),
+            punctuality=self.punctuality,
             delivery=self.delivery,
             rejections=rejections,
             events=self.events,

@@ -20,8 +20,7 @@ from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.limits import Limit
 from worker.core.batching.linger import Linger
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import BadConfiguration
 from worker.core.listing import listed
 from worker.core.ordering.ledger import OffsetLedger
@@ -128,9 +127,9 @@ def assemble(
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
-    outlook = Outlook(batching.lanes)
+    punctuality = Punctuality(time.time, batching.lanes)
     policies = {signature.key: policy}
-    batcher = Batcher(policies, outlook.needed, _learning(batching, policies))
+    batcher = Batcher(policies, punctuality.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
     fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
     turns = None if stateful is None else KeyTurns(fetch or batcher)
@@ -166,7 +165,7 @@ def assemble(
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
         stackers={signature.key: _stacker(settings, model, stateful)},
         lanes=lanes if tracing is None else _traced_lanes(tracing, lanes, model),
-        punctuality=Punctuality(outlook, time.time),
+        punctuality=punctuality,
         delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing, stateful),
         rejections=rejections,
         events=events,

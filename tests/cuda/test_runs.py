@@ -76,15 +76,6 @@ def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> 
     )
 
 
-def test_arrays_that_are_not_contiguous_arrive_in_their_own_order(tmp_path: Path) -> None:
-    """A request's rows may be cut out of something larger."""
-    model = on_cuda(tmp_path, models.identity("INT64"))
-    wide = numbers(5, seed=0, width=24)
-
-    for array in (wide[:, ::6], wide[::-1, :4], np.asfortranarray(wide[:, :4])):
-        assert_same(model, {"x": array})
-
-
 def test_batches_grow_and_shrink(tmp_path: Path) -> None:
     """Memory is used again, or made anew; the rest of the last batch in it is in no answer."""
     model = on_cuda(tmp_path, models.identities({"A": "FP32", "B": "INT64"}))
@@ -99,16 +90,6 @@ def test_an_output_whose_shape_is_known_after_the_run_alone(tmp_path: Path) -> N
 
     for seed, width in enumerate((16, 3, 3, 70, 1)):
         assert_same(model, {"x": numbers(2, seed, width)})
-
-
-def test_an_input_that_the_model_reads_on_the_cpu(tmp_path: Path) -> None:
-    """There is no kernel for it on CUDA: it is each batch's own."""
-    model = on_cuda(tmp_path, models.bag_of_grams())
-
-    for number in (1, 3, 2, 2):
-        counts, same = arrays(model.run({"x": np.full((2, 4), number), "w": np.full((2, 2), number)}))
-        assert counts.tolist() == [[4.0 * (gram == number) for gram in (1, 2, 3)]] * 2
-        assert (same == number).all()
 
 
 @pytest.mark.parametrize("width", [4, "width"], ids=["known shape", "shape of the run's own"])
@@ -135,18 +116,6 @@ def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
 
     assert lanes.close(PATIENCE)
     assert all(item.batch and np.array_equal(arrays(item.outputs or ())[0], item.batch.feeds["x"]) for item in done)
-
-
-def test_three_threads_at_once_each_get_their_own(tmp_path: Path) -> None:
-    """`Model.run` may be called by several threads of any kind."""
-    model = on_cuda(tmp_path, models.identity("INT64"))
-
-    def serve(lane: int) -> None:
-        for number in range(60):
-            assert_same(model, batch(number * 3 + lane).feeds)
-
-    with ThreadPoolExecutor(3) as threads:
-        list(threads.map(serve, range(3)))
 
 
 def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path: Path) -> None:
@@ -184,13 +153,3 @@ def test_the_second_device_is_used_and_the_first_left_alone(cuda: Cuda, tmp_path
 
     assert model.device.name == "cuda:1"
     assert on_second > 0
-
-
-def test_an_example_is_what_the_device_is_tried_with(tmp_path: Path) -> None:
-    """At start, and when it is in doubt."""
-    example = tmp_path / "example.npz"
-    np.savez(example, xA=[[7, 8]], xB=[5, 6])
-
-    model = on_cuda(tmp_path, models.identities({"A": "INT64", "B": "INT64"}), warm_up_example=example)
-
-    assert [array.tolist() for array in arrays(model.probe())] == [[[7, 8]], [[5, 6]]]

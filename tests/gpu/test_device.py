@@ -56,18 +56,6 @@ def test_a_batch_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
     assert found.ravel().tolist() == rows[:4].sum(axis=1).tolist()
 
 
-def test_two_models_on_one_device_keep_out_of_each_others_memory(tmp_path: Path) -> None:
-    """As two workers would: what does not fit beside the one fails in the other, and both go on."""
-    limit, rows = 20 * ROW_BYTES, np.ones((64, 4), np.float32)
-    first, second = (on_gpu(tmp_path, hungry(4, ROW_BYTES // 4), gpu_mem_limit=limit) for _ in range(2))
-
-    assert isinstance(first.run({"x": rows}), RunFailure)
-
-    for model in (second, first):
-        (found,) = outputs(model, {"x": rows[:8]})
-        assert found.ravel().tolist() == [4.0] * 8
-
-
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_each_batch_gets_its_own_answers_whatever_runs_beside(lanes: int, tmp_path: Path) -> None:
     """Each run has a stream of its own."""

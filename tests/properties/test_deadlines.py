@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.builders import floats, record, request
 from tests.fakes import MODEL
 from tests.meeting import meeting, met
-from worker.core.deadlines.late_requests import deadline_of, most_urgent, parts_in_time, triage
-from worker.core.deadlines.run_times import RunTimes
+from worker.core.deadlines import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.records import BatchKind, Reply, Timeout
+from worker.core.run_times import RunTimes
 from worker.core.runs import Run, run_of
 
 SECONDS = st.integers(1, 10_000_000).map(lambda ms: ms / 1000)
@@ -25,7 +25,7 @@ WIGGLE = 1e-3  # a float's last bits, of seconds since the epoch
 @given(STAMPS, SECONDS, NOWS, INSTANTS)
 def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: float, now: float, wall: float) -> None:
     """No age is below 0, whatever the publisher's clock says; without a timestamp the time begins now."""
-    deadline = deadline_of(record(0, at=at), Timeout(seconds), now, wall)
+    deadline = deadline_of(record(0, at=at).timestamp_ms, Timeout(seconds), now, wall)
 
     met("no timestamp", is_so=at is None)
     met("a timestamp that lies ahead", is_so=at is not None and at > wall)
@@ -39,7 +39,7 @@ def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: floa
 @given(INSTANTS, INSTANTS, TIMEOUTS, NOWS, INSTANTS)
 def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout, now: float, wall: float) -> None:
     """Of two that ask for the same."""
-    deadlines = [deadline_of(record(0, at=at), timeout, now, wall) for at in sorted([one, other])]
+    deadlines = [deadline_of(record(0, at=at).timestamp_ms, timeout, now, wall) for at in sorted([one, other])]
 
     met("deadlines that differ", is_so=deadlines[0] != deadlines[1])
     assert deadlines == sorted(deadlines)
@@ -49,8 +49,8 @@ def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout
 @given(INSTANTS, TIMEOUTS, NOWS, INSTANTS, st.floats(0.0, 1e4))
 def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: float, waited: float) -> None:
     """Whoever asks later hears the same instant, unless the timestamp lies in the future: never an earlier one."""
-    first = deadline_of(record(0, at=at), timeout, now, wall)
-    later = deadline_of(record(0, at=at), timeout, now + waited, wall + waited)
+    first = deadline_of(record(0, at=at).timestamp_ms, timeout, now, wall)
+    later = deadline_of(record(0, at=at).timestamp_ms, timeout, now + waited, wall + waited)
 
     met("the timestamp lies back" if at <= wall else "the timestamp lies ahead", is_so=waited > 0)
     met("an instant is asked for", is_so=timeout.until is not None)
@@ -67,7 +67,7 @@ def test_a_run_is_judged_as_its_records_are(
     """Its deadline is the earliest, and taken apart each record is on its own side, in order."""
     run = run_asking(asked)
     alone = [
-        float("inf") if timeout is None else deadline_of(single.record, timeout, now, wall)
+        float("inf") if timeout is None else deadline_of(single.record.timestamp_ms, timeout, now, wall)
         for single, (_, timeout) in zip(run.singles(), asked, strict=True)
     ]
     earliest = data.draw(st.sampled_from([*alone, now]))
@@ -137,6 +137,6 @@ def test_expectations_are_bounded_by_what_was_seen(runs: list[tuple[int, int, fl
     met("one shape again", is_so=len(runs) > len({shape for shape, _, _ in runs}))
     assert len(known) == min(3, len({shape for shape, _, _ in runs}))
     for shape in range(6):
-        expected = times.expected(kinds[shape], rows)
-        assert (expected > 0) == (shape in known)
-        assert times.expected(kinds[shape], rows, deviations=0.0) <= expected
+        longest = max((seconds for kind, _, seconds in runs if kind == shape), default=0.0)
+        assert (times.mean(kinds[shape], rows) > 0) == (shape in known)
+        assert times.mean(kinds[shape], 1) <= longest

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
 from worker.core.records import Partition, Place
-from worker.ports import Encoder, Offsets, Sink
+from worker.ports import Encoder, Events, Offsets, Sink
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured 2026); commits never move backwards, so a late result does no harm.

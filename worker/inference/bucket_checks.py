@@ -33,13 +33,10 @@ class BucketChecks:
 
         `rows` is a number of rows that is known to run.
         """
-        self._signature = signature
-        self._feeds = feeds
-        self._run = run
-        self._rows = rows
+        self._signature, self._feeds, self._run, self._rows = signature, feeds, run, rows
 
     def axes(self) -> tuple[Axis, ...]:
-        """The axes with the outputs that have them. Raises `BadConfiguration`."""
+        """The axes with the outputs that have them, as two runs each show. Raises `BadConfiguration`."""
         for axis in self._signature.axes:
             self._check_apart(axis)
         return tuple(map(self._with_outputs, self._signature.axes))
@@ -73,9 +70,8 @@ class BucketChecks:
             if self._does_run(together) and not self._does_run({**together, spot: length - 1 if length > 2 else 3}):
                 name = self._signature.inputs[spot.tensor].name
                 raise BadConfiguration(
-                    f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and the model runs only where axis "
-                    f"{spot.dimension + 1} of {name} is as long, though its file has another name for it: name it in "
-                    "shared_by"
+                    f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and axis {spot.dimension + 1} of {name} has to "
+                    "be as long, though its file has another name for it: name it in shared_by"
                 )
 
     def _does_run(self, lengths: Lengths) -> bool:
@@ -86,28 +82,22 @@ class BucketChecks:
         return True
 
     def _with_outputs(self, axis: Axis) -> Axis:
-        """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
-        first = axis.boundaries[0]
+        first, *others = axis.boundaries[0], *other_lengths(axis)
         at_first = self._run_at(self._rows, dict.fromkeys(axis.inputs, first), str(first))
-        if first == 1 and len(axis.boundaries) == 1:
+        if axis.boundaries == (1,):
             return axis  # nothing is ever padded
-        other, at_other = self._run_at_another(axis)
-        short, long = ([output.shape for output in outputs] for outputs in (at_first, at_other))
-        return with_outputs(self._signature, axis, (first, other), (short, long))
-
-    def _run_at_another(self, axis: Axis) -> tuple[int, Sequence[Array]]:
-        """Another length of the axis than its first boundary, and what the model gives there."""
-        lengths = other_lengths(axis)
-        for length in lengths:
+        for other in others:
             try:
-                return length, self._run_at(self._rows, dict.fromkeys(axis.inputs, length), str(length))
+                at_other = self._run_at(self._rows, dict.fromkeys(axis.inputs, other), str(other))
             except BadConfiguration:
                 if len(axis.boundaries) > 1:
                     raise
+                continue
+            short, long = ([output.shape for output in outputs] for outputs in (at_first, at_other))
+            return with_outputs(self._signature, axis, (first, other), (short, long))
         raise BadConfiguration(
-            f"the model runs where {axis.name} is {axis.boundaries[0]} long, and at none of "
-            f"{', '.join(map(str, lengths))}, so it does not show which outputs are as long: give a second boundary in "
-            "WORKER_BATCHING__BUCKETS"
+            f"the model runs where {axis.name} is {first} long, and at none of {', '.join(map(str, others))}, so it "
+            "does not show which outputs are as long: give a second boundary in WORKER_BATCHING__BUCKETS"
         )
 
     def _run_at(self, rows: int, lengths: Lengths, bucket: str) -> Sequence[Array]:

@@ -7,7 +7,6 @@ declared.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -39,10 +38,6 @@ _DATATYPES = {
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
-
-# Names that exporters and people give to the batch: `batch`, `batch_size`, `N`.
-_BATCH_NAMES = re.compile(r".*batch.*|n|b|bs", re.IGNORECASE)
-_SURE_BATCH_NAMES = re.compile(r".*batch.*", re.IGNORECASE)
 
 _DEFAULTS = "WORKER_MODEL__INPUT_DEFAULTS"
 _HOW = "docs/models.md says how"
@@ -120,7 +115,7 @@ def _spec(role: str, node: Any) -> TensorSpec:
 
 
 def _check_batch_axis(inputs: Sequence[Any]) -> None:
-    """Raises `BadConfiguration` for an input without a batch axis, or with another axis that is named as one.
+    """Raises `BadConfiguration` for an input without a batch axis.
 
     ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
     """
@@ -129,26 +124,6 @@ def _check_batch_axis(inputs: Sequence[Any]) -> None:
             f"input {', '.join(without)} has no batch axis, or none that the file tells: give it the value that it has "
             f"for all requests ({_value_of(without)}), or export the model with one ({_HOW})"
         )
-    for node in inputs:
-        if (at := _batch_elsewhere(node.shape)) is not None:
-            raise BadConfiguration(
-                f"input {node.name} {list(node.shape)} has its batch on axis {at}, by the name {node.shape[at]!r}, and "
-                f"its first axis would be taken for requests: export it with the batch first, or rename that axis "
-                f"({_HOW})"
-            )
-
-
-def _batch_elsewhere(shape: Sequence[int | str | None]) -> int | None:
-    """The axis behind the first that is named as the batch is, and the first one is not.
-
-    Behind a dynamic first axis, or one row, only a name with `batch` in it says so: N points look alike.
-    """
-    first = shape[0]
-    names = _BATCH_NAMES if isinstance(first, int) and first > 1 else _SURE_BATCH_NAMES
-    if isinstance(first, str) and _BATCH_NAMES.fullmatch(first):
-        return None
-    named = (at for at, axis in enumerate(shape) if at and isinstance(axis, str) and names.fullmatch(axis))
-    return next(named, None)
 
 
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:

@@ -75,14 +75,21 @@ def open_named(source: Source, wanted: str, providers: Sequence[str], threads: i
 
     Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
     """
-    if providers:
-        return _open_providers(source, providers, threads, options)
-    if wanted == "cpu":
+    if wanted == "cpu" and not providers:
         return open_cpu(source, threads, "WORKER_MODEL__DEVICE is cpu")
     try:
+        if providers:
+            return _open_providers(source, providers, threads, options)
         return open_cuda(source, wanted, threads, options)
     except Unusable as cause:
-        raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {str(cause).rstrip('.')}. {_CURE}") from cause
+        setting = f"PROVIDERS is {','.join(providers)}" if providers else f"DEVICE is {wanted}"
+        tensorrt = ", TensorRT (which none of these brings)" if TENSORRT in providers else ""
+        instead = "leave out that provider" if providers else "set WORKER_MODEL__DEVICE=cpu"
+        raise BadConfiguration(
+            f"WORKER_MODEL__{setting}, but {str(cause).rstrip('.')}. Install what is missing (`pip install "
+            "'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and cuDNN, and a driver for that CUDA), give the "
+            f"container its GPUs{tensorrt}, or {instead}"
+        ) from cause
 
 
 def open_cpu(source: Source, threads: int, reason: str) -> Opened:
@@ -108,10 +115,7 @@ def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Op
 
 
 def check_options(options: Options, wanted: str, providers: Sequence[str]) -> None:
-    """`wanted` and `providers` as for `open_named`.
-
-    Raises `BadConfiguration` for options without effect there, and for those that break batches.
-    """
+    """Raises `BadConfiguration` for options without effect on this device, and for those that break batches."""
     chosen = providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU))
     for name in options:
         provider, _, option = name.partition(".")
@@ -119,11 +123,6 @@ def check_options(options: Options, wanted: str, providers: Sequence[str]) -> No
             raise BadConfiguration(
                 f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect, for the model runs on {', '.join(chosen)}: "
                 "name the provider in WORKER_MODEL__PROVIDERS, or leave the option out"
-            )
-        if option == "device_id" and not providers:
-            raise BadConfiguration(
-                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect beside WORKER_MODEL__DEVICE={wanted}: say "
-                f"WORKER_MODEL__DEVICE=cuda:{options[name]}"
             )
         if option in _FOR_ONE_SHAPE and options[name] not in ("0", "false", "False"):
             raise BadConfiguration(
@@ -149,15 +148,7 @@ def _open_providers(source: Source, providers: Sequence[str], threads: int, opti
             f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; "
             f"it has {', '.join(ort.get_available_providers())}: name these, or install one that has it"
         )
-    try:
-        session = _session_or_cause(source, [(name, _options_of(name, options)) for name in providers], threads)
-    except Unusable as cause:
-        needs = {CUDA: _INSTALL, TENSORRT: f"{_INSTALL}, TensorRT (which none of these brings)"}
-        installs = next((needs[name] for name in (TENSORRT, CUDA) if name in providers), "Install what it needs")
-        raise BadConfiguration(
-            f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but {str(cause).rstrip('.')}. {installs}, "
-            "or leave out the provider that cannot be used here"
-        ) from cause
+    session = _session_or_cause(source, [(name, _options_of(name, options)) for name in providers], threads)
     return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
@@ -206,13 +197,6 @@ def _session(source: Source, providers: list[Any], threads: int) -> ort.Inferenc
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it
     session.disable_fallback()
     return session
-
-
-_INSTALL = (
-    "Install what is missing (the packages of `pip install 'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and "
-    "cuDNN, and a driver for that CUDA), give the container its GPUs"
-)
-_CURE = f"{_INSTALL}, or set WORKER_MODEL__DEVICE=cpu"
 
 
 def is_accelerated(session: ort.InferenceSession) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections

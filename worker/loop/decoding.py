@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from worker.core.batching.back_pressure import Intake
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Place, Record, Rejection, Request
 from worker.core.rejections import FirstRejections

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Group
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.records import Batch, Finished, ModelKey, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import Stacker

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from worker.core.batching.batcher import Batcher
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import (

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import Code
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Record, Rejection, Request, Suspect

@@ -19,8 +19,7 @@ from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
@@ -191,8 +190,8 @@ class Replica:
         self.signals = Signals()
         self.ledger = LEDGERS[setup.order]()
         self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
-        self.outlook = Outlook(setup.conduct.lanes)
-        self.batcher = Batcher({MODEL: setup.policy}, self.outlook.needed)
+        punctuality = Punctuality(clock, setup.conduct.lanes)
+        self.batcher = Batcher({MODEL: setup.policy}, punctuality.needed)
         self.states: KeyStates | None = None
         self.turns: KeyTurns | None = None
         self.encoder: Encoder = self.codec
@@ -215,7 +214,7 @@ class Replica:
             suspects=Suspects({MODEL: policy}, setup.bounds.records + RESERVE),
             stackers={MODEL: a_stacker},
             lanes=watched(process, self.lanes),
-            punctuality=Punctuality(self.outlook, clock),
+            punctuality=punctuality,
             delivery=self.delivery,
             rejections=Rejections(),
             events=self.events,

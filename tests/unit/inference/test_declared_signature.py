@@ -61,7 +61,6 @@ def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: st
     [
         (models.fixed_batch(0), "the number of rows is fixed"),
         (models.fixed_batch(4), "the number of rows is fixed"),
-        (models.of_shapes([16, "batch", 8]), "an axis is named as a batch"),
         (models.of_unknown_rank(), "an input has no shape"),
         (models.with_loss(), "an output `loss`"),
         (models.class_map(), "a classifier gives"),
@@ -77,44 +76,6 @@ def test_a_finished_file_is_mended_by_the_line_of_the_page(model: bytes, reason:
     exec(re.findall("`([^`]+)`", row)[-1], {"onnx": onnx, "model": held})  # noqa: S102  # the page's own words
 
     assert loaded(bytes(held.SerializeToString()), tmp_path, fixed_batch="pad").warmed_up_at
-
-
-@pytest.mark.parametrize("fixed_batch", ["refuse", "pad"])
-@pytest.mark.parametrize(
-    "shape",
-    [
-        [16, "batch", 8],
-        [16, "N", 8],
-        [16, "batch_size", "width"],
-        ["time", "batch", 8],
-        [None, "batch", 8],
-        [16, 4, "B"],
-        [1, "batch", 16],
-    ],
-)
-def test_a_batch_that_is_not_first_is_refused(shape: list[int | str | None], fixed_batch: str, tmp_path: Path) -> None:
-    """Its time steps would be taken for requests, and padded as such."""
-    message = refusal(models.of_shapes(shape), tmp_path, fixed_batch=fixed_batch)
-
-    assert "would be taken for requests: export it with the batch first" in message
-    assert "FIXED_BATCH" not in message
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        ["batch", "N", 3],
-        ["N", "batch_of_words"],
-        ["points", "n"],
-        [None, "B"],
-        [8, "sequence"],
-        ["batch", 1],
-        [1, "N", 3],
-    ],
-)
-def test_a_first_axis_that_may_be_the_batch_is_it(shape: list[int | str | None], tmp_path: Path) -> None:
-    """A model of N points, of a fixed batch of texts, and one that calls two axes so."""
-    assert loaded(models.of_shapes(shape), tmp_path, fixed_batch="pad").signature.inputs[0].name == "x"
 
 
 # ---- Constants ------------------------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from tests.builders import P0, POISON, World, floats, signature, stacker
 from tests.fakes import MODEL, TransactionFate
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire_contract import OCTETS
-from worker.core.deadlines.forecast import Outlook
-from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines import Punctuality
 from worker.core.failures import Code
 from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
@@ -70,7 +69,7 @@ class Followed:
             suspects=world.suspects,
             stackers={MODEL: stacker()},
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
-            punctuality=Punctuality(Outlook(), world.clock),
+            punctuality=Punctuality(world.clock),
             delivery=world.delivery,
             rejections=Rejections(),
             events=world.events,

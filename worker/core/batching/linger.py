@@ -30,8 +30,8 @@ from heapq import heapreplace
 from math import inf
 from typing import NamedTuple
 
-from worker.core.deadlines.run_times import RunTimes
 from worker.core.records import BatchKind
+from worker.core.run_times import RunTimes
 
 Expected = Callable[[BatchKind, int], float]
 Arrival = tuple[float, BatchKind, int]  # when, and how many rows for which kind of batch

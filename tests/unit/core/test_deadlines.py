@@ -1,4 +1,4 @@
-"""When an answer is useless, and who of a batch still runs."""
+"""When an answer is useless, when a batch should be answered, and which requests of it still run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from math import inf
 
 import pytest
 
-from tests.builders import P0, floats, record, request
+from tests.builders import P0, batch, floats, record, request
 from tests.fakes import MODEL
-from worker.core.deadlines.late_requests import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
-from worker.core.failures import Code
-from worker.core.records import Prediction, Reply, Request, Timeout
+from worker.core.deadlines import Punctuality, answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Batch, BatchKind, Finished, Prediction, Reply, Request, Timeout
+from worker.core.run_times import RunTimes
 from worker.core.runs import Run, run_of
 from worker.core.tensors.stacking import cut
 
@@ -48,7 +49,7 @@ def due(offset: int, deadline: float | None, rows: int = 1) -> Request:
 )
 def test_a_deadline_counts_from_the_timestamp(at: float | None, timeout: Timeout, left: float) -> None:
     """A timestamp in the future is as good as none, and of a timeout and an instant the earlier counts."""
-    assert deadline_of(record(0, at=at), timeout, NOW, WALL) == pytest.approx(NOW + left)
+    assert deadline_of(record(0, at=at).timestamp_ms, timeout, NOW, WALL) == pytest.approx(NOW + left)
 
 
 def test_a_run_is_as_urgent_as_its_oldest_record() -> None:
@@ -136,26 +137,12 @@ def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) ->
     assert rejection.record.partition == P0
 
 
-@pytest.mark.parametrize(
-    ("stamp", "timeout", "says"),
-    [
-        (
-            1_764_000_000,
-            Timeout(5.0),
-            "timestamp, 1764000000, which looks like seconds: Kafka's are milliseconds",
-        ),
-        (1_764_000_000_000, Timeout(0.005), "; the timeout is 5 ms: if 5 s are meant, that is 5000"),
-        (None, Timeout(0.12), "; the timeout is 120 ms: if 120 s are meant, that is 120000"),
-        (1_764_000_000_000, Timeout(0.121), "ago"),
-        (1_764_000_000, Timeout(None, 1_764_000_000.0), "ago"),
-    ],
-)
-def test_a_number_that_looks_like_seconds_is_named(stamp: int | None, timeout: Timeout, says: str) -> None:
-    """It counts as milliseconds, so that each of the requests is late, and nothing else shows why."""
+def test_the_answer_says_what_was_asked_for() -> None:
+    """A number of seconds counts as milliseconds, so that each of the requests is late."""
     late = due(0, NOW - 1.0)
-    late.record, late.timeout = late.record._replace(timestamp_ms=stamp), timeout
+    late.record, late.timeout = late.record._replace(timestamp_ms=1_764_000_000), Timeout(0.005)
 
-    assert too_late(late, NOW, NOW).message.endswith(says)
+    assert too_late(late, NOW, NOW).message.endswith("(timeout-ms 5, from the timestamp 1764000000)")
 
 
 def test_late_answers_are_counted_by_record() -> None:
@@ -176,3 +163,113 @@ def test_a_late_answer_of_many_pieces_counts_once() -> None:
         piece.reassembly.collect(piece, Prediction(piece, ()))
 
     assert answered_late(pieces[1:], NOW) == 1
+
+
+# ---- Forecasts ------------------------------------------------------------------------------------------------------
+
+X = BatchKind(MODEL, ((1,),))
+
+
+def of(rows: int = 4) -> Batch:
+    return batch(request(0, rows=rows))
+
+
+def forecasting(lanes: int = 1, *, is_new: bool = False) -> Punctuality:
+    """Four rows take 0.1 s, as is known since just now, second 10; of a new one nothing is known."""
+    times = RunTimes()
+    if not is_new:
+        times.note(X, 4, 0.1, 10.0)
+    punctuality = Punctuality(lambda: WALL, lanes, times)
+    punctuality.is_asked_for = True
+    return punctuality
+
+
+def ran(batch: Batch, seconds: float | None) -> Finished:
+    """The batch ran for so long; None: it failed."""
+    return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0, MODEL)
+
+
+def around(seconds: float) -> object:
+    return pytest.approx(seconds, abs=0.002)
+
+
+def test_a_batch_waits_for_those_before_it() -> None:
+    """For the rest of the one that runs, and for the whole of those that have not begun."""
+    punctuality, first, second = forecasting(), of(), of()
+    assert punctuality.finished_at(10.0, X, 4) == around(10.1)
+    punctuality.handed_out(first, 10.0)
+    punctuality.handed_out(second, 10.02)
+    assert punctuality.finished_at(10.04, X, 4) == around(10.3)
+
+    punctuality.returned([ran(first, None)], 10.15)
+
+    assert punctuality.finished_at(10.15, X, 4) == around(10.35)
+
+
+def test_several_lanes_share_the_queue() -> None:
+    """A batch waits only when all of them run."""
+    punctuality, first, second = forecasting(lanes=2), of(), of()
+    punctuality.handed_out(first, 10.0)
+    assert punctuality.finished_at(10.0, X, 4) == around(10.1)
+    punctuality.handed_out(second, 10.0)
+    assert punctuality.finished_at(10.0, X, 4) == around(10.2)
+
+
+def test_forecasts_grow_by_their_error() -> None:
+    """Answers that are written 20 ms after the runs make each forecast of a busy lane 20 ms longer."""
+    punctuality, now = forecasting(), 10.0
+    needed = punctuality.needed(X, 4)
+    for _ in range(60):
+        done = of()
+        punctuality.handed_out(done, now)
+        punctuality.returned([ran(done, 0.1)], now + 0.1)
+        punctuality.answered(done, now + 0.12)
+        now += 0.2
+
+    punctuality.handed_out(of(), now)
+
+    assert punctuality.finished_at(now, X, 4) == around(now + 0.22)
+    assert punctuality.needed(X, 4) == around(needed + 0.02)
+    assert repr(punctuality).startswith("<Punctuality is_asked_for=True out=1 margin=2")
+
+
+def test_a_group_goes_early_enough_to_be_found_in_time() -> None:
+    """A group is closed earlier than it is judged by when it is handed out."""
+    goes_at = 20.0 - forecasting().needed(X, 4)
+
+    assert forecasting().finished_at(goes_at + 0.002, X, 4) < 20.0
+
+
+def test_a_run_that_failed_and_the_warm_up_batch_teach_nothing() -> None:
+    """Halves of the former are forecast anew."""
+    punctuality, failing = forecasting(), of()
+    punctuality.handed_out(failing, 10.0)
+    punctuality.returned([ran(failing, None), Finished(None, None, None, 0.5, MODEL)], 11.0)
+
+    punctuality.failed(failing)
+
+    assert punctuality.finished_at(11.0, X, 4) == around(11.1)
+    assert "out=0 margin=0ms" in repr(punctuality)
+
+
+def test_a_forecast_that_nothing_has_confirmed_for_long_is_not_believed() -> None:
+    """With nothing in the lanes one batch may find out; while it does, the others are judged as before."""
+    punctuality = forecasting()
+    assert punctuality.finished_at(11.9, X, 4) == around(12.0)
+    assert punctuality.finished_at(12.1, X, 4) == 12.1
+
+    punctuality.handed_out(of(), 12.1)
+
+    assert punctuality.finished_at(12.1, X, 4) == around(12.3)
+
+
+def test_the_first_batch_of_unknown_shapes_runs() -> None:
+    """And the next are judged with care: one run says little of another."""
+    punctuality, first = forecasting(is_new=True), of()
+    assert punctuality.finished_at(10.0, X, 4) == 10.0
+
+    punctuality.handed_out(first, 10.0)
+    punctuality.returned([ran(first, 0.3)], 10.3)
+    punctuality.answered(first, 10.35)
+
+    assert punctuality.needed(X, 4) == pytest.approx(0.63, abs=0.01)

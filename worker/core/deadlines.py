@@ -1,0 +1,289 @@
+"""Who can still be answered in time: asked when a request is taken, and again when its batch goes to a lane.
+
+    deadline = now + timeout − age          age = wall now − the record's timestamp; not below 0, and 0 without one
+    deadline = now + (until − wall now)     where the request names an instant; of both the earlier counts
+    answered = now + the runs that wait for a lane + its own run + the error of such forecasts, as learned
+
+`now` is the loop's clock and `wall` that of the world, both in seconds. They meet when a record is taken, and again
+when a run in peril comes apart; for all else that waits here, a wall clock that is set changes nothing. A publisher's
+clock that is ahead does no harm; one that is behind costs as much of the timeout.
+
+Under overload every record that comes is about to be late, because the queue in Kafka grows until it is as long as the
+timeouts. So a forecast that is a little too short makes every answer late, and the lanes work in vain; one that is a
+little too long costs nothing, since younger records wait behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+
+from worker.core.failures import Code
+from worker.core.records import Batch, BatchKind, Finished, Refused, Rejection, Request, Timeout
+from worker.core.run_times import RunTimes
+from worker.core.runs import Run
+
+# A forecast that nothing can make keeps itself true: no batch runs, and nothing is learned. So one that nothing has
+# confirmed for so many times its length is tried by an idle lane. Where no request can ever make its deadline, that
+# takes a twentieth of a lane's time, which has nothing else to do.
+_DOUBTED_AFTER_RUNS = 20.0
+_WEIGHT, _DEVIATIONS = 1 / 8, 2.0
+# The loop wakes for a group that is due up to two milliseconds late, its poll's slice and its lanes'.
+_SLACK, _SLACK_OF_RUN = 0.003, 0.1
+
+
+class Punctuality:
+    """Gives requests their deadlines and finds those that are too late. `now` is the loop's clock.
+
+    Owns the world's clock, the run times, and the forecasts of the batches that are out. Until the first request asks
+    for a deadline it does nothing: forecasts would cost 8 µs a batch for nothing.
+    """
+
+    def __init__(self, wall_clock: Callable[[], float], lanes: int = 1, times: RunTimes | None = None) -> None:
+        """`wall_clock`: seconds since the epoch, as timestamps count them."""
+        self._wall_clock = wall_clock
+        self._lanes = lanes
+        self._times = times or RunTimes()
+        self.is_asked_for = False  # some request had a deadline
+        # By the batch's identity: the seconds expected of each in the lanes, and when it should have run.
+        self._out: dict[int, tuple[float, float]] = {}
+        self._unanswered: dict[int, tuple[float, float]] = {}
+        self._idle_at = 0.0  # the lanes should be through with all that is out
+        self._missed = self._missed_deviation = 0.0
+
+    def give_deadline(self, request: Request, now: float) -> None:
+        """To one that has a timeout."""
+        assert request.timeout is not None
+        self.is_asked_for = True
+        request.deadline = deadline_of(request.record.timestamp_ms, request.timeout, now, self._wall_clock())
+
+    def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Rejection | None:
+        """Why a request that comes with a timeout is not taken; None: it is.
+
+        It would run in a batch of this `kind`, behind so many full groups.
+        """
+        self.give_deadline(request, now)
+        assert request.deadline is not None
+        finished_at = self._finished_if_joined(now, kind, request.rows, backlog)
+        return None if request.deadline >= finished_at else too_late(request, now, finished_at)
+
+    def sifted(self, run: Run, kind: BatchKind, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
+        """The run in parts, in order: those that can be answered in time, and the refusals of the others."""
+        self.is_asked_for = True
+        wall = self._wall_clock()
+        finished_at = self._finished_if_joined(now, kind, run.rows, backlog)
+        run.deadline = most_urgent(run, now, wall)
+        if run.deadline >= finished_at:
+            yield run
+            return
+        for part, is_in_time in parts_in_time(run, now, wall, finished_at):
+            if is_in_time:
+                part.deadline = most_urgent(part, now, wall)
+                yield part
+                continue
+            singles = list(part.singles())
+            for single, deadline in zip(singles, _deadlines(part, now, wall), strict=True):
+                single.deadline = deadline
+            yield [(single, too_late(single, now, finished_at)) for single in singles]
+
+    def triaged(
+        self,
+        requests: Sequence[Request],
+        kind: BatchKind,
+        now: float,
+        apart: Callable[[Sequence[Request]], Sequence[Request]],
+    ) -> tuple[Sequence[Request], Sequence[Refused]]:
+        """The requests of a batch that would be finished before their deadlines, and the refusals of the others.
+
+        `apart` makes a request of each record that a run stands for; it is called only when a request is late.
+        """
+        first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
+        if first >= self.finished_at(now, kind, sum([request.rows for request in requests])):
+            return requests, ()
+        requests, wall = apart(requests), self._wall_clock()
+        for request in requests:
+            if request.deadline is None and request.timeout is not None:
+                request.deadline = deadline_of(request.record.timestamp_ms, request.timeout, now, wall)
+        running, late = triage(requests, lambda rows: self.finished_at(now, kind, rows))
+        return running, [(request, too_late(request, now, finished_at)) for request, finished_at in late]
+
+    # Forecasts
+
+    def needed(self, kind: BatchKind, rows: int) -> float:
+        """Seconds before its deadline by which a group of so many rows must go: more than `finished_at` asks for."""
+        return self._times.mean(kind, rows) * (1.0 + _SLACK_OF_RUN) + self._margin + _SLACK
+
+    def finished_at(self, now: float, kind: BatchKind, rows: int) -> float:
+        """When a batch that is handed out now should be answered: rather too late, unless the lanes have nothing to do.
+
+        A try costs an idle lane nothing, and is how a forecast that has become too long is found out.
+        """
+        mean = self._times.mean(kind, rows)
+        if self._out:
+            return now + self._wait(now) + mean + self._margin
+        at = self._times.noted_at(kind)
+        return now if at is None or now - at >= _DOUBTED_AFTER_RUNS * mean else now + mean
+
+    def _finished_if_joined(self, now: float, kind: BatchKind, rows: int, backlog: int) -> float:
+        """When a request taken now should be answered, with so many full groups before it.
+
+        Where something is before it, it will have company, and its batch be a usual one.
+        """
+        if not backlog and not self._out:
+            return self.finished_at(now, kind, rows)
+        ahead = backlog * self._times.typical / self._lanes
+        return ahead + self.finished_at(now, kind, max(rows, self._times.usual_rows(kind))) + self._margin
+
+    def _wait(self, now: float) -> float:
+        """Seconds until a lane takes a batch that is handed out now."""
+        return 0.0 if len(self._out) < self._lanes else max(0.0, self._idle_at - now)
+
+    @property
+    def _margin(self) -> float:
+        """Seconds that forecasts were too short by, most of them."""
+        return max(0.0, self._missed + _DEVIATIONS * self._missed_deviation)
+
+    # What happens to batches
+
+    def handed_out(self, batch: Batch, now: float) -> None:
+        """The batch goes to the lanes."""
+        if self.is_asked_for:
+            mean = self._times.mean(batch.kind, batch.rows)
+            self._out[id(batch)] = mean, now + self._wait(now) + mean
+            self._idle_at = max(now, self._idle_at) + mean / self._lanes
+
+    def returned(self, finished: Sequence[Finished], now: float) -> None:
+        """These have left the lanes, and are still to be answered; batches that waited there begin."""
+        for batch, _, failure, seconds, _ in finished if self.is_asked_for else ():
+            if batch is not None and (forecast := self._out.pop(id(batch), None)):
+                self._unanswered[id(batch)] = forecast
+                self._idle_at = now + sum([mean for mean, _ in self._out.values()]) / self._lanes
+            if batch is not None and failure is None:
+                if not self._times.typical:
+                    self._missed_deviation = seconds / 2  # of one run nothing is known yet
+                self._times.note(batch.kind, batch.rows, seconds, now)
+
+    def failed(self, batch: Batch) -> None:
+        """It has no answers: parts of it may run again."""
+        self._unanswered.pop(id(batch), None)
+
+    def answered(self, batch: Batch, now: float) -> int:
+        """Its answers are written. Returns how many of them came too late."""
+        mean, finished_at = self._unanswered.pop(id(batch), (0.0, 0.0))
+        if mean:  # it was forecast, and its time was known
+            # A lone hiccup is no rule.
+            missed = min(now - finished_at, mean + _DEVIATIONS * self._missed_deviation)
+            off = missed - self._missed
+            self._missed += _WEIGHT * off
+            self._missed_deviation += _WEIGHT * (abs(off) - self._missed_deviation)
+        return answered_late(batch.requests, now) if self.is_asked_for else 0
+
+    def __repr__(self) -> str:
+        return f"<Punctuality is_asked_for={self.is_asked_for} out={len(self._out)} margin={self._margin * 1000:.3g}ms>"
+
+
+def deadline_of(timestamp_ms: int | None, timeout: Timeout, now: float, wall: float) -> float:
+    """The instant of the loop's clock at which an answer to a record of this timestamp is useless."""
+    seconds, until = timeout
+    left = inf if until is None else until - wall
+    if seconds is not None:
+        age = 0.0 if timestamp_ms is None else max(0.0, wall - timestamp_ms / 1000)
+        left = min(left, seconds - age)
+    return now + left
+
+
+def most_urgent(run: Run, now: float, wall: float) -> float:
+    """The earliest deadline of the run's records; infinity where none has one."""
+    first = run.timeouts[0]
+    if first is not None and run.timeouts.count(first) == len(run.timeouts):
+        stamps = [record.timestamp_ms for record in run.records if record.timestamp_ms is not None]
+        return deadline_of(min(stamps, default=None), first, now, wall)
+    return min(_deadlines(run, now, wall))
+
+
+def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterator[tuple[Run, bool]]:
+    """The run in parts, in order: side by side those whose deadline is before `earliest` (False), and the others."""
+    lasts = [deadline >= earliest for deadline in _deadlines(run, now, wall)]
+    start = 0
+    for is_in_time, neighbours in groupby(lasts):
+        stop = start + len(list(neighbours))
+        yield run.part(start, stop), is_in_time
+        start = stop
+
+
+def triage(
+    requests: Sequence[Request], finished_at: Callable[[int], float]
+) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
+    """The requests of a batch that run, in order, and those that would be late, with when.
+
+    `finished_at` says when a batch of so many rows would be finished. Where a batch of them all would come too late
+    for each, fewer of them run, half as many rows and again half, since a small one finishes sooner: the others would
+    be later still. None runs only when each would be late alone.
+    """
+    rows = sum(request.rows for request in requests)
+    at = whole = finished_at(rows)
+    running = _fitting(requests, rows, at)
+    while not running and rows > 1:
+        rows //= 2
+        at = finished_at(rows)
+        running = _fitting(requests, rows, at)
+    kept = set(map(id, running))
+    # A request that does not fit into the smaller batch would have been as late as the whole.
+    left = [(request, request.deadline) for request in requests if id(request) not in kept]
+    return running, [(request, whole if by is None or by >= at else at) for request, by in left]
+
+
+def too_late(request: Request, now: float, finished_at: float) -> Rejection:
+    """The answer to a request that is not run, because it would be finished at `finished_at`."""
+    assert request.deadline is not None
+    left = request.deadline - now
+    if left <= 0:
+        why = f"the deadline was {_milliseconds(-left)} ago"
+    else:
+        why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(finished_at - now)}"
+    if request.timeout is not None and request.timeout.seconds is not None:
+        why += (
+            f" (timeout-ms {round(request.timeout.seconds * 1000)}, from the timestamp {request.record.timestamp_ms})"
+        )
+    return Rejection(request.record, Code.DEADLINE_EXCEEDED, f"not run: {why}", request.reply)
+
+
+def answered_late(requests: Sequence[Request], now: float) -> int:
+    """How many records' deadlines are over; a run counts as a whole, by its most urgent record.
+
+    The pieces of a request that was cut count as one, with the last of them.
+    """
+    late = [_answered(request) for request in requests if request.deadline is not None and request.deadline < now]
+    found = {id(request): request for request in late if request is not None}.values()
+    return sum(len(request.records) if isinstance(request, Run) else 1 for request in found)
+
+
+def _answered(request: Request) -> Request | None:
+    """The request that this is a piece of, or itself; None while other pieces are missing."""
+    while (reassembly := request.reassembly) is not None:
+        if not reassembly.is_over:
+            return None
+        request = reassembly.request
+    return request
+
+
+def _fitting(requests: Sequence[Request], rows: int, finished_at: float) -> list[Request]:
+    """The requests that are in time, up to so many rows."""
+    fitting: list[Request] = []
+    for request in requests:
+        if request.rows <= rows and (request.deadline is None or request.deadline >= finished_at):
+            fitting.append(request)
+            rows -= request.rows
+    return fitting
+
+
+def _deadlines(run: Run, now: float, wall: float) -> list[float]:
+    return [
+        inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
+        for record, timeout in zip(run.records, run.timeouts, strict=True)
+    ]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
