@@ -175,7 +175,7 @@ HEAVY = ("onnxruntime", "redis", "opentelemetry", "structlog", "pydantic", "nump
         ("worker.tools.publish.command", HEAVY[:4]),
         ("worker.tools.consume.command", HEAVY[:4]),
         ("worker.tools.dead_letters.showing", HEAVY[:4]),
-        ("worker.tools.state.showing", HEAVY[:2]),
+        ("worker.tools.state.commands", HEAVY[:2]),
         ("worker.assembly", HEAVY[1:3]),
     ],
 )
