@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from bench.lingers import Conduct, simulate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.lingers import Conduct, simulate
 from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Replay
