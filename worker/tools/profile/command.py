@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 from worker.app import GC_THRESHOLDS
 from worker.assembly import batch_policy
@@ -26,7 +27,7 @@ from worker.terminal.terminal import count, page, print_json, progress
 from worker.tools.profile.advice import advise, knee
 from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines, sample_of_topic
 from worker.tools.profile.options import ProfileOrder
-from worker.tools.profile.report import Profile, Subject, show
+from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
 # The sizes double up to so many rows, unless others are asked for: in every table that we know, the knee comes sooner.
@@ -52,7 +53,7 @@ def profile(order: ProfileOrder) -> int:
     policy = replace(batch_policy(settings.batching, model), max_rows=model.most_rows(MOST_ROWS))
     swept = _swept(bench, sizes, policy.limit_of_rows(row.shapes, row.size), order.seconds)
     axes = {} if buckets else open_axes(model.signature.inputs, row.shapes)
-    found = Profile(_subject(model, settings, order), swept, knee(swept.sizes), axes, buckets)
+    found = Profile(_described(model, settings, order), swept, knee(swept.sizes), axes, buckets)
     budget = None if order.latency_budget_ms is None else order.latency_budget_ms / 1000
     try:
         cost = bench.request_cost(Encoding(order.encoding), order.seconds, swept.sizes[-1].rows)
@@ -139,14 +140,14 @@ def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> 
     return swept
 
 
-def _subject(model: Model, settings: ScoringSettings, order: ProfileOrder) -> Subject:
-    return Subject(
-        model.signature.name,
-        model.signature.version,
-        str(settings.model.path),
-        model.device.name,
-        model.device.reason,
-        settings.model.intra_op_num_threads,
-        order.rows_per_request,
-        order.seconds,
-    )
+def _described(model: Model, settings: ScoringSettings, order: ProfileOrder) -> dict[str, Any]:
+    return {
+        "name": model.signature.name,
+        "version": model.signature.version,
+        "path": str(settings.model.path),
+        "device": model.device.name,
+        "why": model.device.reason,
+        "threads": settings.model.intra_op_num_threads,
+        "request_rows": order.rows_per_request,
+        "seconds": order.seconds,
+    }

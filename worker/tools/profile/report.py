@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.bar import Bar
 from rich.console import Console
@@ -22,27 +22,15 @@ from worker.tools.profile.buckets import Buckets
 from worker.tools.profile.sweep import Sweep, TooLarge
 
 
-class Subject(NamedTuple):
-    """What was measured, and how: the model, where it ran, and for how many seconds each size."""
-
-    name: str
-    version: str
-    path: str
-    device: str
-    why: str
-    threads: int
-    request_rows: int
-    seconds: float
-
-
 @dataclass(slots=True)
 class Profile:
-    """Made by the command. `open_axes`: how long axes were that the model's file leaves open, by input and axis.
+    """Made by the command. `model` says what was measured, and how.
 
-    `refusal` says why there is no `advice`; `buckets` are there once there is a sample of lengths.
+    `open_axes`: how long axes were that the model's file leaves open, by input and axis. `refusal` says why there is no
+    `advice`; `buckets` are there once there is a sample of lengths.
     """
 
-    subject: Subject
+    model: Mapping[str, Any]
     sweep: Sweep
     knee: Knee
     open_axes: Mapping[str, int]
@@ -58,7 +46,7 @@ class Profile:
         """Plain values, times in seconds: one member for each section."""
         too_large, advice = self.sweep.too_large, self.advice
         return {
-            "model": self.subject._asdict(),
+            "model": dict(self.model),
             "open_axes": dict(self.open_axes),
             "sizes": [size._asdict() | {"rows_per_s": size.rows_per_s} for size in self.sweep.sizes],
             "too_large": None if too_large is None else too_large._asdict(),
@@ -116,8 +104,8 @@ class _Page:
 
 def show(console: Console, profile: Profile) -> None:
     """Write it for people."""
-    screen, subject, advice, found = _Page(console), profile.subject, profile.advice, profile.buckets
-    screen.title(f"Model {subject.name}, version {subject.version}", is_first=True)
+    screen, subject, advice, found = _Page(console), profile.model, profile.advice, profile.buckets
+    screen.title(f"Model {subject['name']}, version {subject['version']}", is_first=True)
     screen.write(*_remarks(profile), _sizes(profile), _bend(profile.knee, profile.sweep.too_large))
     if advice is not None:
         screen.title("Advice")
@@ -131,11 +119,11 @@ def show(console: Console, profile: Profile) -> None:
 
 
 def _remarks(profile: Profile) -> Iterator[str | Text]:
-    subject, too_large = profile.subject, profile.sweep.too_large
-    threads = "all cores" if subject.threads == 0 else count(subject.threads, "thread")
-    on_cpu = f"; an inference on the CPU has {threads}" if subject.device == "cpu" else ""
-    yield f"on {subject.device}: {subject.why}"
-    yield f"{count(subject.request_rows, 'row')} in a request; {subject.seconds:g} s for each size{on_cpu}"
+    subject, too_large = profile.model, profile.sweep.too_large
+    threads = "all cores" if subject["threads"] == 0 else count(subject["threads"], "thread")
+    on_cpu = f"; an inference on the CPU has {threads}" if subject["device"] == "cpu" else ""
+    yield f"on {subject['device']}: {subject['why']}"
+    yield f"{count(subject['request_rows'], 'row')} in a request; {subject['seconds']:g} s for each size{on_cpu}"
     if (found := profile.buckets) is not None:
         yield f"{found.axis} is {found.mean_padded:,} long, as rows are on average in the buckets below"
     elif profile.open_axes:
