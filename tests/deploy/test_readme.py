@@ -37,7 +37,7 @@ from worker.tools.state.states_file import States, save
 PAGES = blocks_of(GUIDE)
 # What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; blocks without a name
 # are drawings. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
-# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_lengths_command.py`.
+# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_command.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
 # What a worker needs besides the settings that a page shows.
@@ -335,7 +335,7 @@ def test_the_page_s_export_has_a_dynamic_batch_axis(tmp_path: Path, monkeypatch:
 
 def test_profile_advises(reader: Reader) -> None:
     """For the rate and the budget of the page; what, depends on the machine."""
-    assert "Advice for #" in reader.type("profile")
+    assert "is your limit" in reader.type("profile")
 
 
 def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:

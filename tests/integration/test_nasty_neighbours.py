@@ -8,13 +8,13 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests import models
-from tests.integration.open_loop import HEADERS
 from tests.judging import AS_PROTOBUF, NASTY
 from tests.kafka.replica import Replica
 from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
 
 NASTY_ONES, GOOD_ONES = 8, 60
 ROW = bytes(16)
+HEADERS: list[tuple[str, str | bytes | None]] = [("content-type", b"application/octet-stream")]
 # Where each input of such a value is built, the longest wait is 17 s; else 0.04 s (measured on 2026-11-23).
 LONGEST_WAIT_S = 3.0
 

@@ -1,4 +1,4 @@
-"""The simulation and the advice through any model, rate and budget."""
+"""The simulation of one replica through any model and any arrivals, and what `auto` makes of them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.lingers import Conduct, simulate
 from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Replay
-from worker.core.failures import BadConfiguration
 from worker.core.records import BatchKind
-from worker.tools.profile.engine.advice import HEAD_ROOM, Advice, Need, advise
-from worker.tools.profile.engine.forecast import Forecaster
-
-SIZES = (1, 4, 16)
 
 
 @dataclass(frozen=True)
@@ -106,27 +101,3 @@ def test_a_replay_of_what_came_finds_the_latencies_that_came_of_it(
     squares = replay.serve([(at, kind, request_rows) for at in arrivals.tolist()]).squares
 
     assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)
-
-
-@given(costs=COSTS, rate=st.floats(1.0, 5000.0), more=st.floats(1.0, 20.0), budget=st.floats(0.002, 5.0))
-@settings(max_examples=15)
-def test_more_rate_never_needs_fewer_replicas(costs: Costs, rate: float, more: float, budget: float) -> None:
-    """Whatever the model costs; and what is advised keeps within the budget and leaves head room."""
-    few, many = (_advised(Need(asked, budget), costs) for asked in (rate, rate * more))
-    assume(few is not None and many is not None)
-    assert few is not None
-    assert many is not None
-
-    assert few.replicas <= many.replicas
-    for found in (few, many):
-        assert found.forecast.p99 <= budget
-        assert found.load <= 1 - HEAD_ROOM + 1e-6
-        assert found.forecast.rate * found.replicas >= found.need.rate * (1 - 1e-9)
-        assert all((c.replicas(found.need.rate) or found.replicas) >= found.replicas for c in found.capacities)
-
-
-def _advised(need: Need, costs: Costs) -> Advice | None:
-    try:
-        return advise(need, SIZES, Forecaster(costs, 0.001, requests=300))
-    except BadConfiguration:
-        return None

@@ -1,1 +1,1 @@
-"""`inference-worker profile`: what batching buys on a device, and what to set."""
+"""A model measured alone, without Kafka, and what follows for a worker's batches."""

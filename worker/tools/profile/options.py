@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from worker.terminal.command_options import AsJson, Brokers, Config, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOrder:
-    """Measure the model alone, without Kafka, at many batch sizes; and advise which to set.
+    """Measure the model alone, without Kafka, at many batch sizes, and what its requests cost to read and to answer.
 
-    With --rate and --latency-budget-ms: MAX_BATCH_SIZE, and the replicas needed.
-    With --lengths or --lengths-from: the BUCKETS to which rows are padded, and what padding costs before and after.
+    Says which of the two is the limit, and what to set. With --lengths or --lengths-from: also the BUCKETS to pad to.
     """
 
     model: Path | None = argument(None, "The ONNX model, if not the settings'.", "MODEL")
-    rate: float | None = option(None, "Advise for so many requests a second, all in all.", "N", min=0.001)
+    encoding: Literal["rows", "json", "protobuf", "binary"] = option(
+        "json", "How requests and answers are written: rows, json, protobuf or binary.", "NAME"
+    )
+    rate: float | None = option(None, "Say how many replicas so many requests a second take.", "N", min=0.001)
     latency_budget_ms: float | None = option(
         None, "Advise for this p99 from a request's record to its answer's.", "MS", min=0.001
     )
@@ -26,29 +29,22 @@ class ProfileOrder:
         None, "Rows of the batches to measure; else one request, doubled up to 1,024.", "N,N,..."
     )
     seconds: float = option(1.0, "How long each size is measured.", "S", min=0.01, max=3600)
-    transport_ms: float | None = option(
-        None, "What your Kafka takes for a request and its answer together, p99.", "MS", min=0
-    )
+    transport_ms: float = option(8.0, "What your Kafka takes for a request and its answer together, p99.", "MS", min=0)
     lengths: str | None = option(
         None, "Advise buckets for rows so long: one length a line; - is standard input.", "FILE"
     )
     lengths_from: str | None = option(
-        None, "The same for requests in a topic. Joins no group and commits nothing.", "TOPIC"
+        None, "The same for the newest 5,000 requests in a topic. Joins no group and commits nothing.", "TOPIC"
     )
-    sample: int | None = option(None, "With --lengths-from: the newest so many; else 5,000.", "N", min=1, max=1_000_000)
     bucket_axis: str | None = option(
         None,
         "Whose lengths they are (axis 0 is the batch), if several are dynamic; more where all are equally long.",
         "INPUT:AXIS,...",
     )
-    buckets: int | None = option(None, "At most so many buckets; else what pays, up to 8.", "N", min=1, max=64)
+    buckets: int = option(4, "How many buckets.", "N", min=1, max=64)
     longest: int | None = option(
         None, "The last bucket holds rows so long; else the sample's.", "N", min=1, max=1_000_000
     )
-    boundaries: str | None = option(
-        None, "Say what these buckets come to, instead of looking for better ones.", "N,N,..."
-    )
-    plot: Path | None = option(None, "Draw rows/s and latency by batch size, as .png or .svg.", "FILE")
     as_json: AsJson = False
     config: Config = None
     bootstrap_servers: Brokers = None

@@ -1,172 +1,212 @@
-"""What `profile` found, as values. `as_json` is the whole of it; `screen` and `plot` show it to people.
+"""What `profile` found: as one JSON object, and for people, the advice last.
 
-The members of the JSON are a contract, in docs/tools.md: names stay, new ones may come.
+The members of the JSON are a contract, in docs/tools.md: names stay, new ones may come. The page fits 80 columns and a
+pipe. Names come from the model: nothing of them reaches the terminal raw.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from worker.tools.profile.engine.advice import FILL, HEAD_ROOM, Advice, Capacity
-from worker.tools.profile.engine.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS
-from worker.tools.profile.engine.forecast import Forecast
-from worker.tools.profile.engine.knee import Knee
-from worker.tools.profile.engine.padding import BucketAdvice, MeasuredBucket
-from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
+from rich.bar import Bar
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-
-class Subject(NamedTuple):
-    """What was measured, and how: the model, where it ran, and for how many seconds each size."""
-
-    name: str
-    version: str
-    path: str
-    device: str
-    why: str
-    threads: int
-    request_rows: int
-    seconds: float
+from worker.terminal.terminal import WIDEST, count, milliseconds, printable, write
+from worker.tools.profile.advice import HEAD_ROOM, Advice, Knee
+from worker.tools.profile.buckets import Buckets
+from worker.tools.profile.sweep import Sweep, TooLarge
 
 
 @dataclass(slots=True)
 class Profile:
-    """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met.
+    """Made by the command. `model` says what was measured, and how.
 
-    `refusal` once they cannot, `buckets` once there is a sample of lengths. `open_axes`: how long axes were that the
-    model's file leaves open, by input and axis.
+    `open_axes`: how long axes were that the model's file leaves open, by input and axis. `refusal` says why there is no
+    `advice`; `buckets` are there once there is a sample of lengths.
     """
 
-    subject: Subject
-    sizes: Sequence[SizeTimings]
-    too_large: TooLarge | None
+    model: Mapping[str, Any]
+    sweep: Sweep
     knee: Knee
-    transport: float
+    open_axes: Mapping[str, int]
+    buckets: Buckets | None = None
     advice: Advice | None = None
     refusal: str | None = None
-    buckets: BucketAdvice | None = None
-    open_axes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def unsteady(self) -> list[SizeTimings]:
-        return [size for size in self.sizes if size.is_unsteady]
+    def unsteady(self) -> list[int]:
+        return [size.rows for size in self.sweep.sizes if size.is_unsteady]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values: one member for each section."""
+        """Plain values, times in seconds: one member for each section."""
+        too_large, advice = self.sweep.too_large, self.advice
         return {
-            "model": self.subject._asdict(),
+            "model": dict(self.model),
             "open_axes": dict(self.open_axes),
-            "sizes": [_size(size) for size in self.sizes],
-            "too_large": None if self.too_large is None else self.too_large._asdict(),
-            "unsteady": [size.rows for size in self.unsteady],
-            "lengths": None if self.buckets is None else _lengths(self.buckets),
-            "knee": _knee(self.knee),
+            "sizes": [size._asdict() | {"rows_per_s": size.rows_per_s} for size in self.sweep.sizes],
+            "too_large": None if too_large is None else too_large._asdict(),
+            "unsteady": self.unsteady,
+            "knee": self.knee._asdict(),
+            "advice": None if advice is None else _advice(advice),
             "refusal": self.refusal,
-            "advice": None if self.advice is None else _advice(self.advice, self.transport),
+            "lengths": None if self.buckets is None else _lengths(self.buckets),
         }
 
 
-def _knee(knee: Knee) -> dict[str, Any]:
-    rounded = {"rows_per_s": round(knee.rows_per_s, 1), "share": round(knee.share, 3), "gain": round(knee.gain, 3)}
-    return knee._asdict() | rounded
-
-
-def _size(size: SizeTimings) -> dict[str, Any]:
+def _advice(advice: Advice) -> dict[str, Any]:
     return {
-        "rows": size.rows,
-        "inferences": size.inferences,
-        "rows_per_s": round(size.rows_per_s, 1),
-        "inference_ms": {"p50": _ms(size.run_seconds(50)), "p99": _ms(size.run_seconds(99))},
-        "stack_ms": _ms(size.stack_seconds),
-        "split_ms": _ms(size.split_seconds),
+        "batch": advice.is_batching,
+        "settings": dict(advice.settings),
+        "limit": advice.limit,
+        "request": advice.cost._asdict(),
+        "replicas": advice.replicas,
+        "capacities": [each._asdict() | {"requests_per_s": each.per_s} for each in advice.capacities],
     }
 
 
-def settings_of(found: BucketAdvice) -> dict[str, str | int]:
-    """The variables to set, ready for an environment."""
-    buckets = json.dumps(found.axis.setting(found.boundaries))
-    tokens = {} if found.fill.tokens is None else {"WORKER_BATCHING__MAX_BATCH_TOKENS": found.fill.tokens}
-    return {"WORKER_BATCHING__BUCKETS": buckets, **tokens}
-
-
-def _lengths(found: BucketAdvice) -> dict[str, Any]:
-    sample = found.sample
+def _lengths(found: Buckets) -> dict[str, Any]:
+    lengths = found.sample.lengths
+    sample = {"source": found.sample.source, "rows": len(lengths), "refused": len(found.sample.refused)}
     return {
         "axis": str(found.axis),
-        "sample": {
-            "source": sample.source,
-            "requests": sample.requests,
-            "rows": len(sample.lengths),
-            "mean": round(float(sample.lengths.mean()), 2),
-            "longest": int(sample.lengths.max()),
-            "refused": sample.refused,
-            "why": sample.why,
-        },
-        "ways": [
-            {"name": way.name, "waste": round(way.waste, 4), "rows_per_s": round(way.rows_per_s, 1)}
-            for way in found.ways
-        ],
-        "gain": round(found.gain, 3),
-        "buckets": [_bucket(bucket) for bucket in found.buckets],
+        "sample": sample | {"mean": float(lengths.mean()), "longest": int(lengths.max())},
+        "waste": {"before": found.before, "after": found.after},
         "mean_padded": found.mean_padded,
-        "settings": settings_of(found),
+        "settings": {"WORKER_BATCHING__BUCKETS": found.setting},
     }
 
 
-def _bucket(bucket: MeasuredBucket) -> dict[str, Any]:
-    return {
-        "boundary": bucket.boundary,
-        "share": round(bucket.share, 4),
-        "waste": round(bucket.waste, 4),
-        "mean_rows": round(bucket.mean_rows, 2),
-        "sizes": [_size(size) for size in bucket.swept.sizes],
-        "too_large": None if bucket.swept.too_large is None else bucket.swept.too_large._asdict(),
-    }
+class _Page:
+    """Written from top to bottom."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def title(self, text: str, *, is_first: bool = False) -> None:
+        if not is_first:
+            self._console.print()
+        self._console.print(Text(printable(text), "bold"))
+
+    def write(self, *what: str | Text | Table) -> None:
+        for each in what:
+            shown = Text(printable(each)) if isinstance(each, str) else each
+            write(self._console, shown, 2, min(self._console.width, WIDEST))
+
+    def setting(self, name: str, value: object) -> None:
+        """One to copy, in one line however narrow the terminal is: quoted as a shell wants it."""
+        self._console.print(Text(f"    {name}={shlex.quote(str(value))}", "bold green"), soft_wrap=True)
 
 
-def _advice(advice: Advice, transport: float) -> dict[str, Any]:
-    return {
-        "rate": advice.need.rate,
-        "latency_budget_ms": _ms(advice.need.budget),
-        "batch": advice.is_batching,
-        "settings": {"WORKER_BATCHING__MAX_BATCH_SIZE": advice.forecast.max_rows},
-        "replicas": advice.replicas,
-        "each": _forecast(advice.forecast) | {"load": round(advice.load, 3)},
-        "capacities": [_capacity(capacity, advice.need.rate) for capacity in advice.capacities],
-        "roomier": None
-        if advice.roomier is None
-        else {"replicas": advice.roomier[0], "latency_budget_ms": _ms(advice.roomier[1])},
-        "assumed": {
-            "guarantee": "at_least_once",
-            "transport_ms": _ms(transport),
-            "request_cpu_ms": _ms(TAKE_SECONDS + ANSWER_SECONDS),
-            "batch_cpu_ms": _ms(BATCH_SECONDS),
-            "hand_over_ms": _ms(HAND_OVER_SECONDS),
-            "head_room": HEAD_ROOM,
-            "budget_filled": FILL,
-        },
-    }
+def show(console: Console, profile: Profile) -> None:
+    """Write it for people."""
+    screen, subject, advice, found = _Page(console), profile.model, profile.advice, profile.buckets
+    screen.title(f"Model {subject['name']}, version {subject['version']}", is_first=True)
+    screen.write(*_remarks(profile), _sizes(profile), _bend(profile.knee, profile.sweep.too_large))
+    if advice is not None:
+        screen.title("Advice")
+        screen.write(*_words(advice))
+        for name, value in advice.settings.items():
+            screen.setting(name, f"{value:g}")
+    if found is not None:
+        screen.title(f"Buckets for {found.axis}")
+        screen.write(*_bucket_words(found))
+        screen.setting("WORKER_BATCHING__BUCKETS", found.setting)
 
 
-def _forecast(forecast: Forecast) -> dict[str, Any]:
-    return {
-        "rate": round(forecast.rate, 3),
-        "latency_ms": {"p50": _ms(forecast.p50), "p99": _ms(forecast.p99)},
-        "mean_rows": round(forecast.mean_rows, 2),
-        "lane_busy": round(forecast.lane_busy, 3),
-    }
+def _remarks(profile: Profile) -> Iterator[str | Text]:
+    subject, too_large = profile.model, profile.sweep.too_large
+    threads = "all cores" if subject["threads"] == 0 else count(subject["threads"], "thread")
+    on_cpu = f"; an inference on the CPU has {threads}" if subject["device"] == "cpu" else ""
+    yield f"on {subject['device']}: {subject['why']}"
+    yield f"{count(subject['request_rows'], 'row')} in a request; {subject['seconds']:g} s for each size{on_cpu}"
+    if (found := profile.buckets) is not None:
+        yield f"{found.axis} is {found.mean_padded:,} long, as rows are on average in the buckets below"
+    elif profile.open_axes:
+        told = ", ".join(f"{axis} is {length:,} long" for axis, length in profile.open_axes.items())
+        yield _warning(
+            f"{told}: the model's file leaves that open. Figures hold for that alone; --lengths takes yours."
+        )
+    if too_large is not None:
+        yield _warning(f"{too_large.rows:,} rows and more are left out: {too_large.reason}")
+    if profile.unsteady:
+        rows = ", ".join(f"{size:,}" for size in profile.unsteady)
+        yield _warning(
+            f"Batch sizes {rows}: the machine had other work (p99 far above p50). Measure again when it is quiet."
+        )
 
 
-def _capacity(capacity: Capacity, rate: float) -> dict[str, Any]:
-    return {
-        "rows": capacity.max_rows,
-        "at_most": round(capacity.ceiling, 1),
-        "within_budget": round(capacity.within, 1),
-        "replicas": capacity.replicas(rate),
-    }
+def _warning(text: str) -> Text:
+    return Text(printable(text), "yellow")
 
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 4)
+def _sizes(profile: Profile) -> Table:
+    sizes = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    for head in ("rows", "rows/s", "", "gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
+        sizes.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
+    sizes.columns[2].ratio, sizes.columns[2].max_width = 1, 40
+    measured = profile.sweep.sizes
+    best, first = max(size.rows_per_s for size in measured), measured[0].rows_per_s
+    for size in measured:
+        times = (_digits(seconds) for seconds in (size.p50, size.p99, size.stack, size.split))
+        bar, gain = Bar(best, 0, size.rows_per_s), f"{size.rows_per_s / first:.1f}"
+        style = "bold" if size.rows == profile.knee.rows else ""
+        sizes.add_row(f"{size.rows:,}", f"{size.rows_per_s:,.0f}", bar, gain, *times, style=style)
+    return sizes
+
+
+def _bend(knee: Knee, too_large: TooLarge | None) -> str:
+    told = f"Knee: {count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
+    if knee.is_last:
+        return told if too_large else f"{told} It may rise further: --batch-sizes measures larger ones."
+    return f"{told} Larger batches gain next to nothing."
+
+
+def _words(advice: Advice) -> Iterator[str]:
+    chosen, cost, alone = advice.chosen, advice.cost, advice.capacities[0]
+    most = f"{chosen.per_s:,.0f} requests/s"
+    if advice.is_batching:
+        with_batches = f"with up to {chosen.rows:,} rows in a batch one replica answers at most {most}"
+        yield f"Batch: {with_batches}, and {alone.per_s:,.0f} with one request at a time."
+    else:
+        yield f"Do not batch: one request at a time gives {most}, and larger batches hardly more."
+    yield (
+        f"A request as {cost.encoding} ({cost.size:,} bytes) takes the loop {chosen.loop * 1e6:,.0f} µs, of which "
+        f"{cost.decode * 1e6:,.0f} to decode it and {cost.encode * 1e6:,.0f} to encode its answer. In such batches the "
+        f"model takes {chosen.model * 1e6:,.0f} µs."
+    )
+    yield {
+        "model": "The model is your limit.",
+        "encoding": "The encoding is your limit: see what --encoding rows or protobuf gives, or run more replicas.",
+        "loop": "The loop is your limit: put more rows into a request, or run more replicas.",
+    }[advice.limit]
+    if advice.replicas is not None:
+        free = f"each with {HEAD_ROOM:.0%} free to catch up with a backlog"
+        yield f"Replicas: {advice.replicas:,}, {free}; the request topics need as many partitions."
+    bound = "" if advice.linger_budget is None else ", within LATENCY_BUDGET_MS"
+    yield (
+        f"p99 from request to answer: about {milliseconds(chosen.latency * 1000)}, for the inference that runs, its "
+        f"own and Kafka. Leave LINGER_MS=auto: it learns whether waiting for company helps{bound}."
+    )
+
+
+def _bucket_words(found: Buckets) -> Iterator[str]:
+    lengths, refused = found.sample.lengths, found.sample.refused
+    told = (
+        f"{count(len(lengths), 'row')} from {found.sample.source}, {lengths.mean():.1f} long on average, the longest "
+    )
+    left_out = f"; {count(len(refused), 'record')} left out, the first because {refused[0]}" if refused else ""
+    yield f"{told}{lengths.max():,}{left_out}."
+    padding = f"{found.before:.0%} of what the model sees in batches as rows come, {found.after:.0%} in these buckets"
+    yield f"Padding: {padding}. A longer row than {found.boundaries[-1]:,} is refused: --longest N makes room."
+
+
+def _digits(seconds: float) -> str:
+    """Milliseconds in two digits or three, without the unit: a small model's inference takes 0.0041."""
+    shown = seconds * 1000
+    digits = 0 if shown >= 100 else 2 if shown >= 0.1 else 3 if shown >= 0.01 else 4
+    return f"{shown:,.{digits}f}"

@@ -29,7 +29,7 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.score.inputs import LineFile, RowFile
 from worker.tools.score.options import ScoreOrder
-from worker.tools.score.outputs import Tally, results_for
+from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.scorer import Chunk, Runs, Scored, Scorer
 
 # A chunk has so many batches, unless the model takes longer than this for them, seconds: Ctrl-C should be heard soon. A
@@ -49,21 +49,24 @@ def score(order: ScoreOrder) -> int:
     lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     _caution(model, settings.batching.max_batch_size)
-    began, tally, runs = time.monotonic(), Tally(order.unit), Runs(model, lanes)
+    began, runs = time.monotonic(), Runs(model, lanes)
     scorer = Scorer(runs, settings)
     with ExitStack() as closing:
         chunks, total = _chunks(order, runs, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, model.signature, scorer.codecs.encode, tally))
+        results = closing.enter_context(results_for(order, model.signature, scorer.codecs.encode))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
             for chunk in _ahead(chunks, scorer, lanes + 1, is_stopped):
                 results.write(chunk)
-                show(tally.outcomes)
-        results.is_complete = not is_stopped.is_set() or tally.outcomes == total
+                show(results.outcomes)
+        results.is_complete = not is_stopped.is_set() or results.outcomes == total
     seconds = time.monotonic() - began
-    say(aside(), f"{count(tally.outcomes, order.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
+    say(
+        aside(),
+        f"{count(results.outcomes, results.unit)} in {seconds:,.1f} s: {results.outcomes / seconds:,.0f} a second",
+    )
     share = f"the model ran {runs.seconds / seconds:.0%} of the time"
     say(aside(), f"{count(runs.batches, 'batch', 'es')} on {model.device.name}; {share}")
-    _judge(tally, total, is_complete=results.is_complete)
+    _judge(results, total)
     return 0
 
 
@@ -140,17 +143,17 @@ def _bar(order: ScoreOrder, total: int | None) -> AbstractContextManager[Callabl
     return progress(f"{order.unit}s", total)
 
 
-def _judge(tally: Tally, total: int | None, *, is_complete: bool) -> None:
+def _judge(results: Results, total: int | None) -> None:
     """Raises `Incomplete` unless everything was asked and has its result."""
     found = []
-    if not is_complete:
+    if not results.is_complete:
         of_all = f" of {total:,}" if total else ""
-        found.append(f"stopped after {count(tally.outcomes, tally.unit)}{of_all}")
-    if tally.refused:
+        found.append(f"stopped after {count(results.outcomes, results.unit)}{of_all}")
+    if results.refused:
         by_code = ", ".join(
-            f"{many:,} {code} (first: {tally.unit} {first:,})" for code, (many, first) in tally.refused.items()
+            f"{many:,} {code} (first: {results.unit} {first:,})" for code, (many, first) in results.refused.items()
         )
-        refusals = sum(many for many, _ in tally.refused.values())
-        found.append(f"{refusals:,} of {count(tally.outcomes, tally.unit)} refused: {by_code}")
+        refusals = sum(many for many, _ in results.refused.values())
+        found.append(f"{refusals:,} of {count(results.outcomes, results.unit)} refused: {by_code}")
     if found:
         raise Incomplete("\n".join(found))

@@ -40,7 +40,10 @@ LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 
 
 class Rows(NamedTuple):
-    """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type."""
+    """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type.
+
+    `plain` are the bytes of the only input, if they are a request's value as they are.
+    """
 
     source: Partition
     number: int
@@ -48,6 +51,7 @@ class Rows(NamedTuple):
     arrays: Sequence[Array]
     is_plain: bool
     accept: str
+    plain: bytes | None = None
 
     @property
     def total(self) -> int:
@@ -56,19 +60,19 @@ class Rows(NamedTuple):
     def parts(self, rows: int) -> Iterator[Rows]:
         """The rows, at most so many in each part."""
         for at in range(0, self.total, rows):
-            yield self._replace(number=self.number + at, arrays=[array[at : at + rows] for array in self.arrays])
+            arrays = [array[at : at + rows] for array in self.arrays]
+            yield self._replace(number=self.number + at, arrays=arrays, plain=None)
 
     def record(self) -> Record:
         """All in one request; its offset is the first one's number."""
-        raws = [to_bytes(array) for array in self.arrays]
-        told: Sequence[tuple[str, bytes]]
+        accept = ("accept", self.accept.encode())
         if self.is_plain:
-            head, told = b"", rows_headers(self.specs[0].datatype, self.total)
-        else:
-            head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
-            told = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)))
-        headers = (*told, ("accept", self.accept.encode()))
-        return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
+            headers = (*rows_headers(self.specs[0].datatype, self.total), accept)
+            return Record(self.source, self.number, None, self.plain or to_bytes(self.arrays[0]), headers, None)
+        raws = [to_bytes(array) for array in self.arrays]
+        head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
+        told = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
+        return Record(self.source, self.number, None, b"".join([head, *raws]), told, None)
 
 
 class Column(NamedTuple):
@@ -83,12 +87,12 @@ class Column(NamedTuple):
     def row_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
-    def read(self, rows: int) -> Array:
-        """The next rows. Raises `Incomplete` when the file has become too short or unreadable, or its text is none."""
+    def read(self, rows: int) -> tuple[Array, bytes]:
+        """The next rows, and as the file has them. Raises `Incomplete` when it ends too soon, or its text is none."""
         try:
             raw = self.file.read(rows * self.row_bytes)
             array = np.frombuffer(raw, self.dtype).astype(self.spec.dtype, copy=False)
-            return array.reshape(rows, *self.shape[1:])
+            return array.reshape(rows, *self.shape[1:]), raw
         except (OSError, ValueError, SystemError, zipfile.BadZipFile, zlib.error) as error:  # SystemError: no Unicode
             raise Incomplete(f"{self.file.name}: cannot be read to its end: {error}") from error
 
@@ -116,7 +120,9 @@ class RowFile:
         at = 0
         while at < total:
             rows = min(at_once(), total - at)
-            yield self._empty._replace(number=at, arrays=[column.read(rows) for column in self._columns])
+            arrays, raws = zip(*[column.read(rows) for column in self._columns], strict=True)
+            plain = raws[0] if self._columns[0].dtype == self._columns[0].spec.dtype else None
+            yield self._empty._replace(number=at, arrays=arrays, plain=plain)
             at += rows
 
 

@@ -28,19 +28,6 @@ STDOUT = 1
 Encode = Callable[[Outcome], Sequence[Message]]
 
 
-class Tally:
-    """Counts outcomes; `unit` is `row` or `line`. `refused` by code: how many, and the first."""
-
-    def __init__(self, unit: str) -> None:
-        self.unit = unit
-        self.outcomes = 0
-        self.refused: dict[str, tuple[int, int]] = {}
-
-    def refuse(self, code: str, number: int) -> None:
-        many, first = self.refused.get(code, (0, number))
-        self.refused[code] = many + 1, first
-
-
 class Target:
     """A file under its unfinished name, or standard output. Owns the descriptor.
 
@@ -87,16 +74,19 @@ class Target:
 
 
 class Results(Closing):
-    """Where outcomes go. Owns its files, which get their names at the end if `is_complete` is true then."""
+    """Where outcomes go, counted. Owns its files, which get their names at the end if `is_complete` is true then."""
 
-    def __init__(self, encode: Encode, tally: Tally) -> None:
+    def __init__(self, encode: Encode, unit: str) -> None:
+        """`unit` is what the numbers count: `line` or `row`."""
         self.is_complete = False
+        self.outcomes = 0
+        self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the first
+        self.unit = unit
         self._encode = encode
-        self._tally = tally
 
     @property
     def part(self) -> str | None:
-        return None if self.is_complete else f" has the first {count(self._tally.outcomes, 'result')}"
+        return None if self.is_complete else f" has the first {count(self.outcomes, 'result')}"
 
     def write(self, scored: Sequence[Scored]) -> None:
         """A chunk of outcomes, in the order of the file. Raises `Incomplete` when they cannot be written."""
@@ -109,21 +99,22 @@ class Results(Closing):
         if headers["status"] != b"error":
             return line + b"\n"
         code = headers["error-code"] or b""
-        self._tally.refuse(code.decode(), number)
-        return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self._tally.unit.encode(), number)
+        many, first = self.refused.get(code.decode(), (0, number))
+        self.refused[code.decode()] = many + 1, first
+        return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self.unit.encode(), number)
 
 
 class LineResults(Results):
     """A line for each outcome."""
 
-    def __init__(self, target: Target, encode: Encode, tally: Tally) -> None:
-        super().__init__(encode, tally)
+    def __init__(self, target: Target, encode: Encode, unit: str) -> None:
+        super().__init__(encode, unit)
         self._target = target
 
     def write(self, scored: Sequence[Scored]) -> None:
         """As `Results` has it."""
         self._target.write(b"".join([self.line(number, outcome) for number, outcome, _ in scored]))
-        self._tally.outcomes += len(scored)
+        self.outcomes += len(scored)
 
     def close(self) -> None:
         self._target.end(self.part)
@@ -132,8 +123,8 @@ class LineResults(Results):
 class ArrayResults(Results):
     """A .npy for each output, with NaN (or zeros) for refused rows; their reasons are lines of `errors`, if any."""
 
-    def __init__(self, files: Sequence[NpyFile], errors: Path, encode: Encode, tally: Tally) -> None:
-        super().__init__(encode, tally)
+    def __init__(self, files: Sequence[NpyFile], errors: Path, encode: Encode) -> None:
+        super().__init__(encode, "row")
         self._files = files
         self._errors_path = errors
         self._errors: Target | None = None
@@ -149,7 +140,7 @@ class ArrayResults(Results):
             else:
                 for file, array in zip(self._files, outcome.outputs, strict=True):
                     file.write(array)
-            self._tally.outcomes += rows
+            self.outcomes += rows
 
     def close(self) -> None:
         for file in self._files:
@@ -216,11 +207,11 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
-def results_for(order: ScoreOrder, signature: Signature, encode: Encode, tally: Tally) -> Results:
+def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Results:
     """Where this order wants its outcomes, the files made. Raises `BadConfiguration`, before the first inference."""
     if order.output is None or not order.wants_arrays:
         _check_free(order, [order.output] if order.output else [])
-        return LineResults(Target(order.output), encode, tally)
+        return LineResults(Target(order.output), encode, order.unit)
     if texts := [spec.name for spec in signature.outputs if spec.is_text]:
         raise BadConfiguration(f"output {texts[0]} is text, which .npy holds only pickled: write JSON lines instead")
     names = [re.sub(r"[^\w.-]+", "_", spec.name) for spec in signature.outputs]
@@ -231,7 +222,7 @@ def results_for(order: ScoreOrder, signature: Signature, encode: Encode, tally: 
     errors = output.with_suffix(".errors.jsonl")
     _check_free(order, [*paths, errors])
     errors.unlink(missing_ok=True)  # it may be of an earlier run
-    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), errors, encode, tally)
+    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), errors, encode)
 
 
 def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:

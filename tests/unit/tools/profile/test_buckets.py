@@ -1,0 +1,116 @@
+"""Which axis is padded, how long rows are along it, and where buckets end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+from worker.tools.profile.buckets import Buckets, Sample, axis_of, buckets_for, newest, sample_of_lines
+
+IDS = TensorSpec("ids", "INT64", (None,), ("sequence",))
+MASK = TensorSpec("mask", "INT64", (None,), ("sequence",))
+KINDS = TensorSpec("kinds", "INT64", (None,), ("kinds_length",))
+FIXED = TensorSpec("x", "FP32", (3,), (None,))
+
+
+def signature(*inputs: TensorSpec) -> Signature:
+    return Signature("m", "1", inputs, ())
+
+
+def buckets(lengths: list[int], count: int, longest: int | None = None) -> Buckets:
+    sample = Sample(np.array(lengths, np.int64), "lengths.txt")
+    return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), sample, count, longest, 4)
+
+
+def test_buckets_end_at_quantiles() -> None:
+    """Rounded up to eights, and no further than the longest row; equal shares fill equally fast."""
+    found = buckets(list(range(1, 101)), 4)
+
+    assert found.boundaries == [32, 56, 80, 100]
+    assert found.setting == '{"ids": {"axis": 1, "boundaries": [32, 56, 80, 100], "pad": 0}}'
+    assert 0 < found.after < 0.25
+    assert found.mean_padded == pytest.approx(63, abs=1)
+
+
+def test_the_last_bucket_may_hold_longer_rows() -> None:
+    """Than the sample has; shorter it may not be."""
+    assert buckets([5] * 20, 4, longest=512).boundaries == [8, 512]
+    with pytest.raises(BadConfiguration, match="--longest 4: the sample has rows of length 5"):
+        buckets([5], 4, longest=4)
+
+
+def test_padding_before_is_that_of_batches_as_rows_come() -> None:
+    """Each padded to its longest."""
+    assert buckets([8, 8, 8, 16, 8, 8, 8, 16], 2).before == pytest.approx(1 - 80 / 128)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked", "named", "spots", "shared"),
+    [
+        ((FIXED, IDS, MASK), None, "ids:1", {(1, 0), (2, 0)}, {}),
+        ((IDS, MASK), "mask:1", "mask:1", {(0, 0), (1, 0)}, {}),
+        ((IDS, MASK, KINDS), "ids:1, kinds:1", "ids:1", {(0, 0), (1, 0), (2, 0)}, {"kinds": 0}),
+        ((TensorSpec("a", "FP32", (None, None)),), "a:2", "a:2", {(0, 1)}, {}),
+    ],
+)
+def test_axes_with_one_name_are_padded_as_one(
+    inputs: tuple[TensorSpec, ...], asked: str | None, named: str, spots: set[tuple[int, int]], shared: dict[str, int]
+) -> None:
+    """And axes that the command line puts together, which the setting then lists."""
+    axis = axis_of(signature(*inputs), asked)
+
+    assert (str(axis), set(axis.spots), dict(axis.wanted.shared_by)) == (named, spots, shared)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked", "told"),
+    [
+        ((FIXED,), None, "which dynamic axis lengths are about, none"),
+        ((IDS, KINDS), None, "say by --bucket-axis which dynamic axis lengths are about, ids:1 or kinds:1"),
+        ((IDS,), "ids:2", "--bucket-axis ids:2: expected a dynamic axis, ids:1 (the batch is axis 0)"),
+        ((IDS,), "ids", "--bucket-axis ids: expected a dynamic axis, ids:1 (the batch is axis 0)"),
+        ((IDS, TensorSpec("a", "FP32", (3, None))), "ids:1,a:2", "expected a dynamic axis, ids:1 or a:2"),
+    ],
+)
+def test_what_is_no_axis_to_pad_is_refused_with_the_axes_that_are(
+    inputs: tuple[TensorSpec, ...], asked: str | None, told: str
+) -> None:
+    """In one sentence."""
+    with pytest.raises(BadConfiguration) as refusal:
+        axis_of(signature(*inputs), asked)
+
+    assert told in str(refusal.value)
+
+
+def test_lengths_stand_one_on_each_line(tmp_path: Path) -> None:
+    """Each for as many rows as a request has."""
+    path = tmp_path / "lengths.txt"
+    path.write_text("5\n\n12\n")
+
+    assert sample_of_lines(str(path), 2).lengths.tolist() == [5, 5, 12, 12]
+
+
+@pytest.mark.parametrize("content", ["", "0\n", "1000001\n", "5\nlong\n", None])
+def test_what_is_no_length_is_refused(tmp_path: Path, content: str | None) -> None:
+    """With the file's name."""
+    path = tmp_path / "lengths.txt"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(BadConfiguration, match=r"--lengths .*lengths\.txt: "):
+        sample_of_lines(str(path), 1)
+
+
+def test_each_partition_gives_its_share_of_the_newest() -> None:
+    """By what it holds; none is read where none is held."""
+    first, second, third = (Partition("t", number) for number in range(3))
+
+    found = newest({first: 0, second: 50, third: 7}, {first: 300, second: 150, third: 7}, 100)
+
+    assert found == {first: 225, second: 125, third: 7}

@@ -1,0 +1,121 @@
+"""How many requests a second one replica answers with batches of each size, what limits it, and what to set.
+
+The lane runs the model while the loop decodes, stacks, splits and encodes; the slower of the two sets the pace:
+
+    a request's seconds = max( (inference + hand-over) / requests of a batch,
+                               decode + encode + Kafka's client + (batch's own work) / requests of a batch )
+
+Batches fill by themselves while the lane is busy, so under load they have the size that is set. A request then waits
+for the inference that runs, a median one, and for its own, a slow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Literal, NamedTuple
+
+from worker.core.failures import BadConfiguration
+from worker.tools.profile.sweep import RequestCost, Size
+
+# The loop's CPU time for a request in addition to decoding and encoding (ledger, Kafka's client), and for a batch in
+# addition to stacking and splitting. A lane also loses time between two inferences: it wakes up, and takes the
+# interpreter from a busy loop (measured on whole workers, 2026).
+OTHER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS = 6e-6, 40e-6, 100e-6
+# Of the best. Two sweeps differ by a few percent in every size, so a knee at 0.98 would move with each.
+ENOUGH = 0.9
+# Of what a replica could do at most this stays free, for bursts and to catch up: a backlog of one minute is gone after
+# 2.3 minutes at 70 % load, after 9 at 90 %.
+HEAD_ROOM = 0.3
+
+
+class Knee(NamedTuple):
+    """The smallest size with nine tenths of the best rows/s. `is_last`: the curve may well go on rising."""
+
+    rows: int
+    rows_per_s: float
+    share: float
+    gain: float  # rows/s against the smallest size measured
+    is_last: bool
+
+
+class Capacity(NamedTuple):
+    """One replica with batches of `rows`: seconds of a lane and of the loop for one request; a bound of latencies."""
+
+    rows: int
+    model: float
+    loop: float
+    latency: float
+
+    @property
+    def per_s(self) -> float:
+        """Requests a second, at most."""
+        return 1 / max(self.model, self.loop)
+
+
+class Advice(NamedTuple):
+    """What to set. `capacities` ascend; `replicas` None without a rate; `linger_budget` None without a budget."""
+
+    chosen: Capacity
+    capacities: Sequence[Capacity]
+    cost: RequestCost
+    limit: Literal["model", "encoding", "loop"]
+    replicas: int | None
+    linger_budget: float | None
+
+    @property
+    def is_batching(self) -> bool:
+        return self.chosen.rows > self.capacities[0].rows
+
+    @property
+    def settings(self) -> Mapping[str, float]:
+        """The variables to set."""
+        budget = {} if self.linger_budget is None else {"LATENCY_BUDGET_MS": int(self.linger_budget * 1e6) / 1000}
+        return {
+            f"WORKER_BATCHING__{name}": value for name, value in {"MAX_BATCH_SIZE": self.chosen.rows, **budget}.items()
+        }
+
+
+def knee(sizes: Sequence[Size]) -> Knee:
+    """Of the model alone, whatever its requests cost."""
+    rates = {size.rows: size.rows_per_s for size in sizes}
+    best, smallest = max(rates.values()), next(iter(rates))
+    rows = next(rows for rows, rate in rates.items() if rate >= ENOUGH * best)
+    return Knee(rows, rates[rows], rates[rows] / best, rates[rows] / rates[smallest], rows == max(rates))
+
+
+def advise(
+    sizes: Sequence[Size],
+    cost: RequestCost,
+    request_rows: int,
+    transport: float,
+    rate: float | None,
+    budget: float | None,
+) -> Advice:
+    """The smallest size with nine tenths of what any size within the budget answers; times in seconds.
+
+    Raises `BadConfiguration` when the budget is too tight for any.
+    """
+    capacities = [_capacity(size, cost, request_rows, transport) for size in sizes]
+    fitting = [capacity for capacity in capacities if budget is None or capacity.latency <= budget]
+    if not fitting:
+        assert budget is not None
+        least = min(capacity.latency for capacity in capacities)
+        raise BadConfiguration(
+            f"--latency-budget-ms {budget * 1000:g} cannot be met: the least is {ceil(least * 1e4) / 10:g} ms, for the "
+            "inference that runs when a request comes, its own, and Kafka"
+        )
+    best = max(capacity.per_s for capacity in fitting)
+    chosen = next(capacity for capacity in fitting if capacity.per_s >= ENOUGH * best)
+    limit: Literal["model", "encoding", "loop"] = "model"
+    if chosen.loop > chosen.model:
+        limit = "encoding" if 2 * (cost.decode + cost.encode) > chosen.loop else "loop"
+    replicas = None if rate is None else max(1, ceil(rate / ((1 - HEAD_ROOM) * chosen.per_s)))
+    return Advice(chosen, capacities, cost, limit, replicas, None if budget is None else budget - transport)
+
+
+def _capacity(size: Size, cost: RequestCost, request_rows: int, transport: float) -> Capacity:
+    requests = size.rows / request_rows
+    model = (size.p50 + HAND_OVER_SECONDS) / requests
+    loop = OTHER_SECONDS + cost.decode + cost.encode + (BATCH_SECONDS + size.stack + size.split) / requests
+    return Capacity(size.rows, model, loop, transport + size.p50 + size.p99 + 2 * HAND_OVER_SECONDS + requests * loop)

@@ -1,0 +1,180 @@
+"""A sample of how long rows are along one axis, and buckets of which each gets an equal share of them.
+
+Bounds are quantiles of the sample, rounded up to eights: so every bucket fills equally fast, and a row is padded no
+further than to the next quantile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.codecs import Codecs, Wire
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Array, Partition, Rejection
+from worker.core.tensors.axes import axes_of
+from worker.core.tensors.buckets import Spot, WantedAxis
+from worker.core.tensors.element_values import blank
+from worker.core.tensors.signature import Signature
+from worker.inference import Model
+from worker.settings.for_commands import ClientSettings
+from worker.terminal.terminal import progress
+from worker.tools.kafka.reader import Reader
+
+Ints = NDArray[np.int64]
+
+LONGEST = 1_000_000  # a row that is longer is a slip of the pen: one batch of them would fill the memory
+# Tensor cores take the sides of half-precision matrices in eights (16 bytes); and lengths that are round are fewer.
+STEP = 8
+RECORDS = 5000  # of a topic
+
+
+class Sample(NamedTuple):
+    """`lengths` of rows, in the order of arrival. `refused` records were no requests for this model, the first why."""
+
+    lengths: Ints
+    source: str
+    refused: Sequence[str] = ()
+
+
+class LengthAxis(NamedTuple):
+    """The axis that is padded: as the operator would name it, and where it is."""
+
+    wanted: WantedAxis
+    spots: Sequence[Spot]
+
+    def __str__(self) -> str:
+        return f"{self.wanted.input}:{self.wanted.axis}"
+
+
+class Buckets(NamedTuple):
+    """`boundaries` ascend. `before` and `after`: the share of padding among the elements that the model sees."""
+
+    axis: LengthAxis
+    sample: Sample
+    boundaries: Sequence[int]
+    before: float
+    after: float
+    mean_padded: int
+
+    @property
+    def setting(self) -> str:
+        """The value of WORKER_BATCHING__BUCKETS."""
+        wanted = self.axis.wanted
+        shared = {"shared_by": dict(wanted.shared_by)} if wanted.shared_by else {}
+        axis = {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad, **shared}
+        return json.dumps({wanted.input: axis})
+
+
+def buckets_for(axis: LengthAxis, sample: Sample, count: int, longest: int | None, batch_rows: int) -> Buckets:
+    """So many buckets, or fewer where quantiles fall together; padding before is that of batches as rows come.
+
+    Raises `BadConfiguration` when the sample has longer rows than `longest`.
+    """
+    lengths = sample.lengths
+    last = longest or int(lengths.max())
+    if last < lengths.max():
+        raise BadConfiguration(f"--longest {longest}: the sample has rows of length {lengths.max()}")
+    quantiles = np.quantile(lengths, [(at + 1) / count for at in range(count)], method="higher")
+    rounded = {min(last, STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()}
+    boundaries = sorted({*rounded, last if longest else max(rounded)})
+    padded = np.array(boundaries)[np.searchsorted(boundaries, lengths)]
+    firsts = np.arange(0, len(lengths), batch_rows)
+    as_they_come = np.repeat(np.maximum.reduceat(lengths, firsts), batch_rows)[: len(lengths)]
+    before, after = (float(1 - lengths.sum() / each.sum()) for each in (as_they_come, padded))
+    return Buckets(axis, sample, boundaries, before, after, round(float(padded.mean())))
+
+
+def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
+    """The axis asked for as `input_ids:1` or `input_ids:1,mask:1`; None: the only dynamic one, as the file names them.
+
+    Raises `BadConfiguration`, naming the candidates.
+    """
+    symbols = {
+        (spec.name, at + 1): spec.symbol(at) or (spec.name, at)
+        for spec in signature.inputs
+        for at, dim in enumerate(spec.dims)
+        if dim is None
+    }
+    listed = " or ".join(f"{name}:{axis}" for name, axis in symbols) or "none"
+    if asked is None:
+        chosen = list(symbols)
+        if len(set(symbols.values())) != 1:
+            raise BadConfiguration(f"say by --bucket-axis which dynamic axis lengths are about, {listed}")
+    else:
+        words = [re.fullmatch(r"(.+):(\d+)", word.strip()) for word in asked.split(",")]
+        chosen = [(word[1], int(word[2])) for word in words if word]
+        if len(chosen) < len(words) or not symbols.keys() >= set(chosen) or len({axis for _, axis in chosen}) > 1:
+            raise BadConfiguration(f"--bucket-axis {asked}: expected a dynamic axis, {listed} (the batch is axis 0)")
+    pads = {spec.name: blank(spec) for spec in signature.inputs}
+    (name, axis), others = chosen[0], [each for each in chosen if symbols[each] != symbols[chosen[0]]]
+    wanted = WantedAxis(name, axis, (), pads[name], {other: pads[other] for other, _ in others})
+    return LengthAxis(wanted, tuple(axes_of(signature, [wanted])[0].inputs))
+
+
+def sample_of_lines(source: str, request_rows: int) -> Sample:
+    """One length on each line, of a request with so many rows. Raises `BadConfiguration`."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        lengths = [int(line) for line in text.split()]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"expected a length on each line: {error}"
+        raise BadConfiguration(f"--lengths {source}: {reason}") from None
+    if not lengths or not all(1 <= length <= LONGEST for length in lengths):
+        raise BadConfiguration(f"--lengths {source}: expected lengths between 1 and {LONGEST:,}, one on each line")
+    return Sample(np.repeat(np.array(lengths, np.int64), request_rows), source)
+
+
+def sample_of_topic(
+    topic: str, settings: ClientSettings, most_bytes: int, axis: LengthAxis, signature: Signature
+) -> Sample:
+    """The rows of the newest requests in the topic. Raises `BadConfiguration` when there are none."""
+    wire = Wire("", "", default_content_type=settings.kafka.default_content_type, max_request_bytes=most_bytes)
+    codecs = Codecs([signature], wire, tell=lambda _: None)
+    tensor, dimension = axis.spots[0]
+    lengths, refused = list[int](), list[str]()
+    with Reader(settings.kafka, topic) as reader:
+        starts = newest(reader.beginnings, reader.ends, RECORDS)
+        with progress("records", sum(reader.ends[at] - start for at, start in starts.items())) as tell:
+            for found in map(codecs.decode, reader.up_to_ends(starts, tell)):
+                if isinstance(found, Rejection):
+                    refused.append(found.message)
+                else:
+                    lengths += [found.shapes[tensor][dimension]] * found.rows
+    if not lengths:
+        why = (
+            f"none of {len(refused):,} is a request for this model: {refused[0]}" if refused else "there are no records"
+        )
+        raise BadConfiguration(f"--lengths-from {topic}: {why}")
+    return Sample(np.array(lengths, np.int64), topic, refused)
+
+
+def newest(beginnings: Mapping[Partition, int], ends: Mapping[Partition, int], count: int) -> dict[Partition, int]:
+    """Where to begin for the newest so many records, each partition by its share of what the topic holds."""
+    held = {partition: end - beginnings[partition] for partition, end in ends.items()}
+    share = min(1.0, count / max(1, sum(held.values())))
+    return {partition: ends[partition] - ceil(share * records) for partition, records in held.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AtLength:
+    """The model on rows that are so long along the axis; they are ones, because a mask of zeros may save it work."""
+
+    model: Model
+    axis: LengthAxis
+    length: int
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return self.model.run(feeds)
+
+    def blank(self, rows: int) -> Mapping[str, Array]:
+        return self.model.blank(rows, dict.fromkeys(self.axis.spots, self.length), 1)
