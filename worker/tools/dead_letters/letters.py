@@ -85,15 +85,12 @@ def letters(reader: Reader, starts: Mapping[Partition, int], topic: str) -> Iter
 def letter_at(reader: Reader, at: Position) -> Letter:
     """The letter at this place. Raises `BadConfiguration` where there is none."""
     partition = Partition(at.topic, at.partition)
-    if partition not in reader.ends:
-        raise BadConfiguration(f"{at}: {at.topic} has {len(reader.ends)} partitions, counted from 0")
-    first, end = reader.beginnings[partition], reader.ends[partition]
-    if not first <= at.offset < end:
-        held = f"offsets {first} to {end - 1}" if first < end else "nothing"
-        raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
-    record = next(reader.up_to_ends({partition: at.offset}), None)
+    first, end = reader.beginnings.get(partition, 0), reader.ends.get(partition, 0)
+    record = next(reader.up_to_ends({partition: at.offset}), None) if first <= at.offset < end else None
     if record is None or record.offset != at.offset:
-        raise BadConfiguration(f"{at}: there is no record at that offset")
+        raise BadConfiguration(
+            f"{at}: there is no record; partition {at.partition} goes from offset {first} below {end}"
+        )
     return read(record)
 
 

@@ -18,7 +18,7 @@ from worker.terminal.terminal import console, count, milliseconds, print_json, s
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.options import PublishOrder
-from worker.tools.publish.publication import Answered, Publication
+from worker.tools.publish.publication import Publication
 from worker.tools.publish.requests import Publishable, made_up, read_lines
 
 # Seconds without an answer, unless --timeout says others.
@@ -51,11 +51,12 @@ def publish(order: PublishOrder) -> int:
             if order.wait and publication.is_whole:
                 publication.wait(_patience(order))
         finally:
+            told = {"topic": topic, **publication.summary()}
             if publication.handed_over or publication.is_whole:
-                _report(order, topic, publication)
-    if publication.odd is not None and not publisher.acknowledged:
+                _report(order, told)
+    if publication.odd is not None and not told["published"]:
         raise publication.odd
-    if shortfalls := list(_shortfalls(order, publication)):
+    if shortfalls := list(_shortfalls(order, publication, told, publisher.refusal)):
         raise Incomplete("\n".join(shortfalls))
     return 0
 
@@ -118,65 +119,57 @@ def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitSta
     return reader
 
 
-def _report(order: PublishOrder, topic: str, publication: Publication) -> None:
-    answered = publication.awaited.answered if order.wait else None
-    document: dict[str, Any] = {
-        "topic": topic,
-        "published": publication.publisher.acknowledged,
-        "refused": publication.publisher.refused,
-        "unknown": publication.unknown,
-        "seconds": round(publication.seconds, 3),
-        "requests_per_second": round(publication.publisher.acknowledged / max(publication.seconds, 1e-9), 1),
-    }
-    if answered is not None:
-        document["answers"] = {name: held for name, held in answered._asdict().items() if name != "latency_ms"}
-        document["latency_ms"] = {name: round(ms, 3) for name, ms in answered.latency_ms.items()}
+def _report(order: PublishOrder, told: Mapping[str, Any]) -> None:
     if order.as_json:
-        print_json(document)
+        print_json(told)
         return
-    for name, text in _lines(document, answered):
+    for name, text in _lines(told):
         say(console(), f"{name:<9}  {text}")
 
 
-def _lines(document: Mapping[str, Any], answered: Answered | None) -> Iterator[tuple[str, str]]:
-    yield "published", f"{count(document['published'], 'request')} to {document['topic']}"
-    yield "", f"in {document['seconds']:,.2f} s, {document['requests_per_second']:,.0f} a second"
-    if document["refused"]:
-        yield "refused", f"{document['refused']:,}"
-    if document["unknown"]:
-        yield "unknown", f"{document['unknown']:,} not acknowledged; some of them may have been published"
-    if answered is not None:
-        yield "answers", ", ".join([f"{answered.ok:,} ok", *(f"{n:,} {code}" for code, n in answered.errors.items())])
-        yield "", f"{answered.missing:,} missing, {answered.repeated:,} repeated"
-        if answered.latency_ms:
-            yield "latency", " · ".join(f"{name} {milliseconds(ms)}" for name, ms in answered.latency_ms.items())
+def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "published", f"{count(told['published'], 'request')} to {told['topic']}"
+    yield "", f"in {told['seconds']:,.2f} s, {told['requests_per_second']:,.0f} a second"
+    if told["refused"]:
+        yield "refused", f"{told['refused']:,}"
+    if told["unknown"]:
+        yield "unknown", f"{told['unknown']:,} not acknowledged; some of them may have been published"
+    if answers := told.get("answers"):
+        yield "answers", ", ".join([f"{answers['ok']:,} ok", *_errors(answers)])
+        yield "", f"{answers['missing']:,} missing, {answers['repeated']:,} repeated"
+    if latency := told.get("latency_ms"):
+        yield "latency", " · ".join(f"{name} {milliseconds(ms)}" for name, ms in latency.items())
 
 
-def _shortfalls(order: PublishOrder, publication: Publication) -> Iterator[str]:
+def _errors(answers: Mapping[str, Any]) -> list[str]:
+    return [f"{number:,} {code}" for code, number in answers["errors"].items()]
+
+
+def _shortfalls(
+    order: PublishOrder, publication: Publication, told: Mapping[str, Any], refusal: str | None
+) -> Iterator[str]:
     """What was not published, not answered, or answered with an error."""
-    published, refused = publication.publisher.acknowledged, publication.publisher.refused
     if publication.odd is not None:
         yield f"{publication.odd}; what comes before it is published"
     elif not publication.is_whole:
         total = "the" if order.random is None else f"{order.random:,}"
         yield f"stopped after {publication.handed_over:,} of {total} requests"
-    if refused:
-        yield f"{count(refused, 'request')} refused: {publication.publisher.refusal}"
-    if publication.unknown:
-        yield f"{count(publication.unknown, 'request')} not acknowledged when it was ended"
-    if not (order.wait and publication.is_whole):
+    if told["refused"]:
+        yield f"{count(told['refused'], 'request')} refused: {refusal}"
+    if told["unknown"]:
+        yield f"{count(told['unknown'], 'request')} not acknowledged when it was ended"
+    answers = told.get("answers")
+    if answers is None or not publication.is_whole:
         return
-    answered = publication.awaited.answered
-    if failed := sum(answered.errors.values()):
-        codes = ", ".join(f"{n:,} {code}" for code, n in answered.errors.items())
+    if failed := sum(answers["errors"].values()):
         yield (
-            f"{failed:,} of {count(published, 'request')} got an error: {codes}; "
+            f"{failed:,} of {count(told['published'], 'request')} got an error: {', '.join(_errors(answers))}; "
             f"`inference-worker consume --errors-only --last {failed}` shows why"
         )
-    if answered.missing:
-        hint = (
-            ""
-            if publication.awaited.heard
-            else (": is a worker running on this topic? `inference-worker check` tells what would keep one from it")
+    if answers["missing"]:
+        hint = ": is a worker running on this topic? `inference-worker check` tells what would keep one from it"
+        none_came = not (answers["ok"] or failed)
+        yield (
+            f"{count(answers['missing'], 'request')} not answered, no answer came for {_patience(order):g} s"
+            f"{hint if none_came else ''}"
         )
-        yield f"{count(answered.missing, 'request')} not answered, no answer came for {_patience(order):g} s{hint}"

@@ -8,11 +8,10 @@ which its answer carries as `source`.
 from __future__ import annotations
 
 import time
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,25 +24,12 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.requests import Publishable
 
-PERCENTILES = (50, 95, 99)
+PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
 
 # Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
 _BURST = 256
 # The longest wait for anything before a signal is noticed, and the shortest that a client can wait, seconds.
 _GLANCE, _TICK = 0.05, 0.001
-
-
-class Answered(NamedTuple):
-    """What became of the requests: results, errors by code, answers that did not come, and that came again.
-
-    `latency_ms`: p50, p95, p99 and max, from publication until the answer was read; empty without answers.
-    """
-
-    ok: int
-    errors: Mapping[str, int]
-    missing: int
-    repeated: int
-    latency_ms: Mapping[str, float]
 
 
 class AwaitedAnswers:
@@ -86,19 +72,21 @@ class AwaitedAnswers:
     def heard(self) -> int:
         return len(self._latencies)
 
-    @property
-    def answered(self) -> Answered:
-        """How it stands now."""
+    def summary(self) -> dict[str, Any]:
+        """What became of the requests: results, errors by code, answers that did not come, and that came again.
+
+        A latency is from publication until the answer was read.
+        """
         errors = {code: count for code, count in self._codes.most_common() if code}
         missing = len(self._published_at) - self.heard
-        return Answered(self._codes[""], errors, missing, self._repeated, self._percentiles())
-
-    def _percentiles(self) -> dict[str, float]:
-        if not self._latencies:
-            return {}
-        milliseconds = np.frombuffer(array("d", self._latencies.values())) * 1000
-        found = {f"p{percent}": float(np.percentile(milliseconds, percent)) for percent in PERCENTILES}
-        return {**found, "max": float(milliseconds.max())}
+        milliseconds = np.array(list(self._latencies.values())) * 1000
+        percentiles = {
+            name: round(float(np.percentile(milliseconds, at)), 3) for name, at in PERCENTILES.items() if self.heard
+        }
+        return {
+            "answers": {"ok": self._codes[""], "errors": errors, "missing": missing, "repeated": self._repeated},
+            "latency_ms": percentiles,
+        }
 
 
 class Publication:
@@ -110,10 +98,10 @@ class Publication:
     def __init__(
         self, publisher: Publisher, reader: Reader | None, signals: StopSignals, key: str | None, rate: float | None
     ) -> None:
-        self.publisher = publisher
-        self.awaited = AwaitedAnswers()
+        self._publisher = publisher
+        self._awaited = AwaitedAnswers()
         self.handed_over = 0
-        self.seconds = 0.0
+        self._seconds = 0.0
         self.odd: BadConfiguration | None = None  # what the source cannot be read past
         self.is_whole = False  # every request of the source was handed over
         self._reader = reader
@@ -123,33 +111,40 @@ class Publication:
         self._began = time.monotonic()
         self._show: Callable[[], None] = lambda: None
 
-    @property
-    def unknown(self) -> int:
-        """Requests that are neither acknowledged nor refused."""
-        return self.handed_over - self.publisher.acknowledged - self.publisher.refused
+    def summary(self) -> dict[str, Any]:
+        """What became of the requests. `unknown`: neither acknowledged nor refused."""
+        published, refused = self._publisher.acknowledged, self._publisher.refused
+        return {
+            "published": published,
+            "refused": refused,
+            "unknown": self.handed_over - published - refused,
+            "seconds": round(self._seconds, 3),
+            "requests_per_second": round(published / max(self._seconds, 1e-9), 1),
+            **({} if self._reader is None else self._awaited.summary()),
+        }
 
     def run(self, requests: Iterable[Publishable | None], total: int | None) -> None:
         """Hand over and hear of all; a signal ends it sooner, a second one at once. Raises `KafkaFatal`."""
         self._began = time.monotonic()
         try:
             with progress("publishing", total) as show:
-                self._show = lambda: show(self.publisher.acknowledged)
+                self._show = lambda: show(self._publisher.acknowledged)
                 try:
                     self.is_whole = self._hand_over(requests)
                 except BadConfiguration as odd:
                     self.odd = odd
-                while self.publisher.waiting and not self._signals.hurry_asked:
+                while self._publisher.waiting and not self._signals.hurry_asked:
                     self._serve(_GLANCE)
         finally:
-            self.seconds = time.monotonic() - self._began
-            self.publisher.give_up()
+            self._seconds = time.monotonic() - self._began
+            self._publisher.give_up()
 
     def wait(self, patience: float) -> None:
         """For the answers to what was published, until none comes for so many seconds, or a signal does."""
         deadline = time.monotonic() + patience
-        with progress("answers", self.publisher.acknowledged) as show:
-            self._show = lambda: show(self.awaited.heard)
-            while self.awaited.heard < self.publisher.acknowledged and not self._signals.stop_asked:
+        with progress("answers", self._publisher.acknowledged) as show:
+            self._show = lambda: show(self._awaited.heard)
+            while self._awaited.heard < self._publisher.acknowledged and not self._signals.stop_asked:
                 if self._serve(_GLANCE):
                     deadline = time.monotonic() + patience
                 if time.monotonic() > deadline:
@@ -176,17 +171,17 @@ class Publication:
         if key is None and self._key is not None:
             key = self._key.replace("{n}", str(self.handed_over)).encode(errors="surrogateescape")
         self.handed_over += 1
-        told = None if self._reader is None else partial(self.awaited.placed, time.monotonic())
-        while not self.publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
-            self.publisher.poll(_GLANCE)
+        told = None if self._reader is None else partial(self._awaited.placed, time.monotonic())
+        while not self._publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
+            self._publisher.poll(_GLANCE)
             self._serve(0.0)
 
     def _serve(self, timeout: float) -> int:
         """Hear what has come, waiting at most so long for it. Returns how many requests got their answer."""
         self._show()
         if self._reader is None:
-            self.publisher.poll(timeout)
+            self._publisher.poll(timeout)
             return 0
-        self.publisher.poll()
-        all_placed, records, now = not self.publisher.waiting, self._reader.read(timeout), time.monotonic()
-        return sum(self.awaited.hear(record, now, all_placed=all_placed) for record in records)
+        self._publisher.poll()
+        all_placed, records, now = not self._publisher.waiting, self._reader.read(timeout), time.monotonic()
+        return sum(self._awaited.hear(record, now, all_placed=all_placed) for record in records)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.unit.codecs.builders import (
-    AS_JSON,
     AS_PROTOBUF,
     AS_ROWS,
     X,
@@ -33,11 +32,7 @@ ANSWER = f4([[0.5, 0.25]])
 MIXED = model(
     outputs=[TensorSpec("label", "BYTES", (1,)), TensorSpec("half", "FP16", (2,)), TensorSpec("no", "BOOL", ())]
 )
-MIXED_ANSWER = (
-    np.array([["grüße"]], object),
-    np.array([[1.5, -2]], "<f2"),
-    np.array([True]),
-)
+MIXED_ANSWER = (np.array([["grüße"]], object), np.array([[1.5, -2]], "<f2"), np.array([True]))
 
 
 def came(message: Message) -> Record:
@@ -47,8 +42,8 @@ def came(message: Message) -> Record:
 
 def answered(accept: str, signature: Signature | None = None, *outputs: np.ndarray) -> Record:
     """The worker's own answer in that encoding."""
-    codec = codecs(signature)
-    return came(answer(codec, as_json(document(id="a1"), ("accept", accept.encode())), *(outputs or (ANSWER,))))
+    asked = as_json(document(id="a1"), ("accept", accept.encode()))
+    return came(answer(codecs(signature), asked, *(outputs or (ANSWER,))))
 
 
 def shown(reading: Reading, role: str = "outputs") -> list[tuple[str, str, object, list[object]]]:
@@ -61,64 +56,60 @@ def test_an_answer_is_read_in_every_encoding(accept: str) -> None:
     reading = read(answered(accept))
 
     assert shown(reading) == [("y", "FP32", [1, 2], [0.5, 0.25])]
-    assert {**reading, "outputs": None} == {"model_name": "m", "model_version": "1", "id": "a1", "outputs": None}
+    assert {name: reading[name] for name in reading if name != "outputs"} == {
+        "model_name": "m",
+        "model_version": "1",
+        "id": "a1",
+    }
 
 
 @pytest.mark.parametrize("accept", [PROTOBUF, OCTETS])
 def test_strings_halves_and_truth_values_are_read_from_bytes(accept: str) -> None:
-    """Each as the datatype says."""
-    assert shown(read(answered(accept, MIXED, *MIXED_ANSWER))) == [
+    """Each as the datatype says, and as a line of JSON takes it."""
+    reading = read(answered(accept, MIXED, *MIXED_ANSWER))
+
+    assert shown(reading) == [
         ("label", "BYTES", [1, 1], ["grüße"]),
         ("half", "FP16", [1, 2], [1.5, -2.0]),
         ("no", "BOOL", [1], [True]),
     ]
+    assert [each["data"] for each in json.loads(json_line(reading))["outputs"]] == [["grüße"], [1.5, -2.0], [True]]
 
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 def test_an_error_is_read(accept: str) -> None:
-    """Its message and the id."""
+    """Its message and the id; no empty one is made up."""
     codec = codecs()
     refused = rejection(codec, as_json(document(id="a1", inputs=[{}]), ("accept", accept.encode())))
     (message,) = codec.encode(refused)
+    (nameless,) = codec.encode(rejection(codec, record(b"", AS_PROTOBUF)))
 
-    reading = read(came(message))
-
-    assert reading == {"error": refused.message, "id": "a1"}
-
-
-def test_an_error_without_an_id_names_nothing() -> None:
-    """Nor is an empty one made up."""
-    codec = codecs()
-    (message,) = codec.encode(rejection(codec, record(b"", AS_PROTOBUF)))
-
-    assert read(came(message)).keys() == {"error"}
+    assert read(came(message)) == {"error": refused.message, "id": "a1"}
+    assert read(came(nameless)).keys() == {"error"}
 
 
-def test_rows_are_read_with_the_model_and_else_not_at_all() -> None:
-    """Nothing in them says what they are."""
+def test_rows_are_read_with_the_model_alone() -> None:
+    """Nothing in them says what they are. A file need not say how many elements a row has: they are flat then."""
     rows = record(ANSWER.tobytes() * 2, AS_ROWS, OK)
 
     assert read(rows) == {}
     assert shown(read(rows, model)) == [("y", "FP32", [2, 2], [0.5, 0.25, 0.5, 0.25])]
+    flat = shown(read(rows, lambda: model(outputs=[TensorSpec("y", "FP32", (None,))])))
+    assert flat == [("y", "FP32", None, [0.5, 0.25, 0.5, 0.25])]
 
 
-def test_rows_that_do_not_come_out_even_stay_bytes() -> None:
-    """They are another model's."""
-    assert read(record(b"\0" * 12, AS_ROWS, OK), model) == {}
-    assert read(record(b"\0" * 3, AS_ROWS, OK), model) == {}
-
-
-def test_rows_of_unknown_length_are_shown_flat() -> None:
-    """A file need not say how many elements a row has."""
-    dynamic = model(outputs=[TensorSpec("y", "FP32", (None,))])
-
-    assert shown(read(record(ANSWER.tobytes(), AS_ROWS, OK), lambda: dynamic)) == [("y", "FP32", None, [0.5, 0.25])]
-
-
-@pytest.mark.parametrize("outputs", [(X, X), (TensorSpec("t", "BYTES", (1,)),)], ids=["two", "text"])
-def test_rows_of_a_model_that_gives_none_stay_bytes(outputs: tuple[TensorSpec, ...]) -> None:
-    """Two outputs or strings are never answered as rows."""
-    assert read(record(b"\0" * 12, AS_ROWS, OK), lambda: model(outputs=outputs)) == {}
+@pytest.mark.parametrize(
+    ("value", "signature"),
+    [
+        (b"\0" * 12, model()),
+        (b"\0" * 3, model()),
+        (b"\0" * 12, model(outputs=(X, X))),
+        (b"\0" * 12, model(outputs=(TensorSpec("t", "BYTES", (1,)),))),
+    ],
+)
+def test_rows_that_are_not_the_models_stay_bytes(value: bytes, signature: Signature) -> None:
+    """They do not come out even, or the model gives two outputs, or strings, which are never answered as rows."""
+    assert read(record(value, AS_ROWS, OK), lambda: signature) == {}
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -148,6 +139,13 @@ def test_elements_in_contents_are_read(datatype: str) -> None:
     assert shown(reading, "inputs") == [("x", datatype, [1, 1], ["a" if datatype == "BYTES" else element])]
 
 
+def binary(datatype: str, shape: list[int]) -> Record:
+    """Four bytes that claim to be this."""
+    entry = {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": 4}}
+    head = json.dumps({"outputs": [entry]}).encode()
+    return record(head + b"\0\0\0\0", AS_ROWS, (HEAD_LENGTH, b"%d" % len(head)), OK)
+
+
 @pytest.mark.parametrize(
     "odd",
     [
@@ -168,21 +166,14 @@ def test_elements_in_contents_are_read(datatype: str) -> None:
         record(b"{}", AS_ROWS, (HEAD_LENGTH, b"99"), OK),
         record(b"{}", AS_ROWS, (HEAD_LENGTH, b"many"), OK),
         record(b"", ("content-type", b"\xff\xfe")),
+        binary("FP32", [2, 2]),
+        binary("BF16", [1, 1]),
+        binary("FP32", [2**40, 2**40]),
     ],
 )
 def test_a_value_that_is_not_what_it_says_is_no_failure(odd: Record) -> None:
     """It is shown as bytes: nothing else is known of it."""
     assert read(odd) == {}
-
-
-def test_bytes_that_do_not_fit_their_claim_are_not_shown_as_numbers() -> None:
-    """A datatype nobody knows, a shape of another size."""
-    for datatype, shape in (("FP32", [2, 2]), ("BF16", [1, 1]), ("FP32", [2**40, 2**40])):
-        entry = {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": 4}}
-        head = json.dumps({"outputs": [entry]}).encode()
-        odd = record(head + b"\0\0\0\0", AS_ROWS, (HEAD_LENGTH, b"%d" % len(head)), OK)
-
-        assert read(odd) == {}
 
 
 def test_headers_have_no_case_and_the_last_counts() -> None:
@@ -197,30 +188,12 @@ def test_a_line_of_json_holds_arrays_and_no_nan() -> None:
     assert json_line(arrays) == b'{"a":[0.1,null],"h":[1.5],"b":[true]}\n'
 
 
-@pytest.mark.parametrize("accept", [JSON, PROTOBUF, OCTETS])
-def test_strings_can_stand_in_a_line_of_json(accept: str) -> None:
-    """However they travelled."""
-    text = model(outputs=[TensorSpec("label", "BYTES", (1,))])
-    (tensor,) = read(answered(accept, text, np.array([["grüße"]], object)))["outputs"]
-
-    assert json_line({"data": tensor["data"]}) == '{"data":["grüße"]}\n'.encode()
-
-
 def test_a_line_of_json_moves_no_cursor() -> None:
     """Control characters that JSON takes as they are come escaped, and mean the same; other text stays as it is."""
     text = "a\x7f\x80\x9b31m\x9f\xa0°é\u0080"
 
     found = json_line({text: [text]})
 
-    assert (
-        found
-        == rb'{"a\u007f\u0080\u009b31m\u009f%b\u0080":["a\u007f\u0080\u009b31m\u009f%b\u0080"]}'
-        % (("\xa0°é".encode(),) * 2)
-        + b"\n"
-    )
+    escaped = rb"a\u007f\u0080\u009b31m\u009f" + "\xa0°é".encode() + rb"\u0080"
+    assert found == b'{"' + escaped + b'":["' + escaped + b'"]}\n'
     assert json.loads(found) == {text: [text]}
-
-
-def test_a_plain_request_is_json_by_default() -> None:
-    """As in a deployment that does not say otherwise."""
-    assert read(record(json.dumps(document()).encode())) == read(record(json.dumps(document()).encode(), AS_JSON))

@@ -24,6 +24,7 @@ LETTER: Headers = [
     ("error-code", b"NOT_FOUND"),
     ("status", b"error"),
 ]
+EVIL = "\x1b[31m[red]\u202e\x07é\n"
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:
@@ -38,95 +39,64 @@ def answer(value: bytes, *headers: tuple[str, bytes | None]) -> Record:
     return record(value, OK, ("source", b"orders/3/17"), ("request-id", b"a1"), *headers)
 
 
+def request(data: bytes, shape: bytes = b"[1]") -> Record:
+    return record(b'{"inputs": [{"name": "x", "shape": %b, "datatype": "FP32", "data": %b}]}' % (shape, data))
+
+
 def test_an_answer_is_a_line_of_whose_it_is_and_one_for_each_output() -> None:
-    """Enough to see at a glance what came."""
-    shown = lines(answer(np.array([[0.5, 0.25]], "<f4").tobytes(), AS_ROWS))
+    """As many elements as there is room for."""
+    few = lines(answer(np.array([[0.5, 0.25]], "<f4").tobytes(), AS_ROWS))
+    many = lines(answer(np.arange(1000, 1100).astype("<f4").tobytes(), AS_ROWS))
 
-    assert shown == ["12:00:00.007  ok  key k  source orders/3/17  id a1", "    y FP32[1, 2]  [0.5,0.25]"]
+    assert few == ["12:00:00.007  ok  key k  source orders/3/17  id a1", "    y FP32[1, 2]  [0.5,0.25]"]
+    assert (len(many[1]), many[1][-1]) == (80, "…")
 
 
-def test_a_record_of_another_day_says_which() -> None:
+@pytest.mark.parametrize(
+    ("stamp", "told"),
+    [
+        (int(NOON.timestamp() * 1000) - 86_400_000, "2026-11-20 12:00:00.007"),
+        (None, "no time"),
+        (1_700_000_000_000_000, "1700000000000000 ms"),  # a producer that stamps microseconds
+        (-(2**62), f"{-(2**62)} ms"),
+    ],
+)
+def test_a_time_of_another_day_says_which_and_what_is_none_is_a_number(stamp: int | None, told: str) -> None:
     """The clock alone would lie."""
-    given = answer(b"")._replace(timestamp_ms=int(NOON.timestamp() * 1000) - 86_400_000)
-
-    assert lines(given)[0].startswith("2026-11-20 12:00:00.007  ok")
-    assert lines(given._replace(timestamp_ms=None))[0].startswith("no time  ok")
-
-
-@pytest.mark.parametrize("stamp", [1_700_000_000_000_000, 2**62, -(2**62)])
-def test_a_time_that_is_none_is_shown_as_its_number(stamp: int) -> None:
-    """A producer that stamps microseconds, for one."""
-    assert lines(answer(b"")._replace(timestamp_ms=stamp))[0].startswith(f"{stamp} ms  ok")
-
-
-def nested(depth: int) -> Record:
-    """A request whose elements lie so deep."""
-    data = b"[" * depth + b"1" + b"]" * depth
-    return record(b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": %b}]}' % data)
-
-
-def test_what_no_line_of_json_can_hold_is_its_value() -> None:
-    """Nested too deep, or a number too large: as text, and nothing else of the record is missing."""
-    large = record(b'{"inputs": [{"name": "x", "shape": ["%d"], "datatype": "FP32", "data": [1]}]}' % 2**70)
-
-    for given in (nested(300), nested(1000), large):
-        found = json.loads(json_of(given, read(given)))
-
-        assert found["value"].encode() == given.value
-        assert lines(given)[1].startswith("    input x FP32[")
-        assert (found["key"], "inputs" in found) == ("k", False)
-    assert json.loads(json_of(nested(200), read(nested(200))))["inputs"][0]["name"] == "x"
+    assert lines(answer(b"")._replace(timestamp_ms=stamp))[0].startswith(f"{told}  ok")
 
 
 def test_an_error_is_told_by_code_and_message() -> None:
     """On a line of its own, which a terminal breaks."""
-    message = "word " * 30 + "end"
-    given = record(b'{"error": "%b"}' % message.encode(), ("status", b"error"), ("error-code", b"INTERNAL"))
+    given = record(b'{"error": "a word"}', ("status", b"error"), ("error-code", b"INTERNAL"))
 
-    assert lines(given) == ["12:00:00.007  INTERNAL  key k  source answers/1/42", f"    {message}"]
+    assert lines(given) == ["12:00:00.007  INTERNAL  key k  source answers/1/42", "    a word"]
+    assert lines(given._replace(headers=[("status", b"error")]))[0].startswith("12:00:00.007  error")
 
 
 def test_a_dead_letter_is_told_with_its_origin_and_its_original() -> None:
     """Where the request lay, why it was rejected, and what it was."""
-    given = record(b'{"inputs": [{"name": "x", "shape": [1], "datatype": "INT8", "data": [1]}]}', *LETTER)
-
-    assert lines(given) == [
+    assert lines(request(b"[1]")._replace(headers=LETTER)) == [
         "12:00:00.007  dead letter NOT_FOUND  key k  source orders/3/17",
         "    input x: no",
-        "    input x INT8[1]  [1]",
+        "    input x FP32[1]  [1]",
     ]
 
 
-def test_only_so_many_elements_are_shown_as_there_is_room() -> None:
-    """With a sign that there are more."""
-    many = answer(np.arange(1000, 1100).astype("<f4").tobytes(), AS_ROWS)
-    nested = answer(
-        b'{"outputs": [{"name": "y", "shape": [2, 50], "datatype": "INT8", "data": [%b]}]}'
-        % b",".join([b"[%b]" % b",".join([b"7"] * 50)] * 2)
-    )
-
-    for given in (many, nested):
-        (line,) = lines(given)[1:]
-        assert line.endswith("…")
-        assert len(line) == 80
-
-
 @pytest.mark.parametrize(
-    ("value", "headers", "told"),
+    ("value", "told"),
     [
-        (None, (), "no value"),
-        (b"", (), "an empty value"),
-        (b"plain text", (), "plain text"),
-        (b"\xff\x00", (), "2 bytes  ff 00"),
-        (b"a\x00", (), "2 bytes  61 00"),
-        ("é".encode() * 200, (), "é" * 75 + "…"),
+        (None, "no value"),
+        (b"", "an empty value"),
+        (b"plain text", "plain text"),
+        (b"\xff\x00", "2 bytes  ff 00"),
+        (b"a\x00", "2 bytes  61 00"),
+        ("é".encode() * 200, "é" * 75 + "…"),
     ],
 )
-def test_a_value_that_is_not_understood_is_shown_as_it_is(
-    value: bytes | None, headers: tuple[tuple[str, bytes]], told: str
-) -> None:
+def test_a_value_that_is_not_understood_is_shown_as_it_is(value: bytes | None, told: str) -> None:
     """As text where it is text."""
-    assert lines(record(value, *headers))[1] == f"    {told}"
+    assert lines(record(value)) == ["12:00:00.007  record  key k  source answers/1/42", f"    {told}"]
 
 
 def test_a_record_that_could_not_be_unpacked_says_why() -> None:
@@ -137,11 +107,18 @@ def test_a_record_that_could_not_be_unpacked_says_why() -> None:
     assert document(given, read(given))["unreadable"] == "bad compression"
 
 
-EVIL = "\x1b[31m[red]\u202e\x07é\n"
+@pytest.mark.parametrize("given", [request(b"[" * 300 + b"1" + b"]" * 300), request(b"[1]", b'["%d"]' % 2**70)])
+def test_what_no_line_of_json_can_hold_is_its_value(given: Record) -> None:
+    """Nested too deep, or a number too large: as text, and nothing else of the record is missing."""
+    found = json.loads(json_of(given, read(given)))
+
+    assert found["value"].encode() == given.value
+    assert (found["key"], "inputs" in found) == ("k", False)
+    assert lines(given)[1].startswith("    input x FP32[")
 
 
 def test_nothing_of_a_record_reaches_a_terminal_raw() -> None:
-    """No colour, no movement, no turned writing, and no markup of rich."""
+    """No colour, no movement, no turned writing."""
     raw = EVIL.encode()
     error = answer(json_line({"error": EVIL}))
     tensor = json_line({"outputs": [{"name": EVIL, "shape": [1], "datatype": EVIL, "data": [EVIL]}]})
@@ -155,9 +132,9 @@ def test_nothing_of_a_record_reaches_a_terminal_raw() -> None:
 
 
 def test_a_document_has_everything() -> None:
-    """Place, time, key, headers and the tensors."""
+    """Place, time, key, headers and the tensors, or the error."""
     value = json_line({"model_name": "m", "outputs": [{"name": "y", "shape": [1], "datatype": "FP32", "data": [0.5]}]})
-    given = answer(value)
+    given, error = answer(value), record(b'{"error": "no", "id": "a1"}', ("status", b"error"))
 
     assert document(given, read(given)) == {
         "topic": "answers",
@@ -169,6 +146,7 @@ def test_a_document_has_everything() -> None:
         "model_name": "m",
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [0.5]}],
     }
+    assert document(error, read(error)).items() >= {"error": "no", "id": "a1"}.items()
 
 
 def test_what_is_no_text_is_base64_in_a_document() -> None:
@@ -181,12 +159,3 @@ def test_what_is_no_text_is_base64_in_a_document() -> None:
 
     assert found["key_base64"] == found["value_base64"] == coded
     assert (found["headers"], found["headers_base64"]) == ({"null": None}, {"h": coded})
-
-
-def test_an_error_in_a_document_is_its_message() -> None:
-    """And its code is a header."""
-    given = record(b'{"error": "no", "id": "a1"}', ("status", b"error"))
-
-    found = document(given, read(given))
-
-    assert (found["error"], found["id"]) == ("no", "a1")

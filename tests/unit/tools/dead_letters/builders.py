@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from worker.codecs.dead_letters import DeadLetters, Letter, read
 from worker.core.failures import Code
@@ -31,34 +31,9 @@ def dead_record(
     return Record(partition, offset, said.key, said.value, said.headers, time_ms)
 
 
-def letter(
-    offset: int = 0,
-    *,
-    code: Code = Code.INVALID_ARGUMENT,
-    message: str = "no",
-    request_topic: str = "requests",
-    key: bytes | None = b"k",
-    value: bytes | None = b"{}",
-    headers: Sequence[tuple[str, bytes | None]] = (),
-    time_ms: int | None = 1000,
-    limit: int = 1_000_000,
-    partition: Partition = DEAD,
-) -> Letter:
+def letter(offset: int = 0, **given: Any) -> Letter:
     """The same, read."""
-    return read(
-        dead_record(
-            offset,
-            code=code,
-            message=message,
-            request_topic=request_topic,
-            key=key,
-            value=value,
-            headers=headers,
-            time_ms=time_ms,
-            limit=limit,
-            partition=partition,
-        )
-    )
+    return read(dead_record(offset, **given))
 
 
 class Sent(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.core.records import Partition, Record
-from worker.tools.publish.publication import Answered, AwaitedAnswers
+from worker.tools.publish.publication import AwaitedAnswers
 
 
 def answer(place: str, status: bytes = b"ok", code: bytes | None = None) -> Record:
@@ -29,9 +29,9 @@ def test_each_request_is_matched_with_its_own_answer() -> None:
     assert awaited.hear(answer("t/0/1"), 1.002, all_placed=True)
     assert awaited.hear(answer("t/0/0"), 1.010, all_placed=True)
 
-    found = awaited.answered
-    assert found[:-1] == (2, {}, 0, 0)
-    assert found.latency_ms == pytest.approx({"p50": 506.0, "p95": 959.6, "p99": 999.92, "max": 1010.0})
+    found = awaited.summary()
+    assert found["answers"] == {"ok": 2, "errors": {}, "missing": 0, "repeated": 0}
+    assert found["latency_ms"] == pytest.approx({"p50": 506.0, "p95": 959.6, "p99": 999.92, "max": 1010.0})
 
 
 def test_errors_are_answers_counted_by_code() -> None:
@@ -40,7 +40,7 @@ def test_errors_are_answers_counted_by_code() -> None:
     for number, code in enumerate([b"INTERNAL", b"NOT_FOUND", b"NOT_FOUND", None]):
         awaited.hear(answer(f"t/0/{number}", b"error", code), 5.0, all_placed=True)
 
-    assert list(awaited.answered.errors.items()) == [("NOT_FOUND", 2), ("INTERNAL", 1), ("unknown", 1)]
+    assert list(awaited.summary()["answers"]["errors"].items()) == [("NOT_FOUND", 2), ("INTERNAL", 1), ("unknown", 1)]
 
 
 def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
@@ -50,8 +50,9 @@ def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
     assert awaited.hear(answer("t/0/0"), 1.0, all_placed=True)
     assert not awaited.hear(answer("t/0/0"), 9.0, all_placed=True)
 
-    found = awaited.answered
-    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (1, 1, 1, 1000.0)
+    found = awaited.summary()
+    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 1, "repeated": 1}
+    assert found["latency_ms"]["max"] == 1000.0
 
 
 @pytest.mark.parametrize("place", ["t/0/9", "other/0/0", "", "\udcff"])
@@ -61,7 +62,8 @@ def test_answers_to_others_are_passed_over(place: str) -> None:
     stranger = Record(Partition("a", 0), 0, None, b"", [("source", place.encode(errors="surrogateescape"))], None)
 
     assert not awaited.hear(stranger, 1.0, all_placed=False)
-    assert awaited.answered == Answered(0, {}, 1, 0, {})
+    nothing = {"ok": 0, "errors": {}, "missing": 1, "repeated": 0}
+    assert awaited.summary() == {"answers": nothing, "latency_ms": {}}
 
 
 def test_an_answer_may_come_before_the_place_is_known() -> None:
@@ -72,8 +74,9 @@ def test_an_answer_may_come_before_the_place_is_known() -> None:
 
     awaited.placed(0.0, "t/0/1")
 
-    found = awaited.answered
-    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (1, 0, 1, 1000.0)
+    found = awaited.summary()
+    assert found["answers"] == {"ok": 1, "errors": {}, "missing": 0, "repeated": 1}
+    assert found["latency_ms"]["max"] == 1000.0
 
 
 def test_answers_of_others_are_forgotten_once_all_places_are_known() -> None:
