@@ -129,24 +129,3 @@ def test_the_mock_cluster_is_good_enough() -> None:
     ]
     assert told.max_bytes == {"answers": 5000}
     assert told.notes == ()
-
-
-def test_exactly_once_is_refused_on_the_mock_cluster() -> None:
-    """What was taken back is read there all the same."""
-    with EmbeddedBroker() as broker:
-        kafka = KafkaSettings(
-            bootstrap_servers=broker.bootstrap_servers,
-            request_topics=("requests",),
-            response_topic="answers",
-            group_id="g",
-        )
-        for topic in ("requests", "answers"):
-            broker.create_topic(topic)
-
-        with pytest.raises(BadConfiguration) as refused:
-            examine(kafka, LOGGER, with_transactions=True)
-
-    assert str(refused.value) == (
-        "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is librdkafka's mock, which "
-        "takes no transaction back; use a real Kafka, or set at_least_once"
-    )
