@@ -116,30 +116,6 @@ def test_another_group_that_reads_the_topic_is_told(kafka: Cluster, tmp_path: Pa
     assert f"group {scene.group} also reads topic {scene.topic}" in checked.stdout
 
 
-def test_a_file_that_is_there_stays(kafka: Cluster, tmp_path: Path) -> None:
-    """Unless it is said to write over it."""
-    model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"
-    file.write_text("mine")
-
-    refused = init(kafka, model, tmp_path)
-
-    assert (refused.exit_code, file.read_text()) == (2, "mine")
-    assert refused.stderr == (
-        f"inference-worker: {file} is there already; --force writes over it, --config names another\n"
-    )
-    assert init(kafka, model, tmp_path, "--force").exit_code == 0
-    assert load(file, {}).kafka.group_id == "model"
-
-
-def test_a_file_in_a_folder_that_is_not_there_is_refused(kafka: Cluster, tmp_path: Path) -> None:
-    """As a mistake in what was typed."""
-    refused = init(kafka, models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "absent")
-
-    file = tmp_path / "absent" / "worker.toml"
-    assert refused.exit_code == 2
-    assert refused.stderr == f"inference-worker: --config {file}: cannot be written: No such file or directory\n"
-
-
 def test_without_a_broker_there_is_a_file_all_the_same(tmp_path: Path) -> None:
     """It says that none answered, and so does the command, with the reason."""
     model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"
@@ -155,12 +131,26 @@ def test_without_a_broker_there_is_a_file_all_the_same(tmp_path: Path) -> None:
     assert settings.batching.lanes == 2
 
 
-def test_what_is_needed_is_asked_for(tmp_path: Path) -> None:
-    """A model, and one that can be served; no file is written without."""
-    without = told("init", "--config", str(tmp_path / "worker.toml"))
-    absent = told("init", "--config", str(tmp_path / "worker.toml"), "--model", str(tmp_path / "absent.onnx"))
+@pytest.mark.parametrize(
+    ("config", "words", "said"),
+    [
+        ("worker.toml", [], "which model? `inference-worker init --model model.onnx` names its file"),
+        ("worker.toml", ["--model", "absent.onnx"], "absent.onnx"),
+        ("there.toml", ["--model", "model.onnx"], "is there already; --force writes over it, --config names another"),
+        ("absent/worker.toml", ["--model", "model.onnx"], "cannot be written: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, words: Sequence[str], said: str
+) -> None:
+    """A model that can be served is needed, and no file is written over unasked."""
+    monkeypatch.chdir(tmp_path)
+    models.save(models.mlp(4, (8,), 3), tmp_path)
+    (tmp_path / "there.toml").write_text("mine")
 
-    assert (without.exit_code, absent.exit_code) == (2, 2)
-    assert "which model? `inference-worker init --model model.onnx` names its file" in without.stderr
-    assert f"{tmp_path / 'absent.onnx'}" in absent.stderr
-    assert not (tmp_path / "worker.toml").exists()
+    refused = told("init", "--config", config, *words, WORKER_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port()}")
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert [file.name for file in tmp_path.glob("*.toml")] == ["there.toml"]
+    assert (tmp_path / "there.toml").read_text() == "mine"

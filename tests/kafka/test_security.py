@@ -157,7 +157,7 @@ def test_each_missing_right_is_named_before_anything_begins(
         (lambda k: {**k.tls("SCRAM"), "KAFKA__SSL_CA_LOCATION": ""}, "SSL_CA_LOCATION: .* cannot be verified"),
         (lambda k: k.tls("EXPIRED"), "SSL_CA_LOCATION: .* has not expired"),
         (lambda k: k.tls("MISNAMED"), "SSL_CA_LOCATION: .* this names 127.0.0.1"),
-        (lambda k: k.tls("MUTUAL"), "SSL_CERTIFICATE_LOCATION: .* wants a client's certificate .* has none"),
+        (lambda k: k.tls("MUTUAL"), "SSL_CERTIFICATE_LOCATION: .* wants a client's certificate .* gets none"),
         (lambda k: k.mutual(k.impostor), "SSL_CERTIFICATE_LOCATION: .* wants a client's certificate that it trusts"),
         (lambda k: {"KAFKA__BOOTSTRAP_SERVERS": k.broker.addresses["MUTUAL"]}, "SECURITY_PROTOCOL: .* without TLS"),
         (lambda k: k.scram(BOOTSTRAP_SERVERS=k.broker.bootstrap_servers), "SECURITY_PROTOCOL: .* speaks no TLS"),

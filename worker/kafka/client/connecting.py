@@ -69,7 +69,7 @@ FAILURES = (
     ),
     Failure(
         "alert (bad certificate|certificate|unknown ca)",
-        "SSL_CERTIFICATE_LOCATION: the broker at {where} wants a client's certificate that it trusts, and has "
+        "SSL_CERTIFICATE_LOCATION: the broker at {where} wants a client's certificate that it trusts, and gets "
         "{certificate}; set one that has not expired, and WORKER_KAFKA__SSL_KEY_LOCATION",
     ),
     Failure(

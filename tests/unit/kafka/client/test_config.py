@@ -41,39 +41,20 @@ def test_the_consumer_commits_nothing_by_itself() -> None:
     assert config["check.crcs"] is False, "it would read on at the wrong place"
     assert config["allow.auto.create.topics"] is False
     assert config["statistics.interval.ms"] == 1_000
+    assert int(config["receive.message.max.bytes"]) >= 3 * 2_000 * 58 * 1024, "the client trebles the room it takes"
 
 
-def test_a_batch_in_good_faith_can_be_unpacked() -> None:
-    """2,000 requests of 58 KiB: the client trebles the room it takes, and must not come out beyond its limit."""
-    most = consumer_config(settings(), CONSUMER)["receive.message.max.bytes"]
-
-    assert int(most) >= 3 * 2_000 * 58 * 1024
-
-
-def test_the_new_protocol_leaves_sessions_to_the_broker() -> None:
-    """librdkafka refuses to start with both."""
-    config = consumer_config(settings(), CONSUMER)
-
-    assert config["group.protocol"] == "consumer"
-    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(config)
-
-
-def test_a_static_member_may_be_named_after_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicas share the pattern; a name that they shared as it stands would shut all but one of them out."""
+def test_sessions_are_the_brokers_or_ours_by_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka refuses to start with both. A short session beats three times: two heartbeats may get lost."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
+    new = consumer_config(settings(), CONSUMER)
+    classic = consumer_config(settings(session_timeout_ms=1500, group_instance_id="a-{hostname}"), CLASSIC)
 
-    config = consumer_config(settings(group_instance_id="a-{hostname}"), Membership("classic", "test", 45.0))
-
-    assert config["group.instance.id"] == "a-worker-0"
-
-
-def test_a_short_classic_session_beats_three_times() -> None:
-    """Two heartbeats may get lost before a replica counts as dead."""
-    config = consumer_config(settings(session_timeout_ms=1500), CLASSIC)
-
-    assert config["session.timeout.ms"] == 1500
-    assert config["heartbeat.interval.ms"] == 500
-    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+    assert new["group.protocol"] == "consumer"
+    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(new)
+    assert (classic["session.timeout.ms"], classic["heartbeat.interval.ms"]) == (1500, 500)
+    assert classic["partition.assignment.strategy"] == "cooperative-sticky"
+    assert classic["group.instance.id"] == "a-worker-0"
 
 
 def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
@@ -118,6 +99,7 @@ def test_how_often_a_member_must_poll_is_no_matter_of_clients_outside_the_group(
     often = settings(config={"max.poll.interval.ms": "3000"})
 
     assert consumer_config(often, CLASSIC)["max.poll.interval.ms"] == "3000"
+    assert (poll_interval(often), poll_interval(settings())) == (3.0, 300.0)
     Consumer({**admin_config(often), "group.id": "outside"}).close()
 
 
@@ -189,9 +171,3 @@ def test_tokens_come_from_the_identity_provider() -> None:
     assert config["sasl.oauthbearer.token.endpoint.url"] == "https://id.example/token"
     assert config["sasl.oauthbearer.client.secret"] == "s"
     assert config["enable.ssl.certificate.verification"] is False
-
-
-def test_what_the_operator_sets_of_the_poll_interval_is_reckoned_with() -> None:
-    """A revoke is to be over well before."""
-    assert poll_interval(settings()) == 300.0
-    assert poll_interval(settings(config={"max.poll.interval.ms": "20000"})) == 20.0

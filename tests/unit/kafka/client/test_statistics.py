@@ -70,20 +70,11 @@ def test_what_is_not_read_stands_nowhere(said: dict[str, int | str]) -> None:
     assert seen.standings == {Partition("requests", 0): Standing(90, 100)}
 
 
-def test_connections_that_are_open_are_counted() -> None:
-    """The coordinator has one of its own."""
+def test_connections_and_brokers_are_counted() -> None:
+    """The coordinator has a connection of its own, and is one of the brokers. The first statistics know of none."""
     seen = read_consumer(consumer())
 
-    assert (seen.connections, seen.coordinator) == (2, "up")
-
-
-def test_brokers_that_are_known_are_counted() -> None:
-    """Connected or not. The coordinator is one of them."""
-    assert read_consumer(consumer()).brokers == 2
-
-
-def test_the_first_statistics_say_little() -> None:
-    """The client speaks before it knows of a broker, a topic or a group."""
+    assert (seen.connections, seen.brokers, seen.coordinator) == (2, 2, "up")
     assert read_consumer("{}") == ("", 0, {}, 0, {}, 0.0)
 
 
@@ -93,11 +84,7 @@ def test_a_partition_is_read_up_to_what_comes_next(broker: int, answers: int) ->
     seen = read_consumer(consumer(partition(broker=broker, fetchq_cnt=3)))
 
     assert seen.reaches == {Partition("requests", 0): Reach(99, 100, 120, is_fetched=False, answers=answers)}
-
-
-def test_a_partition_of_which_nothing_was_asked_is_not_read_up_to_anywhere() -> None:
-    """The client looks up first where it begins."""
-    assert read_consumer(consumer(partition(next_offset=UNKNOWN))).reaches == {}
+    assert read_consumer(consumer(partition(next_offset=UNKNOWN))).reaches == {}, "it is looked up where it begins"
 
 
 @pytest.mark.parametrize(("number", "position", "unparsed"), [(0, 99, 3), (0, 98, None), (1, 99, None), (2, 99, None)])

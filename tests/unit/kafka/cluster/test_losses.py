@@ -71,19 +71,11 @@ def test_nothing_is_said_of_what_may_be_right(
     assert told(monkeypatch, known, begins, ends) == []
 
 
-def test_members_have_said_it_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no offset can be deleted under them."""
+def test_a_group_with_members_and_a_mock_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The members have said it when they began; each question to a mock would wait for its timeout."""
     assert told(monkeypatch, {P1: 9}, {}, {}, has_members=True) == []
-
-
-def test_a_group_that_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That nothing was found means nothing then."""
-    assert told(monkeypatch, None, {}, {}) == [module.UNKNOWN]
-
-
-def test_a_mock_broker_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question would wait for its timeout."""
     assert told(monkeypatch, {P1: 9}, {}, {}, can_administer=False) == []
+    assert told(monkeypatch, None, {}, {}) == [module.UNKNOWN], "that nothing was found means nothing then"
 
 
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
