@@ -124,7 +124,7 @@ def _consume(order: ConsumeOrder) -> int:
 def _demo(order: DemoOrder) -> int:
     from worker.tools.demo.command import demo
 
-    return demo(open_pages=order.open_pages, stay=order.stay)
+    return demo(order)
 
 
 def _profile(order: ProfileOrder) -> int:
