@@ -37,7 +37,7 @@ $(RUNTIME): requirements.txt pyproject.toml client/pyproject.toml
 	$(PYTHON) -m venv .venv
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements-dev.txt > .venv/build.txt
 	$(PIP) install --require-hashes -r requirements.txt -r .venv/build.txt
-	$(PIP) install --no-build-isolation --no-deps -e . -e ./client
+	$(PIP) install --quiet --no-build-isolation --no-deps -e . -e ./client
 	@touch $@
 
 $(READY): requirements-dev.txt $(RUNTIME)
