@@ -75,7 +75,8 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py tools/consume) \
+COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py \
+	test_settings_conflicts.py tools/consume) \
 	tests/properties/test_stacking.py
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)
