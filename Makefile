@@ -8,11 +8,13 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+RUNTIME := .venv/.runtime
 READY := .venv/.ready
 
 help:
-	@echo "make setup   the environment in .venv, from the locks"
-	@echo "make demo    see it work, on a mock broker: half a minute, after setup"
+	@echo "make demo    see it work, on a mock broker: half a minute, once what a worker needs is in .venv"
+	@echo "make setup   all that development needs in .venv, from the locks"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
 	@echo "make mutants plant every known bug, and see which test catches it"
@@ -25,18 +27,25 @@ help:
 	@echo "make publish  images and chart to REGISTRY=host/owner"
 	@echo "make format | lock | proto | dashboard | clean"
 
+# Each stamp is written last: an environment that was interrupted half-way is finished by the next call. What serves is
+# enough for the demonstration; what development needs comes on top.
 setup: $(READY)
 
-# Written last: an environment that was interrupted half-way is finished by the next call.
-$(READY): requirements-dev.txt pyproject.toml client/pyproject.toml
+$(RUNTIME): requirements.txt pyproject.toml client/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with PYTHON=..." >&2; exit 1; }
-	@echo "Installing what development and tests need into .venv, 1.2 GB, once; it takes a minute or two"
+	@echo "Installing into .venv what a worker needs, 0.5 GB, once"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . -e ./client
+	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements-dev.txt > .venv/build.txt
+	$(PIP) install --require-hashes -r requirements.txt -r .venv/build.txt
+	$(PIP) install --quiet --no-build-isolation --no-deps -e . -e ./client
 	@touch $@
 
-demo: setup
+$(READY): requirements-dev.txt $(RUNTIME)
+	@echo "Installing into .venv what development and tests need, 0.7 GB more, once; it takes a minute or two"
+	$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+demo: $(RUNTIME)
 	@$(BIN)/inference-worker demo
 
 # What needs no broker goes side by side, the longest first.
@@ -66,7 +75,8 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py tools/consume) \
+COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py \
+	test_settings_conflicts.py tools/consume) \
 	tests/properties/test_stacking.py
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)

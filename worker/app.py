@@ -24,7 +24,6 @@ from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
-    from worker.settings.dotenv import Dotenv
     from worker.telemetry.tracing.spans import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
@@ -44,18 +43,14 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | None = None) -> NoReturn:
+def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
     """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
 
-    `dotenv`: what of `.env` is told. `explained_by`: the command that takes a rejected request's place and shows why.
+    `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
-    if dotenv and dotenv.sets:
-        events.noted("dotenv_read", names=list(dotenv.sets))
-    if dotenv and dotenv.passed_over:
-        events.noted("dotenv_passed_over", names=dotenv.passed_over, why="--config names a file")
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, NoReturn
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -53,29 +52,6 @@ def before_the_command(
     """The options before the command's name."""
 
 
-def _end(act: Callable[[], int], config: Path | None) -> NoReturn:
-    """A command ends with `.env` in the environment of all that it does."""
-
-    def with_dotenv() -> int:
-        from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - only the command that is called is imported
-
-        dotenv = read_dotenv(os.environ, config)
-        os.environ.update(dotenv.sets)
-        if dotenv.sets:
-            typer.echo(f"inference-worker: {', '.join(dotenv.sets)} from .env", err=True)
-        if dotenv.passed_over:
-            names = ", ".join(dotenv.passed_over)
-            typer.echo(f"inference-worker: {names} of .env passed over, for --config names {config}", err=True)
-        return act()
-
-    end(with_dotenv)
-
-
-def _end_of_run(act: Callable[[], int], _: Path | None) -> NoReturn:
-    """`run` reads `.env` itself, once its log is there to say so."""
-    end(act, imports_on=True)
-
-
-run.register(app, _end_of_run)
-check.register(app, _end)
-tools.register(app, _end)
+run.register(app, partial(end, imports_on=True))
+check.register(app, end)
+tools.register(app, end)

@@ -16,6 +16,7 @@ from tests.kafka.cluster import Cluster, fresh
 from tests.kafka.replica import PASSED_ON
 from tests.models import mlp, save
 from worker.tools.demo.command import demo
+from worker.tools.demo.options import DemoOrder
 
 DEVICE = "cuda"
 EXACT = json.dumps({"CUDAExecutionProvider": {"use_tf32": "0"}})
@@ -74,4 +75,4 @@ def test_check_finds_a_worker_that_would_start_on_the_device(gpu: str, kafka: Cl
 
 def test_the_demo_runs_where_a_gpu_is() -> None:
     """Its workers choose their device by themselves, and answer everything."""
-    assert demo(at_once=200, seconds=0.5) == 0
+    assert demo(DemoOrder(), scale=0.1) == 0

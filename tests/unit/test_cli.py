@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import typer
@@ -16,14 +15,6 @@ from typer.testing import CliRunner
 from worker import cli
 from worker.core import failures
 from worker.terminal import command_end
-
-
-def test_version_is_shown() -> None:
-    """`--version` prints one line and ends well."""
-    result = CliRunner().invoke(cli.app, ["--version"])
-
-    assert result.exit_code == 0
-    assert result.stdout.startswith("inference-worker ")
 
 
 def test_a_sentence_of_the_help_is_not_broken_where_the_code_is() -> None:
@@ -100,17 +91,6 @@ def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
     assert (found.returncode, found.stdout, found.stderr) == (2, "", "")
 
 
-def test_a_report_that_a_full_disk_does_not_take_is_told() -> None:
-    """And the exit code is ours, not that of Python's own end."""
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-m", "worker", "check", "--json"]
-        environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environ, check=False)  # noqa: S603 - our own
-
-    assert done.returncode == 7
-    assert done.stderr.startswith(b"inference-worker: [Errno 28] No space left on device")
-
-
 @pytest.mark.parametrize(
     ("words", "closed", "code"),
     [
@@ -135,13 +115,15 @@ def test_an_output_that_nobody_reads_changes_no_exit_code(words: str, closed: st
     assert done.returncode == code
 
 
-def test_a_log_that_a_full_disk_does_not_take_changes_no_exit_code() -> None:
-    """By it a supervisor tells a mistake in the settings from all else."""
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-m", "worker", "run"]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)  # noqa: S603 - our own
+@pytest.mark.parametrize(("words", "code"), [("check --json > /dev/full", 7), ("run 2> /dev/full", 2)])
+def test_a_full_disk_is_told_where_it_takes_a_result(words: str, code: int) -> None:
+    """By the code a supervisor tells a mistake in the settings from all else."""
+    command = f'exec "{sys.executable}" -m worker {words}'
 
-    assert done.returncode == 2
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)  # noqa: S603  # fixed commands
+
+    assert done.returncode == code
+    assert (b"No space left on device" in done.stderr) is (code == 7)
 
 
 @pytest.mark.parametrize(

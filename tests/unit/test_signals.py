@@ -7,7 +7,7 @@ import os
 import signal
 from threading import Event, Thread
 
-from worker.signals import STOPPING, StopSignals, stop_signals, unwind_when_told
+from worker.signals import STOPPING, StopSignals, stop_signals
 
 
 def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
@@ -45,17 +45,6 @@ def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
 
     assert seen == (False, False)
     assert after is signal.SIG_IGN
-
-
-def test_what_is_ignored_does_not_unwind() -> None:
-    """`nohup inference-worker bench` outlives its terminal."""
-    found = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    unwind_when_told()
-    seen = {number: signal.signal(number, handler) for number, handler in found.items()}
-
-    assert seen.pop(signal.SIGHUP) is signal.SIG_IGN
-    assert set(seen.values()) == {signal.default_int_handler}
 
 
 def asked_from_outside() -> tuple[bool, bool]:

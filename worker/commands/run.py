@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RunOrder(WorkerOptions):
     """Serve requests until SIGTERM.
 
-    Every setting is WORKER_<SECTION>__<NAME> in the environment or in --config; without --config in `.env`, too.
+    Every setting is WORKER_<SECTION>__<NAME> in the environment, or a line in --config.
     """
 
 
@@ -31,11 +31,9 @@ def register(app: typer.Typer, end: End) -> None:
 def _act(order: RunOrder) -> int:
     from worker.app import run  # noqa: PLC0415 - only the command that is called is imported
     from worker.settings import load  # noqa: PLC0415 - the same
-    from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - the same
 
-    dotenv = read_dotenv(os.environ, order.config)
-    settings = load(order.config, order.over({**dotenv.sets, **os.environ}))
-    run(settings, dotenv, explained_by(order, settings.kafka))
+    settings = load(order.config, order.over(os.environ))
+    run(settings, explained_by(order, settings.kafka))
 
 
 def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:

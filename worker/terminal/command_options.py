@@ -18,8 +18,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand
 
 Options = TypeVar("Options")
-# Runs a command's act and ends the process as it says; the file is the one that `--config` names.
-End = Callable[[Callable[[], int], Path | None], Any]
+# Runs a command's act and ends the process as it says.
+End = Callable[[Callable[[], int]], Any]
 
 Config = Annotated[
     Path | None,
@@ -77,7 +77,7 @@ def add_command(app: typer.Typer, name: str, options: type[Options], act: Callab
                 os.environ.update(as_variables(assignments))
             return act(options(**given))
 
-        end(acted, given.get("config"))
+        end(acted)
 
     if takes_sets:
         extra = inspect.Parameter("assignments", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Assignments)

@@ -29,7 +29,7 @@ def register(app: typer.Typer, end: End) -> None:
     )
     states = typer.Typer(no_args_is_help=True, help="What the model remembers of each key: shown, saved, forgotten.")
 
-    add_command(app, "init", InitOrder, _init, lambda act, _: end(act, None))  # its --config is written, and not read
+    add_command(app, "init", InitOrder, _init, end)
     add_command(app, "score", ScoreOrder, _score, end)
     app.add_typer(letters, name="dead-letters")
     add_command(letters, "list", dead_letters.ListLettersOrder, _list_letters, end)
@@ -124,7 +124,7 @@ def _consume(order: ConsumeOrder) -> int:
 def _demo(order: DemoOrder) -> int:
     from worker.tools.demo.command import demo
 
-    return demo(open_pages=order.open_pages, stay=order.stay)
+    return demo(order)
 
 
 def _profile(order: ProfileOrder) -> int:

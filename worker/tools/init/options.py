@@ -16,7 +16,7 @@ from worker.terminal.worker_options import WorkerOptions
 class InitOrder(WorkerOptions):
     """Write a settings file for the model and the cluster at hand: what matters of it, and what was found.
 
-    What options, environment and `.env` set goes into it, but no secret. Topics that are not named are requests,
+    What options and environment set goes into it, but no secret. Topics that are not named are requests,
     answers and rejected, and begin with the model's name where another group of workers reads requests; the group is
     called as the model.
     """

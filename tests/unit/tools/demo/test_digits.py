@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 
-from tests.train_digits import Network, _mistakes
 from worker.core.records import Partition, Record
 from worker.tools.demo.digits import MODEL, guess, held_out, learned, requests
 
@@ -30,27 +29,6 @@ def test_the_shipped_classifier_names_97_of_100_unseen_digits() -> None:
 
     assert (probabilities.argmax(axis=1) == images.labels).mean() >= 0.97
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
-
-
-def test_the_gradients_are_those_of_the_loss() -> None:
-    """Moving every weight a little along them lowers the loss by as much as they say."""
-    network = Network.random(np.random.default_rng(1))
-    images = learned()
-    pixels, labels = images.pixels[:32], images.labels[:32]
-    before = _loss(network, pixels, labels)
-
-    gradients = network.gradients(*_mistakes(network, pixels, labels))
-    step = 1e-3 / sum(float((g**2).sum()) for g in gradients)
-    for weight, gradient in zip(network.weights(), gradients, strict=True):
-        np.subtract(weight, np.float32(step) * gradient, out=weight)
-
-    assert np.isclose(before - _loss(network, pixels, labels), 1e-3, rtol=0.05)
-
-
-def _loss(network: Network, pixels: np.ndarray, labels: np.ndarray) -> float:
-    logits = network.logits(pixels)[0].astype(np.float64)
-    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    return float(-np.log(chances[np.arange(len(labels)), labels]).mean())
 
 
 def test_a_request_is_an_images_row_and_an_answer_is_read_as_a_digit() -> None:

@@ -1,0 +1,43 @@
+"""The loop that one writes without a framework: poll a batch, run it, produce the answers, commit.
+
+The demo measures it next to the worker: `python plain_loop.py BROKERS MODEL`. A request of another size ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from confluent_kafka import Consumer, Producer
+
+AT_ONCE = 64
+
+
+def main(brokers: str, model: str) -> None:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # as the worker has it
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    reading = {"group.id": "loop", "enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 2}
+    consumer = Consumer({"bootstrap.servers": brokers, **reading})
+    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+    consumer.subscribe(["requests"], on_assign=_tell_ready)
+    while True:
+        messages = [message for message in consumer.consume(AT_ONCE, 0.02) if message.error() is None]
+        if not messages:
+            continue
+        pixels = np.frombuffer(b"".join(message.value() or b"" for message in messages), "<f4")
+        (answers,) = session.run(None, {"pixels": pixels.reshape(len(messages), -1)})
+        for message, answer in zip(messages, answers, strict=True):
+            producer.produce("answers", answer.tobytes(), message.key(), headers=[("status", b"ok")])
+        producer.flush()
+        consumer.commit(asynchronous=False)
+
+
+def _tell_ready(*_: Any) -> None:
+    sys.stderr.write("partitions_assigned\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
