@@ -117,13 +117,6 @@ class Cluster:
         """Delete it, and return when the broker has said so."""
         self.admin.delete_topics([topic])[topic].result(TIMEOUT)
 
-    def renew_topic(self, topic: str) -> None:
-        """Delete it, and create one of the same name: its offsets begin again at 0."""
-        partitions = self.partitions(topic)
-        self.delete_topic(topic)
-        self.wait_until_gone(topic)
-        self.make_topic(topic, partitions)
-
     def wait_until_gone(self, topic: str) -> None:
         """Until a topic that was deleted is named no more."""
         deadline = time.monotonic() + TIMEOUT

@@ -7,17 +7,15 @@ import json
 import time
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
-from tests.kafka.scene import WIDTH, Scene, raw
+from tests.kafka.scene import WIDTH, Scene, quick_classic, quick_consumer, raw
 from tests.models import mlp
 from worker import cli
 from worker.commands.checking import examined
 
-protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 OTHER = mlp(WIDTH, (8,), 4)
 SAID_WITHIN = 15.0  # seconds after both have joined
 
@@ -26,7 +24,7 @@ def said(log: str) -> list[str]:
     return [line for line in log.splitlines() if "group_is_mixed" in line]
 
 
-@protocols
+@quick_consumer
 def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
     kafka: Cluster, tmp_path: Path, protocol: str
 ) -> None:
@@ -70,7 +68,7 @@ def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(
     assert all(f'"sha256": "{digest}"' in each.log for each, digest in zip((first, second), digests, strict=True))
 
 
-@protocols
+@quick_classic
 def test_of_two_models_that_start_at_the_same_moment_one_says_so(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """Neither has joined when the other looks for members; they look once more when they have."""
     other = tmp_path / "fraud.onnx"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.fixtures import or_skip
-from tests.kafka.scene import Scene, quick_exactly_once
+from tests.kafka.scene import Scene, both_guarantees
 from tests.kafka.test_exactly_once import staged, wait_for_open_transaction
 from tests.kafka.test_faults import RATE, REPEATS_PER_DEATH, TUNED
 from tests.kafka.trio import Trio
@@ -32,15 +32,8 @@ def trio(_trio: Trio) -> Iterator[Trio]:
     _trio.heal()
 
 
-@pytest.mark.parametrize(
-    ("guarantee", "how"),
-    [
-        ("at_least_once", "stop"),
-        ("exactly_once", "kill"),
-        pytest.param("at_least_once", "kill", marks=pytest.mark.slow),
-        pytest.param("exactly_once", "stop", marks=pytest.mark.slow),
-    ],
-)
+@both_guarantees
+@pytest.mark.parametrize("how", ["stop", "kill"])
 def test_brokers_restart_one_after_the_other(trio: Trio, tmp_path: Path, guarantee: str, how: str) -> None:
     """Clean or by kill -9, under load: leaders and coordinators move, answers go on, and nothing is lost."""
     with Scene(trio.cluster, tmp_path, TUNED, guarantee=guarantee) as scene:
@@ -62,7 +55,7 @@ def test_brokers_restart_one_after_the_other(trio: Trio, tmp_path: Path, guarant
         assert [replica.exit_code() for replica in replicas] == [0, 0]
 
 
-@quick_exactly_once
+@both_guarantees
 def test_each_broker_is_out_of_the_workers_reach_for_a_while(trio: Trio, tmp_path: Path, guarantee: str) -> None:
     """Cut off from leaders and coordinators in turn, for 20 s each, while the cluster itself is whole."""
     settings = {**TUNED, "KAFKA__BOOTSTRAP_SERVERS": trio.proxied}

@@ -214,7 +214,7 @@ def test_a_predecessor_that_was_killed_holds_readers_up_no_longer_than_its_succe
         sys.stdout.write(f"\nreaders go on {seconds:.2f} s after a killed replica is back\n")
 
 
-@pytest.mark.parametrize("values", [[], [b"v"]])
+@pytest.mark.parametrize("values", [[], pytest.param([b"v"], marks=pytest.mark.slow)])
 def test_a_producer_that_the_broker_has_forgotten_costs_one_transaction(
     new_broker: NewBroker, new_stage: NewStage, values: list[bytes]
 ) -> None:

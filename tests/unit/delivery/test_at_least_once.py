@@ -147,15 +147,6 @@ def test_a_commit_whose_result_never_comes_is_repeated_after_a_while(world: Worl
     assert len(world.source.commits) == 2
 
 
-def test_the_next_commit_is_due_while_something_is_taken(world: World) -> None:
-    """An unsettled record keeps the commit timer running; without one there is nothing to wake up for."""
-    assert world.delivery.next_due is None
-
-    world.ledger.track(record(4), 1, 4, world.clock.now)
-
-    assert world.delivery.next_due == pytest.approx(world.clock.now + 0.2)
-
-
 def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None:
     """A lone answer counts as acknowledged when it is, not when the next commit is due."""
     send(world, 4)
@@ -212,18 +203,6 @@ def test_a_lost_partition_is_never_committed(world: World) -> None:
 
     turn_after(world, 1.0)
     assert world.source.commits == []
-
-
-def test_a_commit_unheard_of_for_a_partition_that_left_keeps_nobody_from_going_home(world: World) -> None:
-    """What another member owns is no longer waited for: the drain may end."""
-    world.source.commit_fate = lambda: CommitFate(heard_after=None)
-    send(world, 4)
-    turn_after(world, 0.01)
-
-    world.delivery.revoke([P0], world.clock.now + 1.0)
-
-    assert world.source.commits == [{P0: 5}]
-    assert world.delivery.is_idle
 
 
 def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:

@@ -155,20 +155,6 @@ def test_what_waits_behind_a_failed_transaction_is_dropped_with_it(world: World)
     assert sources(world.broker.answers) == ["requests/1/0"]
 
 
-def test_records_taken_before_a_partition_is_given_back_are_forgotten_too(world: World) -> None:
-    """Between the failure and its being heard more of the partition may be taken: all of it is read again."""
-    world.transactions.fate = lambda: ABORTED
-    send(world, 4)
-    turn(world)
-    world.clock.wait(0.01)
-    send(world, 5)
-
-    assert turn(world) == [P0]
-
-    assert world.ledger.records == 0
-    assert world.delivery.is_idle
-
-
 def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
     """After a few failures each answer is tried by itself, so that the one that cannot be sent is known."""
     world.transactions.fate = lambda: ABORTED
@@ -300,39 +286,6 @@ def sizes_until_done(world: World, partition: Partition, count: int) -> list[int
     return [len(messages) for messages, _ in world.transactions.commits]
 
 
-def test_failures_of_a_partition_that_has_left_keep_nobody_small(world: World) -> None:
-    """It left while its transaction was ending: what that came to is told when it is somebody else's already."""
-    fail_often(world, P0)
-    world.transactions.fate = lambda: ABORTED
-    send(world, 4)
-    turn_after(world, LONGEST_PAUSE)
-    world.delivery.lost([P0])
-    turn_after(world, LONGEST_PAUSE)
-    world.transactions.fate = TransactionFate
-    world.transactions.commits.clear()
-
-    assert sizes_until_done(world, P1, 100)[:8] == [1, 2, 3, 4, 5, 7, 9, 12]
-
-
-def test_an_answer_that_is_somebody_elses_by_now_stops_nobody(world: World) -> None:
-    """The last of many failures was that of a partition that had left; its next owner finds out what is wrong."""
-    world.transactions.fate = lambda: ABORTED
-    send(world, 4, partition=P1)
-    for _ in range(PATIENCE - 1):
-        send(world, 4)
-        turn_after(world, LONGEST_PAUSE)
-        turn_after(world, LONGEST_PAUSE)
-    send(world, 4)
-    turn_after(world, LONGEST_PAUSE)
-    world.delivery.lost([P0])
-    turn_after(world, LONGEST_PAUSE)
-    send(world, 4, partition=P1)
-    turn_after(world, LONGEST_PAUSE)
-
-    with pytest.raises(KafkaFatal, match="nothing in it but the answer to requests/1/4: the broker said no"):
-        turn_after(world, LONGEST_PAUSE)
-
-
 def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:
     """However far transactions have grown meanwhile: only then it is known which answer no transaction takes."""
     fail_often(world, P0)
@@ -390,17 +343,6 @@ def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
     assert unsettled == 1
     assert turn(world) == [P1]
     assert world.broker.answers == []
-
-
-def test_a_revoke_gives_up_at_its_deadline(world: World) -> None:
-    """An end that takes too long is left to the group, which fences it off."""
-    send(world, 4)
-    world.transactions.fate = lambda: TransactionFate(heard_after=FAR)
-
-    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
-
-    assert world.clock.now == pytest.approx(1001.0, abs=0.1)
-    assert world.ledger.records == 0
 
 
 def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:

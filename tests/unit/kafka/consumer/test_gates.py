@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,7 +12,6 @@ from worker.core.records import Partition, Suspect
 from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
 from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
 from worker.kafka.offsets.group_offsets import PATIENCE
-from worker.kafka.offsets.standings import TOGETHER
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 LATE = Partition(P.topic, 2)
@@ -56,21 +54,6 @@ def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: W
     assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1 new")]]
 
 
-def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
-    """A partition that left and came back, and that no other process began meanwhile, has ended no process."""
-    running(world)
-    world.source.note_isolated_run(P, 0)
-    world.client.commits.clear()
-    world.lose(P)
-    world.assign(P)
-    world.client.group = {P: (0, "attempts=1 trial")}
-
-    world.brings((P, 0))
-
-    assert world.notes == [[(0, 0, "attempts=1 new")]]
-    assert not world.assignments.suspects
-
-
 def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
     """It is asked again, and what came meanwhile is kept for then."""
     world.client.is_away = True
@@ -82,18 +65,6 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
     assert world.polled_twice() == [(P, 3), (P, 4), (P, 5)]
 
     assert world.notes == [[(0, 3, "attempts=1 new")]]
-
-
-def test_the_group_is_asked_twice_a_second_at_most(world: World) -> None:
-    """Each question may hold the loop up."""
-    world.client.is_away = True
-    world.brings((P, 3))
-
-    for _ in range(100):
-        world.polled()
-        world.clock.now += 0.02
-
-    assert 4 <= world.client.patience.count(TOGETHER) <= 6
 
 
 def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
@@ -148,16 +119,6 @@ def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: W
 # Suspects
 
 
-def test_a_suspect_is_told_in_the_poll_that_brings_its_first_record(world: World) -> None:
-    """With the attempts before this one, and the end that the partition has now."""
-    world.client.group = {P: (5, "attempts=3"), Q: (7, "attempts=2")}
-
-    records = world.brings((P, 5), (Q, 7))
-
-    assert records == [(P, 5), (Q, 7)]
-    assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
-
-
 def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     """Its isolated runs would have no end. It is not noted twice for that."""
     world.client.group = {P: (5, "attempts=3")}
@@ -173,27 +134,7 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
 
 
-def test_an_isolated_run_stays_noted_when_the_next_attempt_begins(world: World) -> None:
-    """This process may die before it has marked the record as poison."""
-    world.client.group = {P: (5, "attempts=4 trial")}
-
-    world.brings((P, 5))
-
-    assert world.assignments.suspects == [Suspect(P, 4, 5, 100)]
-    assert world.notes == [[(0, 5, "attempts=5 trial")]]
-
-
 # Isolated runs
-
-
-def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
-    """It would take its next owner back."""
-    running(world)
-    world.revoke(P)
-
-    assert not world.source.note_isolated_run(P, 5)
-
-    assert not world.notes
 
 
 # Notes under way
@@ -253,17 +194,6 @@ def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     world.polled()
 
     assert world.notes == [[(0, 0, "attempts=1 new")]]
-
-
-def test_what_was_ready_and_leaves_is_not_handed_out(world: World) -> None:
-    """Also when more was held than one poll may hand out."""
-    world.client.script.append(lambda: [Incoming(P, at) for at in range(20)])
-    world.polled()
-    assert len(world.polled()) == 10
-
-    world.revoke(P)
-
-    assert world.polled_twice() == []
 
 
 def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(world: World) -> None:
@@ -431,19 +361,6 @@ def test_an_error_of_a_partition_that_is_rewound_changes_nothing(world: World) -
 
 
 # Partitions withheld
-
-
-@pytest.mark.parametrize("leave", [World.revoke, World.lose])
-def test_a_partition_that_comes_back_is_withheld_no_more(world: World, leave: Callable[..., None]) -> None:
-    """The loop withheld it for records that it has no more."""
-    running(world)
-    world.source.withhold(P)
-    world.source.withhold(Q)
-    leave(world, P)
-
-    world.joins(P)
-
-    assert world.client.stopped == {Q.number}
 
 
 def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:

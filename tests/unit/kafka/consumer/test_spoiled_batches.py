@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.stalls import LOOKS
-from worker.kafka.consumer.spoiled_batches import PIECE
 
 
 @pytest.fixture
@@ -50,19 +49,6 @@ def test_a_batch_that_is_searched_is_not_fetched(world: World) -> None:
     rest(world)
 
     assert world.client.stopped == set()
-
-
-def test_the_records_of_a_batch_come_a_few_at_a_time(world: World) -> None:
-    """What else is read waits for no more than these, and no poll brings more than it was asked for."""
-    world.fails(7)
-
-    sizes = [len(world.polled(most)) for most in (1000, 100, 10, 3, 2)]
-    world.client.script.append(lambda: [Incoming(Q, at) for at in range(7, 7 + 750)])
-    beside = world.polled(1000)
-
-    assert sizes == [PIECE, 100, 10, 3, 2]
-    assert len(beside) <= 1000
-    assert {partition for partition, _ in beside} == {P, Q}
 
 
 def test_what_others_bring_leaves_room_for_the_batch(world: World) -> None:
@@ -138,26 +124,6 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there(monkeypat
     world.assign(P)
 
     assert [at for _, at in world.fails(7)] + rest(world) == list(range(400, 507))
-
-
-def test_an_offset_beyond_the_end_says_nothing_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is of a topic that was made anew."""
-    world = new_world(monkeypatch)
-    world.client.group[P] = (5000, "")
-    world.client.unreadable, world.client.end = [(7, 506)], 1000
-    world.assign(P)
-
-    assert [at for _, at in world.fails(7)] + rest(world) == list(range(7, 507))
-
-
-def test_batches_in_a_row_and_of_two_partitions_are_all_handed_on(world: World) -> None:
-    """Each in its place."""
-    world.client.unreadable.append((507, 600))
-    came = world.fails(7) + world.fails(7, Q) + [record for _ in range(20) for record in world.polled(1000)]
-    came += world.fails(507) + [record for _ in range(20) for record in world.polled(1000)]
-
-    assert [at for partition, at in came if partition == P] == list(range(7, 601))
-    assert [at for partition, at in came if partition == Q] == list(range(7, 507))
 
 
 def test_the_rest_of_a_batch_of_which_a_part_was_found_follows(world: World) -> None:

@@ -138,22 +138,6 @@ def test_a_worker_that_stands_back_leaves_its_group_where_it_began(offsets: Kafk
     ]
 
 
-def test_an_isolated_run_is_noted_with_the_attempt_and_withdrawn(offsets: KafkaOffsets, store: Store) -> None:
-    """The second note takes the place of the first."""
-    begun(offsets, store)
-    offsets.note_isolated_run(P, 8)
-    assert store.last == (8, "attempts=1 trial")
-    heard(offsets, store)
-
-    assert not offsets.withdraw_note(P, 8)
-    assert offsets.is_marking([P])
-    heard(offsets, store)
-
-    assert store.last == (8, "attempts=1")
-    assert offsets.withdraw_note(P, 8)
-    assert len(store.commits) == 3
-
-
 def test_the_note_of_a_record_that_ran_is_withdrawn_when_its_answer_is_to_be_committed(
     offsets: KafkaOffsets, store: Store
 ) -> None:
@@ -229,15 +213,6 @@ def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
 
     assert 1.0 <= clock.now - began <= 1.0 + 2 * RETRY_AFTER
     assert len(store.commits) > 5
-
-
-def test_without_the_note_of_a_run_there_is_nothing_to_clear(offsets: KafkaOffsets, store: Store) -> None:
-    """The group was never asked to note it."""
-    begun(offsets, store)
-
-    offsets.clear_note(P, 8, 1.0)
-
-    assert len(store.commits) == 1
 
 
 def test_a_note_of_our_own_whose_withdrawal_was_refused_marks_no_record(leaving: KafkaOffsets, store: Store) -> None:

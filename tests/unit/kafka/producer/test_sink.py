@@ -138,20 +138,6 @@ def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: py
     assert reported[0] == []
 
 
-def test_nothing_is_sent_before_what_has_waited_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is room again by the time of the next answer; an earlier one of the same key still waits."""
-    full = Full(monkeypatch)
-    first, second = places(2)
-    full.send(as_singles(range(4)), first)
-    full.client.poll(0.0)
-
-    full.send(as_singles(range(4, 6)), second)
-    while full.undelivered:
-        full.poll(0.0)
-
-    assert full.client.delivered == EXPECTED[:6]
-
-
 def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ceases to take messages a moment before it reports the one that was refused."""
     full = Full(monkeypatch)
@@ -171,18 +157,6 @@ def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeyp
 
     with pytest.raises(KafkaFatal, match="nothing past requests/0/0 is committed"):
         full.send(as_singles(range(1, 2)), second)
-
-
-def test_what_waits_for_room_is_given_up_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts among what a close leaves undelivered."""
-    full = Full(monkeypatch)
-    monkeypatch.setattr(full.client, "flush", lambda _timeout: None, raising=False)
-    monkeypatch.setattr(full.client, "purge", lambda: None, raising=False)
-    (place,) = places(1)
-
-    full.send(as_singles(range(10)), place)
-
-    assert full.close(0.0) == 10
 
 
 def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
