@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
-from worker.core.failures import BadConfiguration, Stop, TopicTakesLess
+from worker.core.failures import BadConfiguration, Stop
 from worker.kafka import Topics, examine, losses
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
     from worker.settings.dotenv import Dotenv
-    from worker.telemetry.tracing.spans import Tracing
+    from worker.telemetry.tracing import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
 TURN_TIMEOUT = 60.0
@@ -50,7 +50,7 @@ def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | No
     `dotenv`: what of `.env` is told. `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
-    is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
+    telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
     if dotenv and dotenv.sets:
         events.noted("dotenv_read", names=list(dotenv.sets))
@@ -63,7 +63,7 @@ def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | No
         stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
     )
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events, limits, is_watched=is_watched)
+        exit_code = _ended(settings, signals, events, limits)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
@@ -71,12 +71,7 @@ def run(settings: Settings, dotenv: Dotenv | None = None, explained_by: str | No
 
 
 def _ended(
-    settings: Settings,
-    signals: StopSignals,
-    events: telemetry.WorkerEvents,
-    limits: telemetry.TimeLimits,
-    *,
-    is_watched: bool,
+    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
 ) -> int:
     """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
     try:
@@ -86,20 +81,15 @@ def _ended(
         ):
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
-            page = _listen(settings, events, limits, closing)
-            if is_watched:
-                report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
-                closing.callback(report.close)
+            _listen(settings, events, limits, closing)
             topics = _examined_beside_imports(settings, events)
-            while isinstance(end := _served(settings, topics, signals, events, tracing, watchdog, closing), Topics):
-                topics = end
-                gc.collect()  # what has ended: its parts know each other, and its model would stay beside the next one
+            left = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
         raise
     except Stop as stop:
         events.stopped(stop.exit_code, str(stop))
         return stop.exit_code
-    events.stopped(0, f"asked to; {_what_was_left(end)}")
+    events.stopped(0, f"asked to; {_what_was_left(left)}")
     return 0
 
 
@@ -121,8 +111,8 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
 
 def _listen(
     settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
-) -> str | None:
-    """Where the live page is, if there is one. Raises `BadConfiguration`."""
+) -> None:
+    """Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
     names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
@@ -130,9 +120,8 @@ def _listen(
         address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
     )
     closing.callback(health.close)
-    page = f"{health.url}/" if page_of else None
-    events.noted("http_listening", url=health.url, page=page)
-    return page
+    events.page = f"{health.url}/" if page_of else None
+    events.noted("http_listening", url=health.url, page=events.page)
 
 
 def _deployment(settings: Settings) -> telemetry.Deployment:
@@ -161,7 +150,7 @@ def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents)
     return topics.announcing(client_id)
 
 
-def _served(  # what outlives a worker that begins anew, named once
+def _served(
     settings: Settings,
     topics: Topics,
     signals: StopSignals,
@@ -169,13 +158,8 @@ def _served(  # what outlives a worker that begins anew, named once
     tracing: Tracing | None,
     watchdog: telemetry.Watchdog,
     closing: ExitStack,
-) -> Topics | int:
-    """Serve until told to stop, or until a topic takes less than `topics` say.
-
-    Returns how many records were left to their next owner; or what the topics take now.
-
-    What was refused is unsettled, so that the next worker reads its request again and answers what fits. Raises `Stop`.
-    """
+) -> int:
+    """Serve until told to stop. Returns how many records were left to their next owner. Raises `Stop`."""
     from worker.assembly import assemble  # noqa: PLC0415  # imported above
 
     for note in topics.notes:
@@ -189,27 +173,11 @@ def _served(  # what outlives a worker that begins anew, named once
         membership=str(topics.membership),
         client_id=topics.membership.client_id,
     )
-    parts = closing.enter_context(ExitStack())
-    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
+    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=closing)
     for why in lost.result():  # before the worker commits anything
         events.warned("group_has_lost", why=why)
     watchdog.let_begin(worker.leave)
-    try:
-        return worker.run()
-    except TopicTakesLess as less:
-        try:
-            found = _examined_topics(settings, events).shutting(topics.shut)
-        except BadConfiguration as closed:  # another topic is gone, too: the next start says so
-            raise less from closed
-        if less.reply_topic is not None and not found.takes_less_than(topics):
-            found = found.shutting({less.reply_topic: "it refused an answer of this worker's"})
-        if not found.takes_less_than(topics):
-            raise
-        parts.close()
-        events.warned("topic_takes_less", why=str(less), max_bytes=dict(found.max_bytes), shut=list(found.shut))
-        events.begins_anew()
-        watchdog.begins_anew()
-        return found.announcing(topics.membership.client_id)
+    return worker.run()
 
 
 def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
@@ -224,7 +192,7 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     """Spans for requests that carry a trace, if they are wanted. Registered first, it closes last: all have ended."""
     if not settings.telemetry.tracing:
         return None
-    from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
+    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)

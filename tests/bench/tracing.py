@@ -48,8 +48,7 @@ from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Assignments
-from worker.telemetry.tracing.spans import ServedModel, Tracing, start
-from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink
+from worker.telemetry.tracing import ServedModel, TracedCodec, TracedLanes, Tracing, start
 
 WIDTH = 16
 BATCH = 64
@@ -200,9 +199,9 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     return Cost(wall, loop, process)
 
 
-def _traced(tracing: Tracing, codec: Codecs, lanes: Lanes, sink: Sink) -> tuple[TracedCodec, TracedLanes, TracedSink]:
+def _traced(tracing: Tracing, codec: Codecs, lanes: Lanes, sink: Sink) -> tuple[TracedCodec, TracedLanes, Sink]:
     served = ServedModel("copy", "1", "cpu")
-    return TracedCodec(codec, tracing), TracedLanes(lanes, tracing, served), TracedSink(sink, tracing)
+    return TracedCodec(codec, tracing), TracedLanes(lanes, tracing, served), sink
 
 
 def _collect(line: Connection) -> None:

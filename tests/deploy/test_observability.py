@@ -32,7 +32,7 @@ from tests.readme import blocks
 from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.access import needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, ModelSettings
-from worker.telemetry.metrics.declared import INFERENCE
+from worker.telemetry.metrics import INFERENCE
 from worker.tools.kafka.embedded import EmbeddedBroker
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

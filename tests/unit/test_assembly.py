@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from math import inf
@@ -15,15 +12,15 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests import models
+from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections, TopicTakesLess
+from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
@@ -32,10 +29,10 @@ from worker.inference import InferenceLanes, Model
 from worker.kafka import Membership, Topics
 from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
-from worker.settings import Settings, load
+from worker.settings import load
 from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
-from worker.telemetry.metrics.declared import TOPIC_PARTITIONS
+from worker.telemetry.metrics import TOPIC_PARTITIONS
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
@@ -359,13 +356,13 @@ def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assemb
 
 def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
     """By these limits operators see how close a worker is to them."""
-    metrics = telemetry.metrics.declared
-    numbers = assembled.events._values.numbers()
+    metrics = telemetry.metrics
+    numbers = assembled.events._numbers.copied()
 
     limits = [metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
     assert [numbers[limit][()] for limit in limits] == [3, 1001, 2002, 3_000_003, 90]
-    assert assembled.events._max_batch_size == 48
+    assert numbers[metrics.MAX_BATCH_ROWS][()] == 48
 
 
 def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None:
@@ -442,127 +439,6 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
         app.run(settings)
 
     assert limits == [telemetry.TimeLimits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
-
-
-@pytest.mark.parametrize(("limit", "lives"), [(500, 2), (ANSWERS_TAKE, 1)])
-def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.MonkeyPatch, limit: int, lives: int) -> None:
-    """With what it takes now. Where it takes as much as ever, the refusal ends the process."""
-    taken: list[int] = []
-    heartbeats: list[float | None] = []  # while the model is loaded: of what turns, the watchdog wants more
-    stages: list[str] = []  # as the watchdog hears of them
-
-    def assembled(_settings: object, topics: Topics, *, events: telemetry.WorkerEvents, **_: object) -> object:
-        taken.append(topics.max_bytes["answers"])
-        heartbeats.append(events.heartbeat)
-
-        def run() -> None:
-            events.turned(0.0, 0)
-            if len(taken) == 1:
-                raise TopicTakesLess("too large")
-
-        return SimpleNamespace(run=run, leave=Mock())
-
-    found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(limit)])
-    for stage in ("let_begin", "begins_anew"):
-        monkeypatch.setattr(telemetry.Watchdog, stage, lambda *_, stage=stage: stages.append(stage))
-
-    codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
-
-    assert taken == [ANSWERS_TAKE, 500][:lives]
-    assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
-    assert heartbeats == [None] * lives
-    assert codes == [0 if lives == 2 else TopicTakesLess.exit_code]
-
-
-def run_beside(
-    monkeypatch: pytest.MonkeyPatch, examine: Callable[..., Topics], assembled: Callable[..., object]
-) -> list[int]:
-    """The exit codes of a worker with these parts on this cluster: one."""
-    codes: list[int] = []
-    monkeypatch.setattr(app, "examine", examine)
-    monkeypatch.setattr(assembly, "assemble", assembled)
-    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
-    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
-    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=codes.append))
-    monkeypatch.setattr(app, "gc", Mock())
-    run: Callable[[Settings], None] = app.run  # which ends the process, and here does not
-    run(load(None, {**LEAST, **SET}))
-    return codes
-
-
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_worker_begins_anew_without_a_reply_topic_that_refused_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-    is_told: bool,  # noqa: FBT001  # a parameter
-) -> None:
-    """Whether the cluster says so, or sees nothing wrong with it. It stays shut for as long as the process lives."""
-    whole = topics_that_take(ANSWERS_TAKE)
-    found = iter([whole, whole.shutting({"replies": "told"}) if is_told else whole, topics_that_take(500)])
-    seen: list[tuple[dict[str, str], list[str]]] = []
-
-    def assembled(_settings: object, topics: Topics, **_: object) -> object:
-        seen.append((dict(topics.shut), list(topics.max_bytes)))
-
-        def run() -> None:
-            if len(seen) < 3:
-                raise TopicTakesLess("refused", "replies" if len(seen) == 1 else None)
-
-        return SimpleNamespace(run=run, leave=Mock())
-
-    codes = run_beside(monkeypatch, lambda *_, **__: next(found), assembled)
-
-    why = "told" if is_told else "it refused an answer of this worker's"
-    rest = ["answers", "letters", "group-state"]
-    assert seen == [({}, ["answers", "replies", "letters", "group-state"]), *[({"replies": why}, rest)] * 2]
-    assert codes == [0]
-
-
-def test_a_refusal_is_the_last_word_where_the_cluster_fits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another topic is gone as well: the process ends for what ended it, and its successor says what is wrong."""
-
-    def examine(*_: object, **__: object) -> Topics:
-        if makes.called:
-            raise BadConfiguration("there is no topic answers")
-        return topics_that_take(ANSWERS_TAKE)
-
-    makes = Mock(return_value=Mock(run=Mock(side_effect=TopicTakesLess("refused", "replies"))))
-
-    codes = run_beside(monkeypatch, examine, makes)
-
-    assert codes == [TopicTakesLess.exit_code]
-
-
-def test_a_worker_that_begins_anew_has_let_go_of_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parts know each other. A second model in memory, on a GPU too, may be one too many; clients go on to run."""
-    lives: list[weakref.ref[Life]] = []
-    found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(500)])
-
-    class Life:
-        def __init__(self) -> None:
-            self.itself = self
-            assert not any(life() for life in lives)
-            lives.append(weakref.ref(self))
-
-        def run(self) -> None:
-            if len(lives) == 1:
-                raise TopicTakesLess("too large")
-
-        def leave(self) -> None: ...
-
-    monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
-    monkeypatch.setattr(assembly, "assemble", lambda *_, **__: Life())
-    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
-    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
-    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=lambda _: None))
-    monkeypatch.setattr(app, "gc", Mock(collect=gc.collect))
-    run: Callable[[Settings], None] = app.run  # as above
-    gc.disable()
-    try:
-        run(load(None, {**LEAST, **SET}))
-    finally:
-        gc.enable()
-
-    assert len(lives) == 2
 
 
 def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:

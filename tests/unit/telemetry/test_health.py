@@ -4,9 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from worker.telemetry.health import Pages, liveness
-from worker.telemetry.metrics.metric_values import Snapshot
-from worker.telemetry.page.status import Deployment
+from worker.telemetry.health import Deployment, Pages, liveness
+from worker.telemetry.metrics import Snapshot
 from worker.telemetry.watchdog import TimeLimits
 
 DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
@@ -36,8 +35,8 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
         ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
-        ("/startupz", Snapshot("no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
-        ("/startupz", Snapshot("states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        ("/startupz", Snapshot(unready="no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
+        ("/startupz", Snapshot(unready="states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
         ("/startupz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
         ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),

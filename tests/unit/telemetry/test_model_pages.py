@@ -12,7 +12,7 @@ import pytest
 from tests.unit.codecs.builders import model
 from worker.core.tensors.specs import TensorSpec
 from worker.telemetry.health import Pages
-from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.metrics import Snapshot
 from worker.telemetry.watchdog import TimeLimits
 from worker.version import VERSION
 

@@ -1,4 +1,4 @@
-"""How tracing starts and ends, and what it does without a collector, without sense, and without its extra."""
+"""The spans that a followed request leaves behind, how tracing starts and ends, and what it does without its extra."""
 
 from __future__ import annotations
 
@@ -8,18 +8,341 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from structlog.testing import capture_logs
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
-from worker.core.failures import BadConfiguration
-from worker.core.records import Partition, Record
-from worker.telemetry.tracing.spans import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, sent_in_clear, start
+from tests.builders import P0, POISON, World, floats, signature, stacker
+from tests.fakes import MODEL
+from tests.logs import capture_logs
+from worker.codecs import Codecs, Wire
+from worker.codecs.wire_contract import OCTETS
+from worker.core.deadlines.forecast import Outlook
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.failures import BadConfiguration, Code
+from worker.core.records import Message, Partition, Record
+from worker.core.rejections import Rejections
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.loop.composition import compose
+from worker.telemetry.tracing import (
+    COMPLAIN_EVERY,
+    COMPLAINERS,
+    Seldom,
+    ServedModel,
+    TracedCodec,
+    TracedLanes,
+    Tracing,
+    start,
+)
 
-SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"
+MS = 1_000_000  # nanoseconds
+
+
+def traced(offset: int, *values: float, traceparent: str = SAMPLED, partition: Partition = P0) -> Record:
+    """A request with rows of one float, whose publisher says this of its trace."""
+    headers = (("Traceparent", traceparent.encode()), ("tracestate", b"vendor=1"))
+    return Record(partition, offset, b"secret-key", floats(*(values or (offset,))), headers, None)
+
+
+def plain(offset: int) -> Record:
+    return Record(P0, offset, b"secret-key", floats(offset), (), None)
+
+
+@dataclass
+class Followed:
+    """A worker among fakes, real codecs, and tracing around it."""
+
+    sampler: Sampler = DEFAULT_ON
+    world: World = field(default_factory=World)
+
+    def __post_init__(self) -> None:
+        self._exported = InMemorySpanExporter()
+        provider = TracerProvider(sampler=self.sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exported))
+        world = self.world
+        tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
+        wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
+        self.codec = codec = TracedCodec(Codecs([signature()], wire, tell=lambda _: None), tracing)
+        world.delivery = AtLeastOnce(
+            ledger=world.ledger,
+            encoder=codec,
+            sink=world.sink,
+            offsets=world.source,
+            events=world.events,
+            commit_interval=0.2,
+            clock=world.clock,
+        )
+        world.worker = compose(
+            source=world.source,
+            offsets=world.source,
+            notes=world.source,
+            codec=codec,
+            ledger=world.ledger,
+            intake=world.intake,
+            batcher=world.batcher,
+            suspects=world.suspects,
+            stackers={MODEL: stacker()},
+            lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
+            punctuality=Punctuality(Outlook(), world.clock),
+            delivery=world.delivery,
+            rejections=Rejections(),
+            events=world.events,
+            signals=world.signals,
+            conduct=world.conduct,
+            clock=world.clock,
+        )
+        world.start(P0)
+
+    def answer(self, *records: Record) -> None:
+        """Let these requests come, and time pass until all is over."""
+        self.world.broker.append(*records)
+        self.world.turn_for(0.5)
+
+    def spans(self, name: str = "") -> list[ReadableSpan]:
+        """The ended spans whose names begin so."""
+        return [span for span in self._exported.get_finished_spans() if span.name.startswith(name)]
+
+    def span(self, name: str) -> ReadableSpan:
+        (span,) = self.spans(name)
+        return span
+
+    def message(self, topic: str = "responses") -> Message:
+        (message,) = [m for m in self.world.broker.answers if m.topic == topic]
+        return message
+
+
+def context(span: ReadableSpan) -> SpanContext:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
+def name_of(span: ReadableSpan) -> str:
+    """As a header carries it."""
+    return f"00-{context(span).trace_id:032x}-{context(span).span_id:016x}-01"
+
+
+def parent(span: ReadableSpan) -> str:
+    assert span.parent is not None
+    return f"{span.parent.span_id:016x}"
+
+
+def number(span: ReadableSpan) -> str:
+    return f"{context(span).span_id:016x}"
+
+
+def lasted(span: ReadableSpan, since: ReadableSpan) -> tuple[int, int]:
+    """From when to when, in milliseconds."""
+    begin, end, zero = span.start_time, span.end_time, since.start_time
+    assert begin is not None
+    assert end is not None
+    assert zero is not None
+    return (begin - zero) // MS, (end - zero) // MS
+
+
+def linked(span: ReadableSpan) -> set[str]:
+    return {f"{link.context.span_id:016x}" for link in span.links}
+
+
+def test_a_trace_goes_through_the_worker() -> None:
+    """From the publisher's span over ours to the reader of the answer; other echoes stay as they came."""
+    followed = Followed()
+
+    followed.answer(traced(0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert {f"{context(span).trace_id:032x}" for span in followed.spans()} == {TRACE}
+    assert parent(process) == PARENT
+    assert parent(inference) == parent(send) == number(process)
+    headers = dict(followed.message().headers)
+    assert headers["Traceparent"] == name_of(send).encode()
+    assert headers["tracestate"] == b"vendor=1"
+
+
+def test_spans_say_what_the_conventions_ask_for() -> None:
+    """OpenTelemetry's names for messaging, and ours for what it has none for."""
+    followed = Followed()
+
+    followed.answer(traced(7, 1.0, 2.0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert (process.name, process.kind) == ("process requests", SpanKind.CONSUMER)
+    assert process.attributes == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "requests",
+        "messaging.destination.partition.id": "0",
+        "messaging.consumer.group.name": "scorers",
+        "messaging.kafka.offset": 7,
+        "messaging.message.body.size": 8,
+    }
+    assert (send.name, send.kind) == ("send responses", SpanKind.PRODUCER)
+    assert (send.attributes or {})["messaging.operation.type"] == "send"
+    assert (inference.name, inference.kind) == ("inference digits", SpanKind.INTERNAL)
+    assert inference.attributes == {
+        "inference_worker.model.name": "digits",
+        "inference_worker.model.version": "1",
+        "inference_worker.device": "cpu",
+        "inference_worker.batch.rows": 2,
+        "inference_worker.batch.requests": 1,
+        "inference_worker.batch.closed_by": "linger",
+    }
+    assert {span.status.status_code for span in followed.spans()} == {StatusCode.UNSET}
+
+
+def test_spans_last_from_the_taking_to_the_answer() -> None:
+    """A request waits 5 ms for company and runs for 4; its answer goes to the client then."""
+    followed = Followed()
+
+    followed.answer(traced(0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert lasted(inference, since=process) == (5, 9)
+    assert lasted(send, since=process) == (9, 9)
+    assert lasted(process, since=process) == (0, 9)
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [UNSAMPLED, "", "no traceparent at all", SAMPLED.upper(), f"00-{'0' * 32}-{PARENT}-01", "é" * 60],
+    ids=["unsampled", "empty", "nonsense", "upper case", "no trace id", "no ASCII"],
+)
+def test_a_request_that_nobody_samples_leaves_no_span(traceparent: str) -> None:
+    """And its header goes back as it came, nonsense too."""
+    followed = Followed()
+
+    followed.answer(traced(0, traceparent=traceparent))
+
+    assert not followed.spans()
+    assert dict(followed.message().headers)["Traceparent"] == traceparent.encode()
+
+
+def test_the_worker_begins_no_trace_of_its_own() -> None:
+    """Not even under a sampler that takes all."""
+    followed = Followed()
+
+    followed.answer(plain(0))
+
+    assert not followed.spans()
+    assert set(dict(followed.message().headers)) == {"content-type", "status", "model-version", "source"}
+
+
+def test_the_sampler_may_say_no() -> None:
+    """Then the trace goes on without us: the header goes back as it came."""
+    followed = Followed(ParentBased(TraceIdRatioBased(1.0), remote_parent_sampled=TraceIdRatioBased(0.0)))
+
+    followed.answer(traced(0))
+
+    assert not followed.spans()
+    assert dict(followed.message().headers)["Traceparent"] == SAMPLED.encode()
+
+
+def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
+    """One span for the batch, a child of the first: from each trace the others can be found."""
+    followed = Followed()
+
+    followed.answer(traced(0), plain(1), traced(2), traced(3, traceparent=UNSAMPLED))
+
+    inference, requests = followed.span("inference"), followed.spans("process")
+    assert (inference.attributes or {})["inference_worker.batch.requests"] == 4
+    assert linked(inference) == {number(request) for request in requests}
+    assert [linked(request) for request in requests] == [{number(inference)}] * 2
+    assert parent(inference) == number(requests[0])
+
+
+def test_a_ratio_of_roots_loses_no_run() -> None:
+    """The run of a sampled request is sampled with it, whatever is decided about new traces."""
+    followed = Followed(ParentBased(TraceIdRatioBased(0.0)))
+
+    followed.answer(traced(0))
+
+    assert len(followed.spans("inference")) == 1
+
+
+def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
+    """Its answer goes on with our trace; the dead letter keeps what the request came with, to be sent again."""
+    followed = Followed()
+
+    followed.answer(traced(0)._replace(value=b"odd"))
+
+    process = followed.span("process")
+    assert process.status.status_code is StatusCode.ERROR
+    assert (process.attributes or {})["error.type"] == "INVALID_ARGUMENT"
+    assert [span.name for span in followed.spans("send")] == ["send responses", "send dead-letters"]
+    assert dict(followed.message().headers)["Traceparent"] == name_of(followed.span("send responses")).encode()
+    assert dict(followed.message("dead-letters").headers)["Traceparent"] == SAMPLED.encode()
+
+
+def test_each_run_of_a_halved_batch_has_its_span() -> None:
+    """The failed ones say so, and only the bad request is marked as an error."""
+    followed = Followed()
+
+    followed.answer(traced(0), traced(1, POISON), traced(2), traced(3))
+
+    runs = followed.spans("inference")
+    assert [(run.attributes or {})["inference_worker.batch.requests"] for run in runs] == [4, 2, 2, 1, 1]
+    assert [run.status.status_code is StatusCode.ERROR for run in runs] == [True, True, False, False, True]
+    failed = [s for s in followed.spans("process") if s.status.status_code is StatusCode.ERROR]
+    assert [(span.attributes or {})["messaging.kafka.offset"] for span in failed] == [1]
+
+
+def test_a_request_cut_into_pieces_is_one_request() -> None:
+    """With a run for each of its pieces."""
+    followed = Followed()
+
+    followed.answer(traced(0, *range(10)))
+
+    assert linked(followed.span("process")) == {number(run) for run in followed.spans("inference")}
+    assert len(followed.spans("inference")) == 3
+    assert len(followed.spans("send")) == 1
+
+
+def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
+    """Nothing of what a publisher sends but names of topics, counts and sizes."""
+    followed = Followed()
+    wrong = Record(P0, 1, b"secret-key", b"secret-value", (("traceparent", SAMPLED.encode()),), None)
+
+    followed.answer(traced(0), wrong)
+
+    assert len(followed.spans("process")) == 2
+    assert "secret" not in "".join(span.to_json() for span in followed.spans())
+
+
+def test_a_revoked_request_is_forgotten() -> None:
+    """Its next owner traces it; here nothing is left of it, though its run finishes."""
+    followed = Followed()
+    world = followed.world
+    world.lanes.seconds = lambda: 60.0
+    world.broker.append(*[traced(offset) for offset in range(4)])
+    world.turn(3)
+
+    world.source.revoke(P0)
+    world.turn_for(120.0)
+
+    assert len(followed.spans("inference")) == 1
+    assert not followed.spans("process")
+
+
+def test_a_request_that_is_not_even_decoded_is_followed() -> None:
+    """It ended the process before: its answer tells its publisher's trace so."""
+    followed = Followed()
+
+    refused = followed.codec.refuse(traced(0), Code.INTERNAL, "not run again")
+    answer, letter = followed.codec.encode(refused)
+
+    assert dict(answer.headers)["Traceparent"] != SAMPLED.encode()
+    assert dict(letter.headers)["Traceparent"] == SAMPLED.encode()
+
+
+# Start and end
 
 
 class Stuck(SpanExporter):
@@ -40,10 +363,9 @@ def provider(exporter: SpanExporter) -> TracerProvider:
 
 
 def end_a_span(tracing: Tracing) -> None:
-    record = Record(Partition("requests", 0), 0, None, None, (), None)
-    spans = tracing.follow(record, [("traceparent", SAMPLED)])
-    assert spans is not None
-    spans.own.end()
+    span = tracing.follow(plain(0), [("traceparent", SAMPLED.encode())])
+    assert span is not None
+    span.end()
 
 
 def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
@@ -121,47 +443,13 @@ def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatc
         start("scorers")
 
 
-@pytest.mark.parametrize(
-    ("environ", "host"),
-    [
-        ({}, None),
-        ({"HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://collector:4318"}, None),
-        ({"ENDPOINT": "http://collector:4318", "HEADERS": "api-key=1"}, "collector:4318"),
-        ({"TRACES_ENDPOINT": "HTTP://collector/v1/traces", "TRACES_HEADERS": "api-key=1"}, "collector"),
-        ({"ENDPOINT": "http://collector", "TRACES_ENDPOINT": "https://collector", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://127.0.0.1:4318", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "collector", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://me:hunter2@collector:4318/"}, "collector:4318"),
-        ({"ENDPOINT": "http://127.0.0.1@collector"}, "collector"),
-    ],
-)
-def test_a_key_that_goes_to_a_collector_in_clear_is_told(environ: dict[str, str], host: str | None) -> None:
-    """Headers of the operator's are where a collector's key stands; to this machine nothing crosses a network."""
-    assert sent_in_clear({f"OTEL_EXPORTER_OTLP_{name}": value for name, value in environ.items()}) == host
-
-
-@pytest.mark.usefixtures("quiet_loggers")
-def test_the_start_says_that_a_key_goes_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, without the key."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid:4318")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
-
-    with capture_logs() as lines:
-        start("scorers").close(10.0)
-
-    [line] = [line for line in lines if line["event"] == "collector_key_in_clear"]
-    assert "goes to collector.invalid:4318 unencrypted" in line["why"]
-    assert "hunter2" not in str(line)
-
-
 def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong configuration, exit code 2."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing.spans")
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     with pytest.raises(BadConfiguration, match=r"pip install '\.\[otel\]'"):
-        importlib.import_module("worker.telemetry.tracing.spans")
+        importlib.import_module("worker.telemetry.tracing")
 
 
 def test_a_worker_without_tracing_imports_none_of_it() -> None:

@@ -78,14 +78,6 @@ def test_a_stop_that_came_as_the_worker_began_gets_its_time(watched: Watched) ->
     assert watched.after(20, turning=False) is None
 
 
-def test_a_stop_ends_at_once_a_worker_that_begins_anew(watched: Watched) -> None:
-    """It has left its group, and loads its model once more: it holds nothing, as at first."""
-    watched.watchdog.begins_anew()
-    watched.stop_asked = True
-
-    assert watched.after(CHECK_EVERY, turning=False) == "asked to before it began; nothing was taken"
-
-
 def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
     """After the time that one turn may take, not before."""
     watched.after(1)
@@ -151,9 +143,8 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
         assert is_ended.wait(10 * CHECK_EVERY)
 
 
-@pytest.mark.parametrize("is_in_group", [True, False])
-def test_what_hangs_leaves_its_group_before_it_ends(is_in_group: bool) -> None:  # noqa: FBT001  # a parameter
-    """A leave that hangs, too, is not waited for; a worker that begins anew has left already."""
+def test_what_hangs_leaves_its_group_before_it_ends() -> None:
+    """A leave that hangs, too, is not waited for."""
     acts: list[str] = []
     is_ended, never = Event(), Event()
 
@@ -175,14 +166,12 @@ def test_what_hangs_leaves_its_group_before_it_ends(is_in_group: bool) -> None: 
         end_process=end,
     )
     watchdog.let_begin(leave)
-    if not is_in_group:
-        watchdog.begins_anew()
 
     with watchdog:
         assert is_ended.wait(LEAVE_TIMEOUT + 20 * CHECK_EVERY)
     never.set()
 
-    assert acts == ["told", *(["left"] if is_in_group else []), "ended"]
+    assert acts == ["told", "left", "ended"]
 
 
 def _refuse(_: Thread) -> None:
