@@ -80,7 +80,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now, date=lambda: self.date)
+        self.events = WorkerEvents(32, lambda: self.now, lambda: self.date, explained_by="dead-letters show")
         self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
         self.batcher = FakeBatcher()
         self.events.watch(WatchedParts(self.ledger, self.lanes, self.batcher, self.signals))
@@ -487,17 +487,6 @@ def test_a_partition_that_stands_still_is_told_at_once_now_and_then_and_when_it_
     assert watched.page()["partition_stalled_seconds 0 requests"] == 0.0
 
 
-def test_a_partition_that_moves_away_while_it_stands_does_not_go_on(watched: Watched, log: Log) -> None:
-    """Its next owner says when."""
-    watched.events.assigned([P0])
-    watched.events.stalled({P0: stall(watched.now)})
-
-    watched.events.revoked([P0], 0.0, 0)
-    watched.events.stalled({})
-
-    assert not [line for line in log if line["event"] == "partition_goes_on"]
-
-
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: Log) -> None:
     """A log that was cut short, or begun anew, lost nothing that was to be read."""
     watched.events.place_lost(P0, lost=20, first=60)
@@ -520,16 +509,6 @@ def test_a_parameter_that_means_nothing_here_is_told_once(watched: Watched, log:
     ]
 
 
-def test_requests_that_the_store_answered_before_are_told_once_for_each_assignment(watched: Watched, log: Log) -> None:
-    """After a reset of the group there may be millions."""
-    for _ in range(2):
-        watched.events.assigned([P0])
-        for offset in range(3):
-            watched.events.applied_before(request(offset).record, 1)
-
-    assert [line["event"] for line in log].count("requests_applied_before") == 2
-
-
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log) -> None:
     """The first is logged at once, the rest summed up; with a reason that quotes nothing."""
     for offset in range(3):
@@ -546,7 +525,7 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log
         ("requests_rejected", 100, {"NOT_FOUND": 100}, "requests/0/99"),
     ]
     assert {line["why"] for line in log} == {"expected FP32, got '…'"}
-    assert not any("next" in line for line in log)
+    assert log[-1]["next"] == "dead-letters show requests/0/99"
     assert "a-value" not in repr(log)
     assert "a-key" not in repr(log)
 
@@ -570,17 +549,6 @@ def test_failures_that_are_not_summed_up_yet_are_told_at_the_end(watched: Watche
         ("transactions_failed", 1, "7 records"),
         ("stopped", None, None),
     ]
-
-
-def test_rejections_name_the_command_that_shows_the_last_one(log: Log) -> None:
-    """Where such a command is known."""
-    events = WorkerEvents(32, explained_by="inference-worker dead-letters show")
-    for offset in range(3):
-        events.rejected(rejection(offset))
-
-    events.turned(1000.0, 0)
-
-    assert log[-1]["next"] == "inference-worker dead-letters show requests/0/2"
 
 
 def test_nothing_per_batch_or_record_is_logged(watched: Watched, log: Log) -> None:

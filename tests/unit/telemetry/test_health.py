@@ -47,26 +47,6 @@ def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body
     assert Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")[:2] == (status, body)
 
 
-@pytest.mark.parametrize(
-    ("path", "content_type", "begins"),
-    [
-        ("/", "text/html; charset=utf-8", b"<!doctype html>"),
-        ("/page.css", "text/css; charset=utf-8", b":root"),
-        ("/page.js", "text/javascript; charset=utf-8", b"//"),
-        ("/icon.svg", "image/svg+xml", b"<svg"),
-        ("/status?x", "application/json", b"{"),
-    ],
-)
-def test_the_live_page_is_there_where_it_is_wanted(path: str, content_type: str, begins: bytes) -> None:
-    """Without it these paths are unknown, as above."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
-
-    status, body, given = pages.answer(path, "")
-
-    assert (status, given) == (HTTPStatus.OK, content_type)
-    assert body.startswith(begins)
-
-
 @pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
 @pytest.mark.parametrize("host", ["evil.example", "EVIL.example:8080", "evil.example.", "127.0.0.1.nip.io", "a.b:1:2"])
 def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
@@ -132,15 +112,3 @@ def test_metrics_come_plain_where_the_version_asked_for_is_no_version(kind: str,
 
     assert (status, content_type) == (HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8")
     assert b"inference_worker_ready" in text
-
-
-def test_prometheus_gets_the_first_format_of_its_own_list() -> None:
-    """As its third version asks."""
-    accept = (
-        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;"
-        "version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,/;q=0.1"
-    )
-
-    _, _, content_type = Pages(Snapshot, LIMITS, lambda: 1000.0).answer("/metrics", accept)
-
-    assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8"

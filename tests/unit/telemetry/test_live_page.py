@@ -18,7 +18,7 @@ from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, S
 from worker.core.stalls import Stall
 from worker.telemetry import Deployment, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
-from worker.telemetry.live_page import FILES, MOST_PARTITIONS, MOST_REASONS, LivePage
+from worker.telemetry.live_page import FILES, MOST_PARTITIONS, LivePage
 from worker.telemetry.metrics import Snapshot
 from worker.telemetry.watched_parts import WatchedParts
 
@@ -212,27 +212,6 @@ def test_the_last_reasons_are_said_once_each_and_without_what_was_sent(shown: Sh
     assert not re.search("secret-name|payload|a-key|a-value", json.dumps(said))
 
 
-def test_only_so_many_reasons_are_said(shown: Shown) -> None:
-    """The latest."""
-    for code in Code:
-        for offset in range(10):
-            reject(shown.events, offset, f"expected {'x' * offset}", code)
-    shown.turn()
-
-    assert len(shown.status["reasons"]) == MOST_REASONS
-
-
-def test_state_by_key_is_said_and_whether_the_model_has_any() -> None:
-    """Keys, memory, requests that wait for their key, and what is still to be read back."""
-    shown = Shown(DEPLOYMENT._replace(has_state=True))
-    shown.states.restoring, shown.states.left_to_restore = 2, 500
-    shown.turn()
-
-    assert shown.status["state"] == {"keys": 12, "bytes": 3456, "waiting": 7, "restoring": 2, "left": 500}
-    assert shown.status["deployment"]["has_state"]
-    assert not Shown().status["deployment"]["has_state"]
-
-
 # The files
 
 
@@ -263,15 +242,6 @@ def test_the_page_reads_only_what_status_says(shown: Shown) -> None:
                 break
             assert name in held, path
             held = held[name]
-
-
-def test_every_element_that_the_script_names_is_on_the_page() -> None:
-    """But for those of the tiles, which it makes."""
-    script, ids = content("/page.js"), {held["id"] for _, held in Elements(content("/")).found if "id" in held}
-    named = set(re.findall(r"(?:byId|say|fill)\(\"([\w-]+)\"", script))
-
-    assert len(named) > 12
-    assert named <= ids
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:

@@ -66,17 +66,6 @@ def test_a_fact_is_one_json_object(stream: io.StringIO) -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["at"])
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
-    """By us or by the libraries."""
-    stream = io.StringIO()
-    configure("json", "WARNING", stream)
-
-    Log().info("partitions_assigned")
-    kafka_logger().info("%s", "connected")
-
-    assert lines(stream) == []
-
-
 def test_the_kafka_client_s_lines_come_out_with_ours(stream: io.StringIO) -> None:
     """Under the client's name, and a defect's trace in one line."""
     kafka_logger().log(logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "connection refused")

@@ -14,17 +14,17 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
-from tests.builders import P0, POISON, World, floats, signature, stacker
+from tests.builders import P0, World, floats, signature, stacker
 from tests.fakes import MODEL
 from tests.logs import capture_logs
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire_contract import OCTETS
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
@@ -225,26 +225,6 @@ def test_a_request_that_nobody_samples_leaves_no_span(traceparent: str) -> None:
     assert dict(followed.message().headers)["Traceparent"] == traceparent.encode()
 
 
-def test_the_worker_begins_no_trace_of_its_own() -> None:
-    """Not even under a sampler that takes all."""
-    followed = Followed()
-
-    followed.answer(plain(0))
-
-    assert not followed.spans()
-    assert set(dict(followed.message().headers)) == {"content-type", "status", "model-version", "source"}
-
-
-def test_the_sampler_may_say_no() -> None:
-    """Then the trace goes on without us: the header goes back as it came."""
-    followed = Followed(ParentBased(TraceIdRatioBased(1.0), remote_parent_sampled=TraceIdRatioBased(0.0)))
-
-    followed.answer(traced(0))
-
-    assert not followed.spans()
-    assert dict(followed.message().headers)["Traceparent"] == SAMPLED.encode()
-
-
 def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
     """One span for the batch, a child of the first: from each trace the others can be found."""
     followed = Followed()
@@ -256,15 +236,6 @@ def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
     assert linked(inference) == {number(request) for request in requests}
     assert [linked(request) for request in requests] == [{number(inference)}] * 2
     assert parent(inference) == number(requests[0])
-
-
-def test_a_ratio_of_roots_loses_no_run() -> None:
-    """The run of a sampled request is sampled with it, whatever is decided about new traces."""
-    followed = Followed(ParentBased(TraceIdRatioBased(0.0)))
-
-    followed.answer(traced(0))
-
-    assert len(followed.spans("inference")) == 1
 
 
 def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
@@ -279,30 +250,6 @@ def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
     assert [span.name for span in followed.spans("send")] == ["send responses", "send dead-letters"]
     assert dict(followed.message().headers)["Traceparent"] == name_of(followed.span("send responses")).encode()
     assert dict(followed.message("dead-letters").headers)["Traceparent"] == SAMPLED.encode()
-
-
-def test_each_run_of_a_halved_batch_has_its_span() -> None:
-    """The failed ones say so, and only the bad request is marked as an error."""
-    followed = Followed()
-
-    followed.answer(traced(0), traced(1, POISON), traced(2), traced(3))
-
-    runs = followed.spans("inference")
-    assert [(run.attributes or {})["inference_worker.batch.requests"] for run in runs] == [4, 2, 2, 1, 1]
-    assert [run.status.status_code is StatusCode.ERROR for run in runs] == [True, True, False, False, True]
-    failed = [s for s in followed.spans("process") if s.status.status_code is StatusCode.ERROR]
-    assert [(span.attributes or {})["messaging.kafka.offset"] for span in failed] == [1]
-
-
-def test_a_request_cut_into_pieces_is_one_request() -> None:
-    """With a run for each of its pieces."""
-    followed = Followed()
-
-    followed.answer(traced(0, *range(10)))
-
-    assert linked(followed.span("process")) == {number(run) for run in followed.spans("inference")}
-    assert len(followed.spans("inference")) == 3
-    assert len(followed.spans("send")) == 1
 
 
 def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
@@ -329,17 +276,6 @@ def test_a_revoked_request_is_forgotten() -> None:
 
     assert len(followed.spans("inference")) == 1
     assert not followed.spans("process")
-
-
-def test_a_request_that_is_not_even_decoded_is_followed() -> None:
-    """It ended the process before: its answer tells its publisher's trace so."""
-    followed = Followed()
-
-    refused = followed.codec.refuse(traced(0), Code.INTERNAL, "not run again")
-    answer, letter = followed.codec.encode(refused)
-
-    assert dict(answer.headers)["Traceparent"] != SAMPLED.encode()
-    assert dict(letter.headers)["Traceparent"] == SAMPLED.encode()
 
 
 # Start and end
@@ -382,20 +318,6 @@ def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
     assert [line["event"] for line in lines] == ["spans_given_up"]
 
 
-def test_what_is_left_is_exported_at_the_end() -> None:
-    """And then nothing is said about it."""
-    exported = InMemorySpanExporter()
-    tracing = Tracing(provider(exported), "scorers")
-    end_a_span(tracing)
-
-    with capture_logs() as lines:
-        is_all_exported = tracing.close(timeout=10.0)
-
-    assert is_all_exported
-    assert len(exported.get_finished_spans()) == 1
-    assert not lines
-
-
 def test_a_complaint_that_repeats_itself_is_told_now_and_then() -> None:
     """A collector that is away for a night does not fill the log."""
     now = 1000.0
@@ -416,22 +338,6 @@ def quiet_loggers() -> Iterator[None]:
     yield
     for name in COMPLAINERS:
         logging.getLogger(name).filters[:] = []
-
-
-@pytest.mark.usefixtures("quiet_loggers")
-def test_the_service_is_named_by_the_operator_or_else_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES mean what they mean everywhere."""
-    ours = start("scorers")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "digits")
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-    theirs = start("scorers")
-
-    found = [tracing._provider.resource.attributes for tracing in (ours, theirs)]
-
-    assert [attributes["service.name"] for attributes in found] == ["inference-worker", "digits"]
-    assert found[1]["deployment.environment.name"] == "test"
-    assert ours.close(10.0)
-    assert theirs.close(10.0)
 
 
 @pytest.mark.usefixtures("quiet_loggers")

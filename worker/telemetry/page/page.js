@@ -116,7 +116,7 @@ for (const [id, name, , lines] of TILES) {
   for (const [at, line] of lines.entries()) chart.append(shape("path", { "data-line": line, class: at ? "second" : "first" }));
   byId("tiles").append(make("section", { className: "tile", id: `tile-${id}` },
     make("h3", { textContent: name }), make("p", { id }), make("p", { id: `${id}-note`, className: "note" }), chart,
-    make("div", { className: "axis" }, make("span", { className: "since" }), make("span", { id: `${id}-range` }), make("span", { textContent: "now" }))));
+    make("div", { className: "axis" }, make("span", { className: "since" }), make("span", { textContent: "now" })), make("p", { id: `${id}-range`, className: "note" })));
 }
 
 /** Lines over the last so many seconds, and in words how far they went. */
