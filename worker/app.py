@@ -24,7 +24,7 @@ from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
-    from worker.telemetry.tracing.spans import Tracing
+    from worker.telemetry.tracing import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
 TURN_TIMEOUT = 60.0
@@ -49,7 +49,7 @@ def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
     `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
-    is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
+    telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
@@ -58,7 +58,7 @@ def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
         stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
     )
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events, limits, is_watched=is_watched)
+        exit_code = _ended(settings, signals, events, limits)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
@@ -66,12 +66,7 @@ def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
 
 
 def _ended(
-    settings: Settings,
-    signals: StopSignals,
-    events: telemetry.WorkerEvents,
-    limits: telemetry.TimeLimits,
-    *,
-    is_watched: bool,
+    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
 ) -> int:
     """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
     try:
@@ -81,10 +76,7 @@ def _ended(
         ):
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
-            page = _listen(settings, events, limits, closing)
-            if is_watched:
-                report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
-                closing.callback(report.close)
+            _listen(settings, events, limits, closing)
             topics = _examined_beside_imports(settings, events)
             left = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
@@ -114,8 +106,8 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
 
 def _listen(
     settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
-) -> str | None:
-    """Where the live page is, if there is one. Raises `BadConfiguration`."""
+) -> None:
+    """Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
     names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
@@ -123,9 +115,8 @@ def _listen(
         address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
     )
     closing.callback(health.close)
-    page = f"{health.url}/" if page_of else None
-    events.noted("http_listening", url=health.url, page=page)
-    return page
+    events.page = f"{health.url}/" if page_of else None
+    events.noted("http_listening", url=health.url, page=events.page)
 
 
 def _deployment(settings: Settings) -> telemetry.Deployment:
@@ -196,7 +187,7 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     """Spans for requests that carry a trace, if they are wanted. Registered first, it closes last: all have ended."""
     if not settings.telemetry.tracing:
         return None
-    from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
+    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)

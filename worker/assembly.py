@@ -52,7 +52,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
-from worker.ports import Encoder, Sink, Transactions
+from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
 from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
@@ -74,8 +74,7 @@ if TYPE_CHECKING:
     from worker.stores import LocalStore
     from worker.stores.link import StoreLink
     from worker.stores.server import StoreServer
-    from worker.telemetry.tracing.spans import Tracing
-    from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
+    from worker.telemetry.tracing import TracedCodec, TracedLanes, Tracing
 
 # Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
 # `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
@@ -136,7 +135,7 @@ def assemble(
     if states is not None and turns is not None:
         states.is_taken = turns.is_taken
     link = None if stateful is None else stateful.link
-    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link, source))
+    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, link, source))
     events.bounded(
         lanes=batching.lanes,
         batch=policy.max_rows,
@@ -166,7 +165,7 @@ def assemble(
         stackers={signature.key: _stacker(settings, model, stateful)},
         lanes=lanes if tracing is None else _traced_lanes(tracing, lanes, model),
         punctuality=punctuality,
-        delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing, stateful),
+        delivery=_delivery(settings, outlet, source, ledger, codec, events, stateful),
         rejections=rejections,
         events=events,
         signals=signals,
@@ -401,14 +400,13 @@ def _outlet(
     return transactions
 
 
-def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, each once
+def _delivery(
     settings: Settings,
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
     ledger: OffsetLedger,
     codec: Encoder,
     events: telemetry.WorkerEvents,
-    tracing: Tracing | None,
     stateful: _Stateful | None,
 ) -> Delivery:
     """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
@@ -417,7 +415,7 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
     if stateful is not None:
         encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
     if isinstance(outlet, KafkaSink):
-        sink: Sink = outlet if tracing is None else _traced_sink(tracing, outlet)
+        sink: Sink = outlet
         if stateful is not None and stateful.link is not None:
             sink = StoringSink(sink, stateful.link, OutsideValues(stateful.states.layout))
         return AtLeastOnce(
@@ -430,11 +428,10 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
             clock=time.monotonic,
         )
     outlet.wait_until_ready()
-    transactions: Transactions = outlet if tracing is None else _traced_transactions(tracing, outlet)
     return ExactlyOnce(
         ledger=ledger,
         encoder=encoder,
-        transactions=transactions if stateful is None else LastStates(transactions),
+        transactions=outlet if stateful is None else LastStates(outlet),
         group=source,
         events=events,
         commit_interval=interval,
@@ -443,28 +440,15 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
 
 
 def _traced_codec(tracing: Tracing, codecs: Codecs) -> TracedCodec:
-    from worker.telemetry.tracing.wrappers import TracedCodec  # noqa: PLC0415  # as `app._tracing` says
+    from worker.telemetry.tracing import TracedCodec  # noqa: PLC0415  # as `app._tracing` says
 
     return TracedCodec(codecs, tracing)
 
 
 def _traced_lanes(tracing: Tracing, lanes: InferenceLanes, model: Model) -> TracedLanes:
-    from worker.telemetry.tracing.spans import ServedModel  # noqa: PLC0415  # the same
-    from worker.telemetry.tracing.wrappers import TracedLanes  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing import ServedModel, TracedLanes  # noqa: PLC0415  # the same
 
     return TracedLanes(lanes, tracing, ServedModel(model.signature.name, model.signature.version, model.device.name))
-
-
-def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
-    from worker.telemetry.tracing.wrappers import TracedSink  # noqa: PLC0415  # the same
-
-    return TracedSink(sink, tracing)
-
-
-def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
-    from worker.telemetry.tracing.wrappers import TracedTransactions  # noqa: PLC0415  # the same
-
-    return TracedTransactions(transactions, tracing)
 
 
 def announcement(settings: Settings) -> Announcement:

@@ -117,6 +117,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="100% is every lane without a pause. Above 90% only more replicas or larger batches help.",
         ),
         Panel(
+            "How busy is the loop?",
+            {"{{instance}}": "rate(@loop_seconds_total[$__rate_interval])"},
+            unit="percentunit",
+            note="Processor time of the thread that decodes and encodes. Near 100% it is the limit: more replicas, or "
+            "binary encodings in the place of JSON.",
+        ),
+        Panel(
             "How many rows a second?", {"rows": per_second("batch_rows_total")}, note="Through the model, all replicas."
         ),
     ),
@@ -140,12 +147,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "How full are batches?",
             {
-                "mean": f"{per_second('batch_fill_ratio_sum')} / {per_second('batch_fill_ratio_count')}",
-                "more than nine tenths full": '1 - sum(rate(@batch_fill_ratio_bucket{le="0.9"}[$__rate_interval])) / '
-                + per_second("batch_fill_ratio_count"),
+                "{{instance}}": f"{per_second('batch_rows_total', 'instance')} / "
+                f"{per_second('batches_total', 'instance')} / max by (instance) (@max_batch_rows)"
             },
             unit="percentunit",
-            note="As a part of MAX_BATCH_SIZE, which MAX_BATCH_TOKENS or short memory may keep out of reach.",
+            note="Mean, as a part of MAX_BATCH_SIZE, which MAX_BATCH_TOKENS or short memory may keep out of reach.",
         ),
         Panel(
             "How long for company and a lane?",
@@ -236,12 +242,6 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=2,
         ),
         Panel(
-            "Who runs requests one at a time?",
-            {"{{instance}}": "@suspect_partitions"},
-            note="Partitions in quarantine: their requests ended the process several times in a row.",
-            bad_above=1,
-        ),
-        Panel(
             "Are requests deleted before they are read?",
             {"{{instance}}": "increase(@requests_deleted_total[$__rate_interval])"},
             note="By retention: they get no answer. Counted in offsets.",
@@ -304,26 +304,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=30,
         ),
         Panel(
-            "Do commits fail?",
-            {"{{result}}": per_second("commits_total", "result")},
-            unit="ops",
-            note="One count for each partition.",
-        ),
-        Panel(
             "Do partitions come and go?",
             {"{{event}}": "sum by (event) (increase(@rebalances_total[$__rate_interval]))"},
             note="lost: taken without asking, because the group heard nothing of this replica.",
-        ),
-        Panel(
-            "Who has how many partitions?",
-            {"{{instance}}": "@partitions"},
-            note="None: there are more replicas than partitions.",
-            is_stacked=True,
-        ),
-        Panel(
-            "How much is answered again?",
-            {"left with their partition": "sum(increase(@revoked_unsettled_total[$__rate_interval]))"},
-            note="Taken, not settled when the partition moved; its next owner answers them.",
         ),
     ),
     "Exactly once": (
@@ -331,7 +314,6 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Do transactions get through?",
             {
                 "{{result}}": per_second("transactions_total", "result"),
-                "partitions read again": per_second("rewinds_total"),
             },
             unit="ops",
             note="What a failed one held is taken back and read again. Nothing here under at least once.",
@@ -371,7 +353,6 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             {"{{instance}}": "@restoring_partitions", "records to be read {{instance}}": "@restore_records_left"},
             note="Nothing of them is taken before the changelog is read back.",
         ),
-        Panel("How long does it take to read a partition back?", quantiles("restore_seconds"), unit="s"),
         Panel(
             "How many keys are looked up on disk, or states in the store outside?",
             {"{{instance}}": per_second("states_loaded_total", "instance")},
@@ -391,11 +372,6 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             unit="s",
             note="One read of all states that are missing, or one write of a batch's.",
         ),
-        Panel(
-            "Do requests wait for the store outside?",
-            {"for their state {{instance}}": "@requests_waiting_for_state"},
-            note="Near what may be in flight: the store is what limits the worker.",
-        ),
     ),
     "Process": (
         Panel(
@@ -408,15 +384,6 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             {"{{instance}}": "rate(@process_cpu_seconds_total[$__rate_interval])"},
             unit="percentunit",
             note="100% is one core.",
-        ),
-        Panel(
-            "Does the loop turn?",
-            {
-                "loop {{instance}}": "@loop_heartbeat_age_seconds",
-                "inference {{instance}}": "@inference_running_seconds",
-            },
-            unit="s",
-            note="Time since the last turn, and age of the inference that runs now.",
         ),
         Panel(
             "What is running?",

@@ -9,11 +9,9 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests import models
 from tests.deploy.stack import Audience, Stack, no_engine
 from tests.readme import GUIDE, blocks_of
 
@@ -91,26 +89,6 @@ def test_a_first_try_needs_no_client(stack: Stack) -> None:
     assert [json.loads(line)["headers"]["status"] for line in consumed.splitlines()] == ["ok"] * 5
 
 
-def test_a_text_model_loads_in_the_image(stack: Stack, tmp_path: Path) -> None:
-    """What skl2onnx exports by default changes case by the rules of en_US.UTF-8, so the image has them."""
-    models.save(models.lower_case("en_US.UTF-8"), tmp_path)
-    tmp_path.chmod(0o755)  # the container's user is another
-
-    checked = stack.compose(
-        "run",
-        "--rm",
-        "-T",
-        "-v",
-        f"{tmp_path}:/text:ro",
-        "-e",
-        "WORKER_MODEL__PATH=/text/model.onnx",
-        "worker",
-        "check",
-    )
-
-    assert "text BYTES[batch]" in checked
-
-
 def test_a_stopped_worker_finishes_what_it_took(stack: Stack, audience: Audience, pair: list[str]) -> None:
     """`docker stop` under load: exit 0, the other one goes on with all partitions; nothing lost, nothing repeated."""
     before = audience.verdict().repeats
@@ -130,19 +108,6 @@ def test_a_stopped_worker_finishes_what_it_took(stack: Stack, audience: Audience
     )
     assert exit_code == 0
     verdict.expect_clean(repeats=before)
-
-
-def test_a_worker_that_is_stopped_as_it_starts_never_serves(stack: Stack) -> None:
-    """SIGTERM before Python listens ends it, too: as process 1 it would miss it, serve, and be killed."""
-    container = stack.compose("run", "--detach", "--no-deps", "worker").strip()
-
-    began = time.monotonic()
-    exit_code = stack.stop(container)
-    gone = time.monotonic() - began
-
-    stack.sh(f"docker rm {container}")
-    tell(f"stopped as it started: exit {exit_code} after {gone:.1f} s")
-    assert exit_code in {0, 143}
 
 
 def test_a_killed_worker_is_replaced(stack: Stack, audience: Audience, pair: list[str]) -> None:

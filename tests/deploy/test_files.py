@@ -53,14 +53,6 @@ def test_an_image_has_what_is_tested(variant: str) -> None:
     assert {"lmdb", "redis", "opentelemetry-sdk"} <= packed.keys(), "the extras"
 
 
-def test_the_cpu_image_has_the_same_runtime_without_cuda() -> None:
-    """In the GPU build's place stands onnxruntime of the same version."""
-    packed = locked("requirements-cpu.txt")
-
-    assert packed["onnxruntime"] == locked("requirements.txt")["onnxruntime-gpu"]
-    assert "onnxruntime-gpu" not in packed
-
-
 def test_the_cuda_image_brings_cuda() -> None:
     """The libraries that the CUDA provider loads come with it; only the driver is the host's."""
     packed = locked("requirements-cuda.txt")
@@ -93,14 +85,6 @@ def test_the_composed_model_is_where_the_file_says() -> None:
 
     assert model.parent == Path(mount["target"])
     assert (ROOT / interpolated(mount["source"]) / model.name).is_file()
-
-
-def test_a_composed_worker_can_be_many() -> None:
-    """It has no name and no port of the host's that a second one would want too."""
-    worker = compose_file()["services"]["worker"]
-
-    assert "container_name" not in worker
-    assert all(re.fullmatch(r"127\.0\.0\.1::\d+", port) for port in worker["ports"])
 
 
 def test_a_publisher_is_configured_as_the_workers_are() -> None:

@@ -141,13 +141,6 @@ def test_the_chart_is_clean_and_of_this_release() -> None:
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
-def test_what_is_published_is_what_the_makefile_packs(tmp_path: Path) -> None:
-    """The file that it pushes is the one that Helm makes."""
-    helm("package", str(CHART), "--destination", str(tmp_path))
-
-    assert [file.name for file in tmp_path.iterdir()] == [f"inference-worker-{VERSION}.tgz"]
-
-
 def test_settings_arrive_as_the_worker_reads_them(tmp_path: Path) -> None:
     """Numbers that a float would write otherwise, lists, objects, and none where one is taken away."""
     settings = {
@@ -187,36 +180,7 @@ def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:
     assert first != changed
 
 
-def test_two_releases_stand_side_by_side(tmp_path: Path) -> None:
-    """Each has names of its own, and selects its own pods alone."""
-    values = {"autoscaling": {"enabled": True}, "podMonitor": {"enabled": True}}
-    digits, spam = (charted(values, tmp_path, release) for release in ("digits", "spam"))
-
-    assert not objects(digits).keys() & objects(spam).keys()
-    assert only(digits, "Deployment")["metadata"]["name"] == "digits-inference-worker"
-    assert only(digits, "PodMonitor")["spec"]["selector"] != only(spam, "PodMonitor")["spec"]["selector"]
-
-
 def test_without_a_model_nothing_is_rendered(tmp_path: Path) -> None:
     """It served the demonstration's, and answered every request of another shape with an error."""
     with pytest.raises(AssertionError, match=r"where is the model\? Set model\.claim"):
         charted({"model": {}}, tmp_path)
-
-
-def test_states_are_kept_on_a_disk_of_the_class_that_is_named(tmp_path: Path) -> None:
-    """With exactly once: the claim is that pod's for ever."""
-    values = {"exactlyOnce": True, "states": {"size": "50Gi", "storageClass": "local-nvme"}}
-
-    [claim] = only(charted(values, tmp_path), "StatefulSet")["spec"]["volumeClaimTemplates"]
-
-    assert claim["spec"]["storageClassName"] == "local-nvme"
-    assert claim["spec"]["resources"] == {"requests": {"storage": "50Gi"}}
-
-
-def test_without_a_secret_none_is_mounted(tmp_path: Path) -> None:
-    """For brokers that ask for no login."""
-    found = charted({"secret": {"name": ""}}, tmp_path)
-    pod = only(found, "Deployment")["spec"]["template"]["spec"]
-
-    assert [volume["name"] for volume in pod["volumes"]] == ["model"]
-    assert not [name for name in environment(found) if name.endswith("_FILE")]

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from math import ceil, floor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,17 +154,6 @@ def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
     assert (axis.input, axis.axis, axis.boundaries) == ("input_ids", 1, (16, 32, 64))
 
 
-def test_the_readmes_brokers_may_be_reached(everything: list[Manifest]) -> None:
-    """They are outside the cluster: the way out leads to addresses, on the port that the settings name."""
-    [_, brokers, collector] = only(everything, "NetworkPolicy")["spec"]["egress"]
-    servers = environment(everything)["WORKER_KAFKA__BOOTSTRAP_SERVERS"].split(",")
-
-    assert brokers["to"] == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
-    assert {server.rpartition(":")[2] for server in servers} == {str(port["port"]) for port in brokers["ports"]}
-    endpoint = environment(everything)["OTEL_EXPORTER_OTLP_ENDPOINT"]
-    assert [f":{port['port']}" for port in collector["ports"]] == [endpoint[endpoint.rindex(":") :]]
-
-
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
     """The pod that takes it is one that a cluster takes, with the workers' claim at the workers' place."""
     [text] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "copy-model"]
@@ -179,17 +167,6 @@ def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest
     ]
     assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/models"}]
     assert f"copy-model:{environment(everything)['WORKER_MODEL__PATH']}\n" in text
-
-
-def test_every_secret_that_is_asked_for_is_in_the_readme(everything: list[Manifest]) -> None:
-    """With the command that makes it, and each of its keys."""
-    page = (FOLDER / "README.md").read_text()
-    wanted = {(ref["name"], ref["key"]) for ref in only(everything, "TriggerAuthentication")["spec"]["secretTargetRef"]}
-    wanted |= {(v["secret"]["secretName"], "ca.crt") for v in pod(everything)["volumes"] if "secret" in v}
-    commands = dict(re.findall(r"`kubectl create secret generic (\S+) -n inference ([^`]+)`", page))
-
-    assert {name for name, _ in wanted} == commands.keys()
-    assert [key for name, key in wanted if not re.search(rf"--from-\w+={key}\b", commands[name])] == []
 
 
 @pytest.mark.parametrize(
@@ -266,19 +243,6 @@ def test_a_pod_may_do_nothing_else(manifests: list[Manifest]) -> None:
         assert "memory" in container["resources"]["limits"]
 
 
-def test_what_is_mounted_exists(manifests: list[Manifest]) -> None:
-    """Each mount has its volume, and no volume is left over."""
-    found = pod(manifests)
-
-    mounted = {
-        mount["name"]
-        for c in [*found["containers"], *found.get("initContainers", [])]
-        for mount in c.get("volumeMounts", [])
-    }
-
-    assert mounted == {volume["name"] for volume in found["volumes"]}
-
-
 def test_selectors_find_this_models_pods_only(everything: list[Manifest]) -> None:
     """Budget, network policy, monitor and spread hold for the pods of this deployment, and of no other model's."""
     labels = only(everything, "Deployment")["spec"]["template"]["metadata"]["labels"]
@@ -292,17 +256,6 @@ def test_selectors_find_this_models_pods_only(everything: list[Manifest]) -> Non
     assert labels["app.kubernetes.io/instance"] == "digits"
 
 
-def test_a_worker_has_a_gpu_to_itself() -> None:
-    """The GPU overlay asks for one GPU, takes the image with CUDA, and refuses to serve from the processor."""
-    manifests = or_skip(lambda: render(FOLDER / "overlays/gpu"))
-    container = worker(manifests)
-
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert container["image"].endswith("-cuda")
-    assert environment(manifests)["WORKER_MODEL__DEVICE"] == "cuda"
-    assert only(manifests, "Deployment")["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
-
-
 def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None:
     """With autoscaling no number of replicas is applied, and the scaler's names are the deployment's and its own."""
     scaled = only(everything, "ScaledObject")["spec"]
@@ -313,37 +266,6 @@ def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None
     assert reference == only(everything, "TriggerAuthentication")["metadata"]["name"]
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (12, 12), (200, 10)])
-def test_many_workers_are_replaced_in_a_few_rounds(overlay: str, replicas: int, rounds: int) -> None:
-    """By a rollout, by drained nodes and by the autoscaler, and of two never more than one. One by one took hours."""
-    manifests = or_skip(lambda: render(FOLDER / overlay))
-    spec = workload(manifests)["spec"]
-    limits = spec.get("strategy", spec.get("updateStrategy"))["rollingUpdate"]
-    # As Kubernetes counts: what may come and what may go rounded up, in a Deployment what may go rounded down.
-    surge = share(limits.get("maxSurge", 0), replicas, ceil)
-    gone = share(limits["maxUnavailable"], replicas, floor if "strategy" in spec else ceil)
-    drained = share(only(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"], replicas, ceil)
-
-    for at_once in (surge + gone or 1, drained):
-        assert at_once == 1 or replicas > 2
-        assert ceil(replicas / at_once) <= rounds
-
-
-def share(limit: int | str, replicas: int, to_whole: Callable[[float], int]) -> int:
-    """An absolute number, or that many percent of the replicas."""
-    return limit if isinstance(limit, int) else to_whole(int(limit.removesuffix("%")) * replicas / 100)
-
-
-def test_the_autoscaler_takes_away_a_share_of_the_workers(everything: list[Manifest]) -> None:
-    """At least one, since it rounds down what stays; a hundred would take eight hours to go one by one."""
-    down = only(everything, "ScaledObject")["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"][
-        "scaleDown"
-    ]
-
-    assert [(policy["type"], policy["value"]) for policy in down["policies"]] == [("Percent", 10)]
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Manifest], version: str) -> None:
     """A StatefulSet with what the base gives its pods, and nothing of a Deployment left."""
@@ -352,16 +274,6 @@ def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Man
     assert not any(found.values()), found
     assert "StatefulSet" in found
     assert "Deployment" not in found
-
-
-def test_a_pod_that_follows_another_has_its_transactional_id(exactly_once: list[Manifest], tmp_path: Path) -> None:
-    """It holds the pod's name, which in a StatefulSet is that of the one before; the group's comes first."""
-    settings = settings_of(environment(exactly_once), tmp_path)
-
-    assert workload(exactly_once)["kind"] == "StatefulSet"
-    assert settings.delivery.guarantee == "exactly_once"
-    assert settings.delivery.transactional_id == settings.kafka.group_id + "-{hostname}"
-    assert "hostname" not in pod(exactly_once)
 
 
 def test_the_overlays_transactional_id_begins_with_the_bases_group(tmp_path: Path) -> None:
@@ -413,14 +325,6 @@ def test_the_autoscaler_takes_refusals_beside_lag(with_deadlines: list[Manifest]
     assert refused(scaled, VERSIONS[-1]) == []
     assert (lag["type"], refusals["type"]) == ("kafka", "prometheus")
     assert refusals["metadata"].keys() <= or_skip(lambda: keda_parameters("prometheus"))
-
-
-def test_refusals_are_asked_of_the_job_that_the_pod_monitor_makes(with_deadlines: list[Manifest]) -> None:
-    """Prometheus calls it by the monitor's namespace and name."""
-    monitor = only(with_deadlines, "PodMonitor")["metadata"]
-    query = only(with_deadlines, "ScaledObject")["spec"]["triggers"][1]["metadata"]["query"]
-
-    assert set(re.findall(r'job="(.*?)"', query)) == {f"{monitor['namespace']}/{monitor['name']}"}
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")

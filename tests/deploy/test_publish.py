@@ -6,7 +6,6 @@ A real one is not pushed to by any test: that BuildKit writes an SBOM is BuildKi
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -80,16 +79,3 @@ def test_nothing_is_pushed_without_a_registry_a_commit_or_a_base(
     assert refused.exit_code != 0
     assert why in refused.said
     assert refused.pushed == []
-
-
-def test_the_image_takes_what_it_is_given() -> None:
-    """Each of the recipe's arguments is one of the Dockerfile, and the labels say them."""
-    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
-    given = set(re.findall(r"--build-arg (\w+)=", (ROOT / "Makefile").read_text()))
-    last_stage = dockerfile.rpartition("\nFROM ")[2]
-
-    assert given == {"VARIANT", "PYTHON_IMAGE", "VERSION", "REVISION"}
-    assert given <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
-    for argument in ("PYTHON_IMAGE", "VERSION", "REVISION"):
-        assert f"ARG {argument}" in last_stage
-        assert f'="${{{argument}}}"' in last_stage

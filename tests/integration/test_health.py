@@ -14,7 +14,6 @@ import pytest
 
 from worker.core.failures import BadConfiguration
 from worker.telemetry import Deployment, HealthServer, TimeLimits, Watchdog, WorkerEvents, http_server
-from worker.telemetry.health import HealthServer as Server
 
 LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
@@ -26,13 +25,13 @@ def events() -> WorkerEvents:
 
 
 @pytest.fixture
-def server(events: WorkerEvents) -> Iterator[Server]:
+def server(events: WorkerEvents) -> Iterator[HealthServer]:
     server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS)
     yield server
     server.close()
 
 
-def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
+def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path)
@@ -42,7 +41,7 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
         connection.close()
 
 
-def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_never_finish_keep_no_probe_out(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
     monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)  # that of a silent one is another
     before = threading.active_count()
@@ -60,7 +59,7 @@ def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch
         connection.close()
 
 
-def test_a_head_that_is_too_long_is_refused(server: Server) -> None:
+def test_a_head_that_is_too_long_is_refused(server: HealthServer) -> None:
     """Its sender reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
@@ -92,7 +91,7 @@ def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.Mo
         server.server_close()
 
 
-def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: Server) -> None:
+def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: HealthServer) -> None:
     """As those of proxies that add cookies and tokens; the line's end is a newline or both characters."""
     for head in (b"GET /healthz HTTP/1.1\r\nCookie: " + b"x" * 16_000 + b"\r\n\r\n", b"GET /healthz HTTP/1.0\n\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
@@ -104,7 +103,7 @@ def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(serve
 
 
 @pytest.mark.parametrize("line", [b"GET /healthz", b"\x16\x03\x01", b"GET  HTTP/1.1", b"PRI * HTTP/2.0", b""])
-def test_what_is_no_http_request_is_told_so(server: Server, line: bytes) -> None:
+def test_what_is_no_http_request_is_told_so(server: HealthServer, line: bytes) -> None:
     """Such as the greeting of TLS, or of a protocol that is not spoken here."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(line + b"\r\n\r\n")
@@ -130,20 +129,6 @@ def test_a_page_elsewhere_reads_nothing_by_a_name_of_its_own(events: WorkerEvent
     assert seen == {"evil.example:80": 421, "worker.example.com": 200, "127.0.0.1:80": 200}
 
 
-def test_no_client_is_hung_up_on_while_there_is_room(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of as many as may be has its time, the first one too."""
-    monkeypatch.setattr(http_server, "CONNECTION_TIMEOUT", PATIENCE)
-    monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)
-    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(http_server.MOST_CONNECTIONS - 1)]
-    assert ask(server, "/healthz") == (200, "ok\n")  # all of them were let in before
-
-    for connection in silent:
-        connection.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nothing to read, and not its end either
-            connection.recv(1)
-        connection.close()
-
-
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
@@ -151,7 +136,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -> None:
+def test_probes_follow_the_worker_s_life(server: HealthServer, events: WorkerEvents) -> None:
     """Alive from the start, ready once the model is warm and the group joined, not while out of it."""
     seen = [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
     events.model_warmed("digits", "1", "cpu")
@@ -163,7 +148,7 @@ def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -
     assert seen == [200, 503, 200, 200, 200, 503]
 
 
-def test_metrics_are_served_and_other_paths_are_not(server: Server) -> None:
+def test_metrics_are_served_and_other_paths_are_not(server: HealthServer) -> None:
     """HEAD works like GET without the body; nothing else is understood."""
     status, page = ask(server, "/metrics")
 
@@ -174,7 +159,7 @@ def test_metrics_are_served_and_other_paths_are_not(server: Server) -> None:
     assert ask(server, "/metrics", "POST")[0] == 501
 
 
-def test_every_answer_has_its_security_headers(server: Server) -> None:
+def test_every_answer_has_its_security_headers(server: HealthServer) -> None:
     """Nothing foreign is loaded, nothing is framed, guessed at, kept or read from another site."""
     for path in ("/", "/status", "/metrics", "/config"):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
@@ -189,58 +174,10 @@ def test_every_answer_has_its_security_headers(server: Server) -> None:
         assert headers.get_all("Content-Type") is not None
 
 
-def test_the_page_is_answered_like_the_other_paths(events: WorkerEvents) -> None:
-    """HEAD without a body but with its length; where it is off there is nothing."""
-    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
-    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS, page_of=deployment)
-    try:
-        assert ask(server, "/")[0] == ask(server, "/status")[0] == 200
-        assert ask(server, "/status", "HEAD") == (200, "")
-        assert ask(server, "/status", "POST")[0] == 501
-    finally:
-        server.close()
-
-
-def test_without_the_setting_there_is_no_page(server: Server) -> None:
-    """The paths are unknown ones then."""
-    assert ask(server, "/")[0] == ask(server, "/status")[0] == ask(server, "/page.js")[0] == 404
-
-
-def test_a_silent_client_holds_nobody_up(server: Server) -> None:
-    """Each connection has its own thread."""
-    with socket.create_connection(("127.0.0.1", server.port)):
-        assert ask(server, "/healthz")[0] == 200
-
-
-def test_a_port_that_is_taken_is_a_configuration_error(server: Server, events: WorkerEvents) -> None:
+def test_a_port_that_is_taken_is_a_configuration_error(server: HealthServer, events: WorkerEvents) -> None:
     """One line that names the settings."""
     with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
         HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, limits=LIMITS)
-
-
-def test_the_port_that_was_found_is_told(server: Server) -> None:
-    """Port 0 is any free one."""
-    assert server.port > 0
-    assert server.url == f"http://127.0.0.1:{server.port}"
-
-
-def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
-    """A loop that hangs cannot end itself."""
-    ended = threading.Event()
-    codes: list[int] = []
-    watchdog = Watchdog(
-        TimeLimits(turn=0.0, run=60.0, stop=60.0),
-        heartbeat=lambda: 0.0,
-        running_since=lambda: None,
-        stop_asked=lambda: False,
-        report=lambda code, _: codes.append(code),
-        end_process=lambda _: ended.set(),
-    )
-
-    with watchdog:
-        assert ended.wait(PATIENCE)
-
-    assert codes == [3]
 
 
 def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:

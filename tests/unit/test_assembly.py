@@ -12,9 +12,9 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests import models
+from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
@@ -32,7 +32,7 @@ from worker.loop.worker import Worker
 from worker.settings import load
 from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
-from worker.telemetry.metrics.declared import TOPIC_PARTITIONS
+from worker.telemetry.metrics import TOPIC_PARTITIONS
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
@@ -354,13 +354,13 @@ def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assemb
 
 def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
     """By these limits operators see how close a worker is to them."""
-    metrics = telemetry.metrics.declared
-    numbers = assembled.events._values.numbers()
+    metrics = telemetry.metrics
+    numbers = assembled.events._numbers.copied()
 
     limits = [metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
     assert [numbers[limit][()] for limit in limits] == [3, 1001, 131_072, 3_000_003, 90]
-    assert assembled.events._max_batch_size == 48
+    assert numbers[metrics.MAX_BATCH_ROWS][()] == 48
 
 
 def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None:

@@ -303,7 +303,7 @@ def _look_at_telemetry(settings: Settings, report: Report) -> None:
     try:
         try_address(settings.telemetry.http_address)
         if settings.telemetry.tracing:
-            from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra
+            from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra
 
             start(settings.kafka.group_id).close(0.0)
     except Stop as stop:

@@ -1,27 +1,15 @@
-"""What an operator sees: log lines, metrics, health. Nothing else imports structlog, prometheus_client or http."""
-
-import sys
-
-# structlog loads rich, where it is installed, for tracebacks that are never printed here: 40 ms of every start (2026).
-if "rich" not in sys.modules:
-    sys.modules["rich"] = None  # type: ignore[assignment]  # that is how an import is made to fail
-    import structlog  # noqa: F401
-
-    del sys.modules["rich"]
+"""What an operator sees: log lines, metrics, health. Nothing else imports prometheus_client, opentelemetry or http."""
 
 from worker.telemetry.events import WorkerEvents
-from worker.telemetry.health import HealthServer, try_address
+from worker.telemetry.health import Deployment, HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
-from worker.telemetry.page.status import Deployment
 from worker.telemetry.reasons import reason_of
-from worker.telemetry.terminal_report import TerminalReport
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
 
 __all__ = [
     "Deployment",
     "HealthServer",
-    "TerminalReport",
     "TimeLimits",
     "Watchdog",
     "WatchedParts",

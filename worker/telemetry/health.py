@@ -11,19 +11,18 @@ from collections.abc import Callable, Collection
 from functools import cached_property
 from http import HTTPStatus
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from worker.core.addresses import can_be_public, host_and_port
 from worker.core.failures import BadConfiguration
 from worker.telemetry.http_server import TEXT, Answer, HttpServer
-from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.metrics import Snapshot
 from worker.telemetry.model_pages import ROOT, model_page
-from worker.telemetry.page.live_page import LivePage
-from worker.telemetry.page.status import Deployment
 from worker.telemetry.watchdog import TimeLimits
 
 if TYPE_CHECKING:
-    from worker.telemetry.metrics.page import MetricsPage
+    from worker.telemetry.live_page import LivePage
+    from worker.telemetry.metrics_page import MetricsPage
 
 # Scrapers and load balancers ask for these by whatever name they know.
 OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics", f"{ROOT}/health/live", f"{ROOT}/health/ready"})
@@ -32,6 +31,18 @@ _OTHER_NAME = (
     b"it may not; ask by an IP address, by localhost or by a name without a dot, or name http://NAME/ in "
     b"WORKER_TELEMETRY__REPLICAS\n"
 )
+
+
+class Deployment(NamedTuple):
+    """What is set and does not change while the worker runs. `replicas`: where the others' pages are."""
+
+    group: str
+    requests: tuple[str, ...]
+    answers: str
+    guarantee: str
+    lanes: int
+    has_state: bool
+    replicas: tuple[str, ...] = ()
 
 
 def liveness(snapshot: Snapshot, now: float, limits: TimeLimits) -> str | None:
@@ -80,27 +91,17 @@ class HealthServer:
         self._server = _listen(address, port, Pages(latest, limits, time.monotonic, page_of, names).answer)
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    @property
-    def url(self) -> str:
-        host = str(self._server.server_address[0])
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        host, self.port = str(self._server.server_address[0]), int(self._server.server_address[1])
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
-    def __repr__(self) -> str:
-        return f"<HealthServer {self.url}>"
-
 
 class Pages:
-    """What each path is answered, as values."""
+    """The answer to each path, as values. What a page needs is imported when it is first asked for."""
 
     def __init__(
         self,
@@ -111,10 +112,8 @@ class Pages:
         names: Collection[str] = (),
     ) -> None:
         self._names = {name.lower() for name in names}
-        self._latest = latest
-        self._limits = limits
-        self._clock = clock
-        self._page = None if page_of is None else LivePage(page_of, latest, self._dead, clock)
+        self._latest, self._limits, self._clock, self._page_of = latest, limits, clock, page_of
+        self._began = clock()
 
     def answer(self, path: str, accept: str, host: str = "") -> Answer:
         """`host` is the header of that name; only programs that are no browser leave it out."""
@@ -134,9 +133,9 @@ class Pages:
         if path == ROOT or path.startswith(f"{ROOT}/"):
             snapshot = self._latest()
             return model_page(path, snapshot, self._dead(snapshot))
-        if self._page is not None and (found := self._page.answer(path)) is not None:
+        if self._page_of is not None and (found := self._page.answer(path)) is not None:
             return HTTPStatus.OK, *found
-        known = f"{'' if self._page is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"
+        known = f"{'' if self._page_of is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"
         return HTTPStatus.NOT_FOUND, known.encode(), TEXT
 
     def _is_ours(self, name: str) -> bool:
@@ -148,9 +147,16 @@ class Pages:
 
     @cached_property
     def _metrics(self) -> MetricsPage:
-        from worker.telemetry.metrics.page import MetricsPage  # noqa: PLC0415  # imported by the first scrape: see there
+        from worker.telemetry.metrics_page import MetricsPage  # noqa: PLC0415  # 14 ms, and some workers have no scraper
 
         return MetricsPage(self._latest, self._clock)
+
+    @cached_property
+    def _page(self) -> LivePage:
+        from worker.telemetry.live_page import LivePage  # noqa: PLC0415  # seldom looked at
+
+        assert self._page_of is not None
+        return LivePage(self._page_of, self._latest, self._dead, self._clock, self._began)
 
 
 def _verdict(wrong: str | None) -> Answer:

@@ -1,7 +1,7 @@
 """A small HTTP server answers GET and HEAD: each connection has a thread and one request, and all of it has bounds.
 
-The port asks for no login. All that it can be made to cost is `MOST_CONNECTIONS` threads, each with a head of
-`LONGEST_HEAD` bytes and an answer, for `CONNECTION_TIMEOUT`. The standard library's server reads 100 headers of 64 KiB.
+The port asks for no login. It can be made to cost `MOST_CONNECTIONS` threads, each with a head of `LONGEST_HEAD` bytes
+and an answer, for `CONNECTION_TIMEOUT`, and no more. The standard library's server reads 100 headers of 64 KiB.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -96,28 +96,26 @@ class _Connection(BaseRequestHandler):
             self._send("", (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE, TEXT))
             self._let_go()
             return
-        method, path, headers = _request(head[: end.start()])
-        self._send(method, self._answer(method, path, headers))
+        line, *fields = head[: end.start()].decode("latin-1").replace("\r\n", "\n").split("\n")
+        self._send(line.partition(" ")[0], self._answer(line, fields))
 
-    def _answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
-        if not path:
+    def _answer(self, line: str, fields: list[str]) -> Answer:
+        method, _, rest = line.partition(" ")
+        path, _, version = rest.partition(" ")
+        if not path or not version.startswith("HTTP/1."):
             return HTTPStatus.BAD_REQUEST, b"this is no HTTP request\n", TEXT
         if method not in {"GET", "HEAD"}:
             return HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered here\n", TEXT
+        named = (field.partition(":") for field in fields)
+        headers = {name.lower(): value.strip() for name, _, value in named}
         return self.server.answer(path, headers.get("accept", ""), headers.get("host", ""))
 
     def _send(self, method: str, answer: Answer) -> None:
-        """In one piece: each is a wait for the interpreter beside a busy loop."""
+        """In one piece: each is a wait for the interpreter that a busy loop holds."""
         status, body, content_type = answer
-        fields = {
-            "Date": time.strftime(_DATE, time.gmtime()),
-            "Content-Type": content_type,
-            "Content-Length": str(len(body)),
-        }
-        lines = [
-            f"HTTP/1.0 {status} {status.phrase}",
-            *(f"{name}: {value}" for name, value in (fields | HEADERS).items()),
-        ]
+        date = time.strftime(_DATE, time.gmtime())
+        fields = {"Date": date, "Content-Type": content_type, "Content-Length": len(body), **HEADERS}
+        lines = [f"HTTP/1.0 {status} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
         head = "".join(f"{line}\r\n" for line in lines)
         self.request.sendall(f"{head}\r\n".encode() + (b"" if method == "HEAD" else body))
 
@@ -126,14 +124,3 @@ class _Connection(BaseRequestHandler):
         self.request.shutdown(socket.SHUT_WR)
         while self.request.recv(PIECE):
             pass
-
-
-def _request(head: bytes) -> tuple[str, str, Mapping[str, str]]:
-    """The method, the path and the headers by their names in lower case; no path where it is no request."""
-    line, *fields = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-    method, _, rest = line.partition(" ")
-    path, _, version = rest.partition(" ")
-    if not version.startswith("HTTP/1."):
-        return method, "", {}
-    named = (field.partition(":") for field in fields)
-    return method, path, {name.lower(): value.strip() for name, _, value in named}

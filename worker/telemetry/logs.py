@@ -1,24 +1,33 @@
-"""Log lines: short past-tense facts with fields, as one JSON object per line or as text for people (`readable.py`).
+"""Log lines: short past-tense facts with fields, as one JSON object per line, or as text for people.
 
-Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no
-secret leaves the process: a field with a secret's name is blanked, and what looks like a secret inside a text.
+Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no secret
+leaves the process: a field with a secret's name is blanked, and a secret inside a text. structlog takes our facts, and
+Python's own logging writes all lines.
+
+Text in a terminal has local time, short fields on the fact's line, and a line of its own for a field that is a
+sentence, such as `why`. So 80 columns do, and a command can be copied whole. Text elsewhere keeps to one line, with
+date and zone.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, WrappedLogger
 
 from worker.core import secrets
-from worker.telemetry.readable import ReadableLines, escaped
 
 REDACTED = "[redacted]"
+OURS = "worker"  # the logger of our own facts
 LogFormat = Literal["auto", "json", "console"]
+Event = dict[str, Any]
 SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, six a minute in the log
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
@@ -27,44 +36,109 @@ _SECRETS_IN_TEXT = (
     (secrets.LOGIN, REDACTED),
     (secrets.SETTING, rf"\1{REDACTED}"),
 )
+_PLACED = ("at", "level", "event", "exception")  # fields that have a place of their own in a text
+_MOST = 4  # elements of a list in a terminal; a longer one is told by its first two and its last
+_INDENT = " " * len("12:34:56  ")
+_YELLOW, _RED, _DIM, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+_COLOURS = {"warning": _YELLOW, "error": _RED, "critical": _RED}
 
 
-def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> bool:
+def _as_record(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """A structlog processor: the fact and its fields, as Python's logging takes them."""
+    return {"msg": event.pop("event"), "extra": {"fields": event}}
+
+
+structlog.configure(
+    processors=[structlog.stdlib.filter_by_level, _as_record],
+    wrapper_class=structlog.stdlib.BoundLogger,
+    logger_factory=lambda *_: logging.getLogger(OURS),
+)
+
+
+def our_log() -> structlog.stdlib.BoundLogger:
+    """The log of our own facts, each with its fields."""
+    log: structlog.stdlib.BoundLogger = structlog.get_logger()
+    return log
+
+
+def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
     """Send all log lines of this level and above to `stream`, standard error unless given. Called once, before any.
 
-    `auto`: readable in a terminal, JSON elsewhere. Whether a person reads along is returned: readable, in a terminal.
+    `auto`: readable in a terminal, JSON elsewhere.
     """
     out = stream or sys.stderr
     in_terminal = out.isatty()
     is_readable = log_format == "console" or (log_format == "auto" and in_terminal)
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-        structlog.processors.format_exc_info,
-        redact,
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-    )
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _headed,
-                ReadableLines(in_terminal=in_terminal)
-                if is_readable
-                else structlog.processors.JSONRenderer(default=str),
-            ],
-        )
-    )
+    handler.setFormatter(Lines(ReadableLines(in_terminal=in_terminal) if is_readable else _as_json))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    return is_readable and in_terminal
+
+
+class Lines(logging.Formatter):
+    """Every line of ours and of other libraries, as `render` writes an event."""
+
+    def __init__(self, render: Callable[[Event], str]) -> None:
+        super().__init__()
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        event = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        if record.name != OURS:
+            event["logger"] = record.name
+        event |= getattr(record, "fields", {})
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        return self._render({name: _clean(name, value) for name, value in event.items()})
+
+
+def _as_json(event: Event) -> str:
+    return json.dumps(event, default=str)
+
+
+class ReadableLines:
+    """Lines for people. `in_terminal`: by local time, in colour, over several lines."""
+
+    def __init__(self, *, in_terminal: bool) -> None:
+        self._in_terminal = in_terminal
+
+    def __call__(self, event: Event) -> str:
+        most = _MOST if self._in_terminal else None
+        fields = {
+            name: _told(value, most) for name, value in event.items() if name not in _PLACED and value is not None
+        }
+        sentences = {name: text for name, text in fields.items() if self._in_terminal and " " in text}
+        short = " ".join(f"{name}={text}" for name, text in fields.items() if name not in sentences)
+        head = [self._at(event["at"]), self._fact(event["level"], escaped(event["event"]))]
+        beneath = (f"{_INDENT}{name}: {text}" for name, text in sentences.items())
+        return "\n".join(["  ".join(head + ([self._coloured(short, _DIM)] if short else [])), *beneath, *_trace(event)])
+
+    def _at(self, at: str) -> str:
+        return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}" if self._in_terminal else at
+
+    def _fact(self, level: str, text: str) -> str:
+        """Its level is told where it is more than information."""
+        return text if level == "info" else self._coloured(f"{level}: {text}", _COLOURS.get(level, _DIM))
+
+    def _coloured(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._in_terminal else text
+
+
+def _told(value: Any, most: int | None) -> str:
+    """`most`: how many elements of a list are written; None: all."""
+    if isinstance(value, dict):
+        return ",".join(f"{escaped(str(name))}:{_told(held, most)}" for name, held in value.items())
+    if isinstance(value, list | tuple | set):
+        told = [_told(held, most) for held in value]
+        return ",".join(told if most is None or len(told) <= most else [*told[:2], "…", told[-1]])
+    return escaped(str(value))
+
+
+def _trace(event: Event) -> Iterator[str]:
+    """A defect's, line by line."""
+    return (escaped(line) for line in event.get("exception", "").splitlines())
 
 
 class RecurringFailure:
@@ -95,8 +169,13 @@ class RecurringFailure:
 
 
 def kafka_logger() -> logging.Logger:
-    """What the Kafka clients take as `logger=`: their lines come out with ours, under the name `librdkafka`."""
+    """The `logger=` of Kafka's clients: their lines come out with ours, under the name `librdkafka`."""
     return logging.getLogger("librdkafka")
+
+
+def escaped(text: str) -> str:
+    """The text with everything escaped that could move a cursor, change a colour or begin a line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def printable(text: str, longest: int = LONGEST_ID) -> str:
@@ -104,19 +183,8 @@ def printable(text: str, longest: int = LONGEST_ID) -> str:
     return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
-def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """A structlog processor: no value of a field named like a secret, no secret inside a text."""
-    for name, value in event.items():
-        event[name] = _clean(name, value)
-    return event
-
-
-def _headed(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Time, level and event come first: that is how lines are read."""
-    return {**{name: event[name] for name in ("at", "level", "event") if name in event}, **event}
-
-
 def _clean(name: str, value: Any) -> Any:
+    """The value, unless its field is named like a secret; no secret inside a text."""
     if secrets.NAME.search(name):
         return REDACTED
     if isinstance(value, str):
@@ -133,7 +201,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def cleaned(text: str) -> str:
-    """The text without what looks like a secret in it."""
+    """The text without anything in it that looks like a secret."""
     for pattern, replacement in _SECRETS_IN_TEXT:
         text = pattern.sub(replacement, text)
     return text

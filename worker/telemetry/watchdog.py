@@ -98,11 +98,6 @@ class Watchdog:
         self._leave = leave
         self._has_begun.set()
 
-    def begins_anew(self) -> None:
-        """The worker holds nothing any more, and loads its model once more: as before `let_begin`."""
-        self._has_begun.clear()
-        self._leave = _nothing_to_leave  # what it was goes with the worker
-
     def check(self, now: float) -> ForcedExit | None:
         """How the process must end now; None while all is well."""
         if now - self._checked_at > STOOD_STILL:

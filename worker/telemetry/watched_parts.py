@@ -1,17 +1,24 @@
-"""The parts of a worker that are asked for their state with every snapshot, instead of reporting each change.
+"""The sources of a snapshot besides counts: the partitions held, and the parts of a worker that know their own state.
 
-Asked on the loop's thread, but for `running_since`, which any thread may read. Owns since when nothing is committed.
+All of it is read on the loop's thread, except `running_since`, which any thread may read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Protocol
 
-from worker.core.records import Partition
-from worker.telemetry.metrics import declared as metrics
-from worker.telemetry.metrics.metric_values import MetricValues
+from worker.core.records import Partition, Standing, Suspect
+from worker.core.stalls import Stall
+from worker.telemetry import metrics
+from worker.telemetry.metrics import Labels, Numbers
+
+CGROUPS = Path("/sys/fs/cgroup")
+# Version 1 of control groups says "no limit" with the largest number of pages there is.
+_UNLIMITED = 1 << 60
 
 
 class WatchedLedger(Protocol):
@@ -61,13 +68,6 @@ class WatchedTurns(Protocol):
     waiting: int
 
 
-class WatchedStage(Protocol):
-    """Requests that wait for the state of their key."""
-
-    @property
-    def waiting(self) -> int: ...
-
-
 class WatchedStore(Protocol):
     away_since: float | None
 
@@ -79,59 +79,110 @@ class WatchedPlaces(Protocol):
     def places_awaited(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
 class WatchedParts:
-    """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read."""
+    """The parts that are asked with every snapshot, in the place of reporting each change."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # each part once
-        self,
-        ledger: WatchedLedger,
-        lanes: WatchedLanes,
-        batcher: WatchedBatcher,
-        signals: WatchedSignals,
-        states: WatchedStates | None = None,
-        turns: WatchedTurns | None = None,
-        fetch: WatchedStage | None = None,
-        store: WatchedStore | None = None,
-        places: WatchedPlaces | None = None,
-    ) -> None:
-        self._fetch, self._store = fetch, store
-        self.ledger, self.lanes, self.signals, self.states = ledger, lanes, signals, states
-        self.places, self._turns = places, turns
-        self._batcher = batcher
-        self._uncommitted_since: float | None = None
+    ledger: WatchedLedger
+    lanes: WatchedLanes
+    batcher: WatchedBatcher
+    signals: WatchedSignals
+    states: WatchedStates | None = None
+    turns: WatchedTurns | None = None
+    store: WatchedStore | None = None
+    places: WatchedPlaces | None = None
 
-    def committed(self) -> None:
-        self._uncommitted_since = None
-
-    def read(self, values: MetricValues, held: Iterable[Partition], now: float, date: float) -> None:
-        """Set the values that only these parts know; `held` are the partitions that may be stuck.
-
-        `date` is `now` in seconds since the epoch.
-        """
-        values.set(metrics.LINGER, self._batcher.linger)
-        values.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
-        values.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
+    def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
+        """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
+        numbers.set(metrics.LINGER, self.batcher.linger)
+        numbers.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
+        numbers.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
         if self.states is not None:
-            values.set(metrics.STATES, self.states.keys)
-            values.set(metrics.STATE_BYTES, self.states.size)
-            values.set(metrics.STATES_LOADED, self.states.loads)
-            values.set(metrics.RESTORING, self.states.restoring)
-            values.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
-        if self._turns is not None:
-            values.set(metrics.WAITING_FOR_KEY, self._turns.waiting)
-        if self._fetch is not None:
-            values.set(metrics.WAITING_FOR_STATE, self._fetch.waiting)
-        if self._store is not None:
-            since = self._store.away_since
-            values.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
-        oldest = self.ledger.oldest_by_partition()
-        values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in held})
-        published, epoch = self.ledger.published_by_partition(), now - date
-        values.replace(
-            metrics.OLDEST_REQUEST, {(p.topic, str(p.number)): epoch + published.get(p, inf) / 1000 for p in held}
+            numbers.set(metrics.STATES, self.states.keys)
+            numbers.set(metrics.STATE_BYTES, self.states.size)
+            numbers.set(metrics.STATES_LOADED, self.states.loads)
+            numbers.set(metrics.RESTORING, self.states.restoring)
+            numbers.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
+        if self.turns is not None:
+            numbers.set(metrics.WAITING_FOR_KEY, self.turns.waiting)
+        if self.store is not None:
+            since = self.store.away_since
+            numbers.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
+        oldest, published, epoch = self.ledger.oldest_by_partition(), self.ledger.published_by_partition(), now - date
+        numbers.replace(metrics.STALL, {labels: oldest.get(p, inf) for p, labels in held.items()})
+        numbers.replace(
+            metrics.OLDEST_REQUEST, {labels: epoch + published.get(p, inf) / 1000 for p, labels in held.items()}
         )
-        if not self.ledger.committable():
-            self._uncommitted_since = None
-        elif self._uncommitted_since is None:
-            self._uncommitted_since = now
-        values.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
+
+    def awaited(self) -> str | None:
+        """What Kafka has still to tell before all is served."""
+        if (places := self.places) is not None and (awaited := places.places_awaited):
+            return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
+        if (states := self.states) is None or not states.restoring:
+            return None
+        left = states.left_to_restore
+        return f"the states of {states.restoring} partitions are being read back: about {left} to go"
+
+
+class HeldPartitions:
+    """The partitions that this replica holds, how far each is, which stand still, and which are in quarantine.
+
+    `held` has each with its labels. `suspects` has the offset at which a partition's quarantine
+    ends: when the group's commit comes there, or when the partition goes away; no event says so. `stalls` are of
+    partitions that stand still although their logs go on. Owned by the events, on the loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[Partition, Labels] = {}
+        self.suspects: dict[Partition, int] = {}
+        self.stalls: dict[Partition, Stall] = {}
+        self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self.held[partition] = (partition.topic, str(partition.number))
+            self._committed.pop(partition, None)
+
+    def remove(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self.held.pop(partition, None)
+            self.suspects.pop(partition, None)
+            self.stalls.pop(partition, None)
+
+    def suspect(self, suspect: Suspect) -> None:
+        self.suspects[suspect.partition] = suspect.until
+
+    def committed(self, offsets: Mapping[Partition, int]) -> None:
+        self._committed.update(offsets)
+        if self.suspects:  # seldom
+            self.suspects = {p: until for p, until in self.suspects.items() if offsets.get(p, -1) < until}
+
+    @property
+    def all_stalled(self) -> bool:
+        """Whether nothing comes of anything that is held."""
+        return bool(self.held) and self.held.keys() <= self.stalls.keys()
+
+    def lag(self, standings: Mapping[Partition, Standing]) -> dict[Labels, float]:
+        """How many offsets each partition's commit is behind its end.
+
+        Counted from the furthest commit: the consumer does not learn what a transaction commits.
+        """
+        return {
+            self.held[p]: max(0, end - max(next_offset, self._committed.get(p, 0)))
+            for p, (next_offset, end) in standings.items()
+            if p in self.held
+        }
+
+
+def memory_limit(cgroups: Path = CGROUPS) -> int | None:
+    """How many bytes this process may have, by the control group of its container; None where nothing limits it."""
+    for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
+        try:
+            said = file.read_text().strip()
+        except OSError:
+            continue
+        return int(said) if said.isdigit() and int(said) < _UNLIMITED else None
+    return None

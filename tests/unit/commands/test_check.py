@@ -56,7 +56,7 @@ def test_neither_brokers_nor_a_store_are_asked_where_settings_forbid_it() -> Non
 
 def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words as at the start."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     report = looked_at(TRACING="true")

@@ -4,9 +4,8 @@ from http import HTTPStatus
 
 import pytest
 
-from worker.telemetry.health import Pages, liveness
-from worker.telemetry.metrics.metric_values import Snapshot
-from worker.telemetry.page.status import Deployment
+from worker.telemetry.health import Deployment, Pages, liveness
+from worker.telemetry.metrics import Snapshot
 from worker.telemetry.watchdog import TimeLimits
 
 DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
@@ -36,8 +35,8 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
         ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
-        ("/startupz", Snapshot("no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
-        ("/startupz", Snapshot("states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        ("/startupz", Snapshot(unready="no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
+        ("/startupz", Snapshot(unready="states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
         ("/startupz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
         ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
@@ -46,26 +45,6 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
     """In one line that an operator reads in the pod's events."""
     assert Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")[:2] == (status, body)
-
-
-@pytest.mark.parametrize(
-    ("path", "content_type", "begins"),
-    [
-        ("/", "text/html; charset=utf-8", b"<!doctype html>"),
-        ("/page.css", "text/css; charset=utf-8", b":root"),
-        ("/page.js", "text/javascript; charset=utf-8", b"//"),
-        ("/icon.svg", "image/svg+xml", b"<svg"),
-        ("/status?x", "application/json", b"{"),
-    ],
-)
-def test_the_live_page_is_there_where_it_is_wanted(path: str, content_type: str, begins: bytes) -> None:
-    """Without it these paths are unknown, as above."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
-
-    status, body, given = pages.answer(path, "")
-
-    assert (status, given) == (HTTPStatus.OK, content_type)
-    assert body.startswith(begins)
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
@@ -133,15 +112,3 @@ def test_metrics_come_plain_where_the_version_asked_for_is_no_version(kind: str,
 
     assert (status, content_type) == (HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8")
     assert b"inference_worker_ready" in text
-
-
-def test_prometheus_gets_the_first_format_of_its_own_list() -> None:
-    """As its third version asks."""
-    accept = (
-        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;"
-        "version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,/;q=0.1"
-    )
-
-    _, _, content_type = Pages(Snapshot, LIMITS, lambda: 1000.0).answer("/metrics", accept)
-
-    assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8"

@@ -1,25 +1,55 @@
-"""Log lines: one format for all, and no secret in any."""
+"""Log lines: one format for all, short for people in a terminal, and no secret in any."""
+
+from __future__ import annotations
 
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 
-from worker.telemetry.logs import REDACTED, cleaned, configure, kafka_logger, printable
+from worker.telemetry.logs import REDACTED, cleaned, configure, kafka_logger, our_log, printable
+
+COMMAND = "inference-worker dead-letters show requests/0/17"
+
+
+class Screen(io.StringIO):
+    """A terminal, as far as a stream tells."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def plain(self) -> list[str]:
+        """Its lines without colours."""
+        return re.sub(r"\x1b\[\d*m", "", self.getvalue()).splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield io.StringIO()
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
+def stream() -> io.StringIO:
+    """Configured for JSON."""
+    stream = io.StringIO()
+    configure("json", "INFO", stream)
+    return stream
+
+
+@pytest.fixture
+def screen() -> Screen:
+    screen = Screen()
+    configure("auto", "INFO", screen)
+    return screen
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -27,57 +57,39 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_fact_is_one_json_object(stream: io.StringIO) -> None:
-    """With its level and its time in UTC."""
-    configure("json", "INFO", stream)
-
-    structlog.get_logger().info("batch_closed", rows=32, by="linger")
+    """With its time in UTC, its level and its fields, in this order."""
+    our_log().info("partitions_assigned", partitions=["requests/0"], held=1)
 
     (line,) = lines(stream)
-    assert (line["event"], line["level"], line["rows"], line["by"]) == ("batch_closed", "info", 32, "linger")
-    assert line["at"].endswith("Z")
-
-
-def test_people_get_text(stream: io.StringIO) -> None:
-    """On the console format."""
-    configure("console", "INFO", stream)
-
-    structlog.get_logger().warning("commits_failed", count=2)
-
-    assert "commits_failed" in stream.getvalue()
-    assert "count=2" in stream.getvalue()
-
-
-def test_what_is_below_the_level_is_not_written(stream: io.StringIO) -> None:
-    """By us or by the libraries."""
-    configure("json", "WARNING", stream)
-
-    structlog.get_logger().info("partitions_assigned")
-    kafka_logger().info("%s", "connected")
-
-    assert lines(stream) == []
+    assert list(line) == ["at", "level", "event", "partitions", "held"]
+    assert (line["event"], line["level"], line["held"]) == ("partitions_assigned", "info", 1)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["at"])
 
 
 def test_the_kafka_client_s_lines_come_out_with_ours(stream: io.StringIO) -> None:
-    """Under the client's name."""
-    configure("json", "INFO", stream)
-
+    """Under the client's name, and a defect's trace in one line."""
     kafka_logger().log(logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "connection refused")
+    try:
+        int("no such thing")
+    except ValueError:
+        kafka_logger().exception("failed")
 
-    (line,) = lines(stream)
-    assert line["event"] == "FAIL [rdkafka#consumer-1] connection refused"
-    assert (line["logger"], line["level"]) == ("librdkafka", "warning")
+    failed, defect = lines(stream)
+    assert failed["event"] == "FAIL [rdkafka#consumer-1] connection refused"
+    assert (failed["logger"], failed["level"]) == ("librdkafka", "warning")
+    assert "no such thing" in defect["exception"]
 
 
 def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
-    """However deep they lie."""
-    configure("json", "INFO", stream)
+    """However deep they lie. A topic or a reason that is counted by its name keeps its number."""
+    fields: dict[str, Any] = {"sasl.password": "a1", "config": {"ssl.key.pem": "b2", "rows": 3}, "tokens": ["c3"]}
+    our_log().info("configured", **fields)
+    our_log().info("x", counts={"payment-tokens": 12, "sasl.password=hunter2 is wrong": 3})
 
-    structlog.get_logger().info(
-        "configured", **{"sasl.password": "a1"}, config={"ssl.key.pem": "b2", "rows": 3}, tokens=["c3"]
-    )
-
-    assert not any(secret in stream.getvalue() for secret in ("a1", "b2", "c3"))
-    assert lines(stream)[0]["config"] == {"ssl.key.pem": REDACTED, "rows": 3}
+    assert not any(secret in stream.getvalue() for secret in ("a1", "b2", "c3", "hunter2"))
+    configured, counted = lines(stream)
+    assert configured["config"] == {"ssl.key.pem": REDACTED, "rows": 3}
+    assert counted["counts"] == {"payment-tokens": 12, "sasl.password=[redacted] is wrong": 3}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +115,7 @@ def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
     ],
 )
 def test_secrets_inside_a_text_are_blanked(text: str, shown: str, stream: io.StringIO) -> None:
-    """A library quotes its own configuration in messages; other text stays as it is."""
-    configure("json", "INFO", stream)
-
+    """A library quotes its own configuration in messages; other text stays."""
     kafka_logger().error("%s", text)
 
     assert lines(stream)[0]["event"] == shown
@@ -115,25 +125,12 @@ def test_secrets_inside_a_text_are_blanked(text: str, shown: str, stream: io.Str
     "word", ["password", "key.", "token", "key ", "a", "://a", "'\\", "-----BEGIN A", "=", "key=' "]
 )
 def test_a_text_takes_no_more_than_its_length(word: str) -> None:
-    """Or what a model quotes of a request would hold the loop up: 160 KB of the first took 166 s."""
+    """Or a model's quotation of a request would hold the loop up: 160 KB of the first took 166 s."""
     began = time.process_time()
 
     cleaned(word * (200_000 // len(word)))
 
     assert time.process_time() - began < 5.0
-
-
-def test_an_exception_is_part_of_its_line(stream: io.StringIO) -> None:
-    """With its trace, still one line."""
-    configure("json", "INFO", stream)
-
-    try:
-        int("no such thing")
-    except ValueError:
-        structlog.get_logger().exception("failed")
-
-    (line,) = lines(stream)
-    assert "no such thing" in line["exception"]
 
 
 def test_somebody_else_s_text_stays_short_and_on_its_line() -> None:
@@ -143,10 +140,76 @@ def test_somebody_else_s_text_stays_short_and_on_its_line() -> None:
     assert printable("x" * 300, longest=10) == "xxxxxxxxx…"
 
 
-def test_what_is_counted_by_name_keeps_its_number_and_no_secret(stream: io.StringIO) -> None:
-    """Topics and reasons stand as names in a field: one with a key or a token in it is no secret, a password is."""
-    configure("json", "INFO", stream)
+# For people
 
-    structlog.get_logger().info("x", counts={"payment-tokens": 12, "sasl.password=hunter2 is wrong": 3})
 
-    assert lines(stream)[0]["counts"] == {"payment-tokens": 12, "sasl.password=[redacted] is wrong": 3}
+@pytest.mark.parametrize(
+    ("log_format", "stream", "is_json"),
+    [
+        ("auto", Screen(), False),
+        ("auto", io.StringIO(), True),
+        ("json", Screen(), True),
+        ("console", Screen(), False),
+        ("console", io.StringIO(), False),
+    ],
+)
+def test_lines_are_readable_in_a_terminal_and_json_elsewhere(
+    log_format: Any,
+    stream: io.StringIO,
+    is_json: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Unless a format is set."""
+    configure(log_format, "INFO", stream)
+    our_log().info("stopped")
+
+    assert stream.getvalue().startswith("{") == is_json
+
+
+def test_short_fields_share_a_line_and_sentences_have_their_own(screen: Screen) -> None:
+    """So that 80 columns do, and a command can be copied whole. A long list is told by its ends."""
+    our_log().warning(
+        "requests_rejected",
+        count=3,
+        reasons={"NOT_FOUND": 2},
+        page=None,
+        next=COMMAND,
+        held=[f"requests/{n}" for n in range(12)],
+    )
+    our_log().info("fetching_resumed")
+
+    first, second, third = screen.plain
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d  warning: requests_rejected  count=3 reasons=NOT_FOUND:2 "
+        "held=requests/0,requests/1,…,requests/11",
+        first,
+    )
+    assert second == f"          next: {COMMAND}"
+    assert third.endswith("  fetching_resumed")
+
+
+def test_elsewhere_a_fact_keeps_to_its_line_with_date_and_zone() -> None:
+    """A file is searched line by line, and read on another day; a list in it is whole."""
+    stream = io.StringIO()
+    configure("console", "INFO", stream)
+
+    our_log().error("stopped", exit_code=4, reason="the brokers refuse us", seen=[1, 2, 3, 4, 5])
+
+    assert re.fullmatch(
+        r"20\d\d-\d\d-\d\dT[\d:.]+Z  error: stopped  exit_code=4 reason=the brokers refuse us seen=1,2,3,4,5\n",
+        stream.getvalue(),
+    )
+
+
+def test_nothing_of_others_reaches_a_terminal_raw(screen: Screen) -> None:
+    """No broker and no publisher clears a screen, or writes a line that looks like ours; a trace keeps its lines."""
+    kafka_logger().error("%s", "evil\x1b]0;pwned\x07\n12:00:00  stopped")
+    our_log().info("seen", by="evil\x9b2J", names={"evil\r": 1}, each=["evil\x1bc"])
+    try:
+        int("no such thing")
+    except ValueError:
+        kafka_logger().exception("failed")
+
+    assert screen.plain[0].endswith("error: evil\\x1b]0;pwned\\x07\\n12:00:00  stopped  logger=librdkafka")
+    assert screen.plain[1].endswith("seen  by=evil\\x9b2J names=evil\\r:1 each=evil\\x1bc")
+    assert screen.plain[3] == "Traceback (most recent call last):"
+    assert "no such thing" in screen.plain[-1]

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.codecs.builders import model
 from worker.core.tensors.specs import TensorSpec
 from worker.telemetry.health import Pages
-from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.metrics import Snapshot
 from worker.telemetry.watchdog import TimeLimits
 from worker.version import VERSION
 
@@ -76,15 +76,6 @@ def test_another_model_is_not_there_and_the_right_one_is_named(path: str) -> Non
     assert said["error"].endswith("/v2/models/m/versions/1 is")
 
 
-@pytest.mark.parametrize("path", ["/v2/", "/v2/models", "/v2/health", "/v2/health/live/x"])
-def test_another_path_is_told_what_there_is(path: str) -> None:
-    """Beneath the root."""
-    assert answered(path) == (
-        HTTPStatus.NOT_FOUND,
-        {"error": "beneath /v2 there are health/live, health/ready and models/NAME"},
-    )
-
-
 @pytest.mark.parametrize("path", ["/v2/models/m/infer", "/v2/models/m/versions/1/config", "/v2/models/m/versions"])
 def test_requests_come_over_kafka(path: str) -> None:
     """So there is no `infer`."""
@@ -92,8 +83,3 @@ def test_requests_come_over_kafka(path: str) -> None:
 
     assert status == HTTPStatus.NOT_FOUND
     assert "requests come over Kafka" in said["error"]
-
-
-def test_what_merely_begins_alike_is_no_path_of_the_protocol() -> None:
-    """It is as unknown as any."""
-    assert Pages(Snapshot, LIMITS, lambda: 1000.0).answer("/v22", "")[0] == HTTPStatus.NOT_FOUND

@@ -1,4 +1,4 @@
-"""How tracing starts and ends, and what it does without a collector, without sense, and without its extra."""
+"""The spans that a followed request leaves behind, how tracing starts and ends, and what it does without its extra."""
 
 from __future__ import annotations
 
@@ -8,18 +8,276 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from structlog.testing import capture_logs
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
+from tests.builders import P0, World, floats, signature, stacker
+from tests.fakes import MODEL
+from tests.logs import capture_logs
+from worker.codecs import Codecs, Wire
+from worker.codecs.wire_contract import OCTETS
+from worker.core.deadlines import Punctuality
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition, Record
-from worker.telemetry.tracing.spans import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, sent_in_clear, start
+from worker.core.records import Message, Partition, Record
+from worker.core.rejections import Rejections
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.loop.composition import compose
+from worker.telemetry.tracing import (
+    COMPLAIN_EVERY,
+    COMPLAINERS,
+    Seldom,
+    ServedModel,
+    TracedCodec,
+    TracedLanes,
+    Tracing,
+    start,
+)
 
-SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"
+MS = 1_000_000  # nanoseconds
+
+
+def traced(offset: int, *values: float, traceparent: str = SAMPLED, partition: Partition = P0) -> Record:
+    """A request with rows of one float, whose publisher says this of its trace."""
+    headers = (("Traceparent", traceparent.encode()), ("tracestate", b"vendor=1"))
+    return Record(partition, offset, b"secret-key", floats(*(values or (offset,))), headers, None)
+
+
+def plain(offset: int) -> Record:
+    return Record(P0, offset, b"secret-key", floats(offset), (), None)
+
+
+@dataclass
+class Followed:
+    """A worker among fakes, real codecs, and tracing around it."""
+
+    sampler: Sampler = DEFAULT_ON
+    world: World = field(default_factory=World)
+
+    def __post_init__(self) -> None:
+        self._exported = InMemorySpanExporter()
+        provider = TracerProvider(sampler=self.sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exported))
+        world = self.world
+        tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
+        wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
+        self.codec = codec = TracedCodec(Codecs([signature()], wire, tell=lambda _: None), tracing)
+        world.delivery = AtLeastOnce(
+            ledger=world.ledger,
+            encoder=codec,
+            sink=world.sink,
+            offsets=world.source,
+            events=world.events,
+            commit_interval=0.2,
+            clock=world.clock,
+        )
+        world.worker = compose(
+            source=world.source,
+            offsets=world.source,
+            notes=world.source,
+            codec=codec,
+            ledger=world.ledger,
+            intake=world.intake,
+            batcher=world.batcher,
+            suspects=world.suspects,
+            stackers={MODEL: stacker()},
+            lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
+            punctuality=Punctuality(world.clock),
+            delivery=world.delivery,
+            rejections=Rejections(),
+            events=world.events,
+            signals=world.signals,
+            conduct=world.conduct,
+            clock=world.clock,
+        )
+        world.start(P0)
+
+    def answer(self, *records: Record) -> None:
+        """Let these requests come, and time pass until all is over."""
+        self.world.broker.append(*records)
+        self.world.turn_for(0.5)
+
+    def spans(self, name: str = "") -> list[ReadableSpan]:
+        """The ended spans whose names begin so."""
+        return [span for span in self._exported.get_finished_spans() if span.name.startswith(name)]
+
+    def span(self, name: str) -> ReadableSpan:
+        (span,) = self.spans(name)
+        return span
+
+    def message(self, topic: str = "responses") -> Message:
+        (message,) = [m for m in self.world.broker.answers if m.topic == topic]
+        return message
+
+
+def context(span: ReadableSpan) -> SpanContext:
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
+def name_of(span: ReadableSpan) -> str:
+    """As a header carries it."""
+    return f"00-{context(span).trace_id:032x}-{context(span).span_id:016x}-01"
+
+
+def parent(span: ReadableSpan) -> str:
+    assert span.parent is not None
+    return f"{span.parent.span_id:016x}"
+
+
+def number(span: ReadableSpan) -> str:
+    return f"{context(span).span_id:016x}"
+
+
+def lasted(span: ReadableSpan, since: ReadableSpan) -> tuple[int, int]:
+    """From when to when, in milliseconds."""
+    begin, end, zero = span.start_time, span.end_time, since.start_time
+    assert begin is not None
+    assert end is not None
+    assert zero is not None
+    return (begin - zero) // MS, (end - zero) // MS
+
+
+def linked(span: ReadableSpan) -> set[str]:
+    return {f"{link.context.span_id:016x}" for link in span.links}
+
+
+def test_a_trace_goes_through_the_worker() -> None:
+    """From the publisher's span over ours to the reader of the answer; other echoes stay as they came."""
+    followed = Followed()
+
+    followed.answer(traced(0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert {f"{context(span).trace_id:032x}" for span in followed.spans()} == {TRACE}
+    assert parent(process) == PARENT
+    assert parent(inference) == parent(send) == number(process)
+    headers = dict(followed.message().headers)
+    assert headers["Traceparent"] == name_of(send).encode()
+    assert headers["tracestate"] == b"vendor=1"
+
+
+def test_spans_say_what_the_conventions_ask_for() -> None:
+    """OpenTelemetry's names for messaging, and ours for what it has none for."""
+    followed = Followed()
+
+    followed.answer(traced(7, 1.0, 2.0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert (process.name, process.kind) == ("process requests", SpanKind.CONSUMER)
+    assert process.attributes == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "requests",
+        "messaging.destination.partition.id": "0",
+        "messaging.consumer.group.name": "scorers",
+        "messaging.kafka.offset": 7,
+        "messaging.message.body.size": 8,
+    }
+    assert (send.name, send.kind) == ("send responses", SpanKind.PRODUCER)
+    assert (send.attributes or {})["messaging.operation.type"] == "send"
+    assert (inference.name, inference.kind) == ("inference digits", SpanKind.INTERNAL)
+    assert inference.attributes == {
+        "inference_worker.model.name": "digits",
+        "inference_worker.model.version": "1",
+        "inference_worker.device": "cpu",
+        "inference_worker.batch.rows": 2,
+        "inference_worker.batch.requests": 1,
+        "inference_worker.batch.closed_by": "linger",
+    }
+    assert {span.status.status_code for span in followed.spans()} == {StatusCode.UNSET}
+
+
+def test_spans_last_from_the_taking_to_the_answer() -> None:
+    """A request waits 5 ms for company and runs for 4; its answer goes to the client then."""
+    followed = Followed()
+
+    followed.answer(traced(0))
+
+    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    assert lasted(inference, since=process) == (5, 9)
+    assert lasted(send, since=process) == (9, 9)
+    assert lasted(process, since=process) == (0, 9)
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [UNSAMPLED, "", "no traceparent at all", SAMPLED.upper(), f"00-{'0' * 32}-{PARENT}-01", "é" * 60],
+    ids=["unsampled", "empty", "nonsense", "upper case", "no trace id", "no ASCII"],
+)
+def test_a_request_that_nobody_samples_leaves_no_span(traceparent: str) -> None:
+    """And its header goes back as it came, nonsense too."""
+    followed = Followed()
+
+    followed.answer(traced(0, traceparent=traceparent))
+
+    assert not followed.spans()
+    assert dict(followed.message().headers)["Traceparent"] == traceparent.encode()
+
+
+def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
+    """One span for the batch, a child of the first: from each trace the others can be found."""
+    followed = Followed()
+
+    followed.answer(traced(0), plain(1), traced(2), traced(3, traceparent=UNSAMPLED))
+
+    inference, requests = followed.span("inference"), followed.spans("process")
+    assert (inference.attributes or {})["inference_worker.batch.requests"] == 4
+    assert linked(inference) == {number(request) for request in requests}
+    assert [linked(request) for request in requests] == [{number(inference)}] * 2
+    assert parent(inference) == number(requests[0])
+
+
+def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
+    """Its answer goes on with our trace; the dead letter keeps what the request came with, to be sent again."""
+    followed = Followed()
+
+    followed.answer(traced(0)._replace(value=b"odd"))
+
+    process = followed.span("process")
+    assert process.status.status_code is StatusCode.ERROR
+    assert (process.attributes or {})["error.type"] == "INVALID_ARGUMENT"
+    assert [span.name for span in followed.spans("send")] == ["send responses", "send dead-letters"]
+    assert dict(followed.message().headers)["Traceparent"] == name_of(followed.span("send responses")).encode()
+    assert dict(followed.message("dead-letters").headers)["Traceparent"] == SAMPLED.encode()
+
+
+def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
+    """Nothing of what a publisher sends but names of topics, counts and sizes."""
+    followed = Followed()
+    wrong = Record(P0, 1, b"secret-key", b"secret-value", (("traceparent", SAMPLED.encode()),), None)
+
+    followed.answer(traced(0), wrong)
+
+    assert len(followed.spans("process")) == 2
+    assert "secret" not in "".join(span.to_json() for span in followed.spans())
+
+
+def test_a_revoked_request_is_forgotten() -> None:
+    """Its next owner traces it; here nothing is left of it, though its run finishes."""
+    followed = Followed()
+    world = followed.world
+    world.lanes.seconds = lambda: 60.0
+    world.broker.append(*[traced(offset) for offset in range(4)])
+    world.turn(3)
+
+    world.source.revoke(P0)
+    world.turn_for(120.0)
+
+    assert len(followed.spans("inference")) == 1
+    assert not followed.spans("process")
+
+
+# Start and end
 
 
 class Stuck(SpanExporter):
@@ -40,10 +298,9 @@ def provider(exporter: SpanExporter) -> TracerProvider:
 
 
 def end_a_span(tracing: Tracing) -> None:
-    record = Record(Partition("requests", 0), 0, None, None, (), None)
-    spans = tracing.follow(record, [("traceparent", SAMPLED)])
-    assert spans is not None
-    spans.own.end()
+    span = tracing.follow(plain(0), [("traceparent", SAMPLED.encode())])
+    assert span is not None
+    span.end()
 
 
 def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
@@ -58,20 +315,6 @@ def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
 
     assert not is_all_exported
     assert [line["event"] for line in lines] == ["spans_given_up"]
-
-
-def test_what_is_left_is_exported_at_the_end() -> None:
-    """And then nothing is said about it."""
-    exported = InMemorySpanExporter()
-    tracing = Tracing(provider(exported), "scorers")
-    end_a_span(tracing)
-
-    with capture_logs() as lines:
-        is_all_exported = tracing.close(timeout=10.0)
-
-    assert is_all_exported
-    assert len(exported.get_finished_spans()) == 1
-    assert not lines
 
 
 def test_a_complaint_that_repeats_itself_is_told_now_and_then() -> None:
@@ -97,22 +340,6 @@ def quiet_loggers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet_loggers")
-def test_the_service_is_named_by_the_operator_or_else_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES mean what they mean everywhere."""
-    ours = start("scorers")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "digits")
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-    theirs = start("scorers")
-
-    found = [tracing._provider.resource.attributes for tracing in (ours, theirs)]
-
-    assert [attributes["service.name"] for attributes in found] == ["inference-worker", "digits"]
-    assert found[1]["deployment.environment.name"] == "test"
-    assert ours.close(10.0)
-    assert theirs.close(10.0)
-
-
-@pytest.mark.usefixtures("quiet_loggers")
 def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, where it is read."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
@@ -121,47 +348,13 @@ def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatc
         start("scorers")
 
 
-@pytest.mark.parametrize(
-    ("environ", "host"),
-    [
-        ({}, None),
-        ({"HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://collector:4318"}, None),
-        ({"ENDPOINT": "http://collector:4318", "HEADERS": "api-key=1"}, "collector:4318"),
-        ({"TRACES_ENDPOINT": "HTTP://collector/v1/traces", "TRACES_HEADERS": "api-key=1"}, "collector"),
-        ({"ENDPOINT": "http://collector", "TRACES_ENDPOINT": "https://collector", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://127.0.0.1:4318", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "collector", "HEADERS": "api-key=1"}, None),
-        ({"ENDPOINT": "http://me:hunter2@collector:4318/"}, "collector:4318"),
-        ({"ENDPOINT": "http://127.0.0.1@collector"}, "collector"),
-    ],
-)
-def test_a_key_that_goes_to_a_collector_in_clear_is_told(environ: dict[str, str], host: str | None) -> None:
-    """Headers of the operator's are where a collector's key stands; to this machine nothing crosses a network."""
-    assert sent_in_clear({f"OTEL_EXPORTER_OTLP_{name}": value for name, value in environ.items()}) == host
-
-
-@pytest.mark.usefixtures("quiet_loggers")
-def test_the_start_says_that_a_key_goes_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, without the key."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid:4318")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
-
-    with capture_logs() as lines:
-        start("scorers").close(10.0)
-
-    [line] = [line for line in lines if line["event"] == "collector_key_in_clear"]
-    assert "goes to collector.invalid:4318 unencrypted" in line["why"]
-    assert "hunter2" not in str(line)
-
-
 def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong configuration, exit code 2."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing.spans")
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     with pytest.raises(BadConfiguration, match=r"pip install '\.\[otel\]'"):
-        importlib.import_module("worker.telemetry.tracing.spans")
+        importlib.import_module("worker.telemetry.tracing")
 
 
 def test_a_worker_without_tracing_imports_none_of_it() -> None:

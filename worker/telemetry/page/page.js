@@ -4,11 +4,13 @@
 const EVERY = 2000, PATIENCE = 5000; // milliseconds: between two questions, for an answer
 const KEPT = 300, FEWEST = 60, GAP = 7; // seconds: of a chart, and between points that a line connects
 const SHORT = 6, LONG = 12; // seconds: of means, and of what comes seldom
+const SOME_LOAD = 0.1, FULL_LOAD = 0.9; // shares: from which a rate is reckoned, and at which more is a backlog
+const STILL = 5; // seconds: of a loop that does not turn; a rebalance that waits for running batches takes as long
 const PHASES = {
   serving: "Serving", starting: "Starting", restoring: "Reading states back", draining: "Draining",
   stuck: "Stuck", cut_off: "Cut off from Kafka", topic_gone: "Without a request topic", stalled: "Nothing comes", gone: "No answer",
 };
-let status = null, history = [], points = [], answeredAt = null, isPaused = false;
+let status = null, history = [], points = [], answeredAt = null, isPaused = false, capacity = null;
 
 // Text and elements
 
@@ -27,6 +29,7 @@ const fill = (id, nodes) => {
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
 const percent = (value) => (value == null ? "–" : `${number(100 * value)} %`);
 const rate = (value) => (value == null ? "–" : number(value));
+const some = (value) => number(Number(value.toPrecision(2)));
 const duration = (s) => {
   if (s == null) return "–";
   if (s < 1) return `${(1000 * s).toLocaleString("en", { maximumSignificantDigits: 2 })} ms`;
@@ -77,8 +80,10 @@ function between(earlier, later) {
     p50: quantile(0.5, later.latency.bounds, latency),
     p99: quantile(0.99, later.latency.bounds, latency),
     rows: closed ? total(batches, "rows") / closed : null,
-    fill: closed ? (later.fill - earlier.fill) / closed : null,
+    fill: closed && later.most_rows ? total(batches, "rows") / closed / later.most_rows : null,
     busy: Math.min(1, busy),
+    loop: Math.min(1, (later.loop - earlier.loop) / seconds),
+    processor: (later.worker.processor - earlier.worker.processor) / seconds,
   };
 }
 
@@ -110,7 +115,8 @@ for (const [id, name, , lines] of TILES) {
   chart.append(shape("line", { x1: 0, x2: 100, y1: 100, y2: 100 }));
   for (const [at, line] of lines.entries()) chart.append(shape("path", { "data-line": line, class: at ? "second" : "first" }));
   byId("tiles").append(make("section", { className: "tile", id: `tile-${id}` },
-    make("h3", { textContent: name }), make("p", { id }), make("p", { id: `${id}-note`, className: "note" }), chart, make("p", { id: `${id}-range`, className: "note" })));
+    make("h3", { textContent: name }), make("p", { id }), make("p", { id: `${id}-note`, className: "note" }), chart,
+    make("div", { className: "axis" }, make("span", { className: "since" }), make("span", { textContent: "now" })), make("p", { id: `${id}-range`, className: "note" })));
 }
 
 /** Lines over the last so many seconds, and in words how far they went. */
@@ -143,15 +149,15 @@ function drawTiles(now) {
   tile("answers", rate(now?.answers), "/s", `${number(status.settled)} acknowledged`);
   tile("latency", duration(now?.p50), "p50", ...(now?.p99 == null ? [few] : [`${duration(now.p99)} `, make("span", { className: "p99", textContent: "p99" })]));
   tile("fill", percent(now?.fill), "", now?.rows == null ? few : `${number(now.rows)} rows in a batch`);
-  tile("busy", percent(now?.busy), "", `${status.deployment.lanes} ${status.deployment.lanes > 1 ? "lanes" : "lane"}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
+  tile("busy", percent(now?.busy), "", `${status.deployment.lanes} ${status.deployment.lanes > 1 ? "lanes" : "lane"}; loop ${percent(now?.loop)}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
   tile("rejected", rate(now?.rejected), "/s", `${number(total(status.rejections, "count"))} since the start`);
   const span = Math.max(FEWEST, points.length ? status.at - points[0].at : 0);
-  say("span", span > FEWEST ? duration(span) : "minute");
+  for (const since of document.querySelectorAll(".since")) since.textContent = `${duration(span)} ago`;
   for (const [id, , shown, lines] of TILES) chart(id, lines, shown, span);
 }
 
 const cells = (head, ...rest) => {
-  const row = make("tr", {}, make("th", { scope: "row", textContent: head }));
+  const row = make("tr", {}, make("th", { scope: "row" }, head));
   for (const each of rest) row.append(each instanceof Node ? make("td", { className: "share" }, each) : make("td", { className: "number", textContent: each }));
   return row;
 };
@@ -177,11 +183,33 @@ function drawHeld() {
   }));
 }
 
+/** Of a long name the topic is cut, and the number stays. */
+const named = (partition) => {
+  const at = partition.lastIndexOf("/");
+  return make("div", { className: "named", title: partition }, make("span", { textContent: partition.slice(0, at) }), partition.slice(at));
+};
+
 function drawPartitions() {
-  const { count, lag, furthest } = status.partitions;
-  say("partitions-of", count ? `${number(count)} held, ${number(lag)} behind${furthest.length < count ? `; the ${furthest.length} furthest behind` : ""}` : "none held");
-  fill("partitions", furthest.length ? furthest.map((each) => cells(each.partition, each.lag == null ? "–" : number(each.lag), duration(each.oldest)))
+  const { count, lag, shown } = status.partitions;
+  say("partitions-of", count ? `${number(count)} held, ${number(lag)} behind` : "none held");
+  fill("partitions", shown.length ? shown.map((each) => cells(named(each.partition), each.lag == null ? "–" : number(each.lag), duration(each.oldest)))
     : [empty(3, "This replica holds no partition yet.")]);
+  say("more-partitions", shown.length < count ? `and ${number(count - shown.length)} more, which are less far behind` : "");
+}
+
+/** One sentence: what the worker could take besides, or what limits it. */
+function verdict(now) {
+  if (status.still > STILL) return `The loop has not turned for ${duration(status.still)}; the figures are of then.`;
+  if (!now || status.phase !== "serving") return "";
+  const load = Math.max(now.busy, now.loop);
+  if (now.answers && load >= SOME_LOAD) capacity = now.answers / load;
+  const more = capacity ? `: could take some ${some(capacity)} a second` : "";
+  if (!now.requests && !now.answers) return `Idle${more}.`;
+  if (load < FULL_LOAD) return `${load < SOME_LOAD ? "Hardly" : percent(load)} busy${more}.`;
+  const limit = now.busy >= now.loop ? "the model is busy all the time" : "the loop is, which decodes and encodes";
+  const { lag } = status.partitions;
+  const wait = lag > now.answers ? `, and ${some(lag)} wait, ${duration(lag / now.answers)} of work` : "";
+  return `At its limit with ${some(now.answers)} a second: ${limit}${wait}.`;
 }
 
 function drawRejections(now) {
@@ -195,13 +223,16 @@ function drawRejections(now) {
 
 const pairs = (list) => list.filter(([, text]) => text).flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
 
-function drawDeployment() {
+function drawDeployment(now) {
   const { deployment, worker, model, state } = status;
   fill("setup", pairs([
-    ["Model", model && `${model.name}, version ${model.version}, file ${model.file}`], ["Device", model && model.device],
+    ["Model", model && `${model.name}, version ${model.version}`], ["File's SHA-256", model && (model.sha256 || model.file)],
+    ["Device", model && model.device],
     ["Linger in force", duration(status.linger)], ["Group", deployment.group], ["Requests from", deployment.requests.join(", ")],
     ["Answers to", deployment.answers], ["Guarantee", deployment.guarantee.replaceAll("_", " ")],
-    ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`],
+    ["Worker", `${worker.version}, process ${worker.process} on ${worker.host}`], ["Up", duration(worker.up)],
+    ["Memory", worker.memory && `${bytes(worker.memory)}${worker.memory_limit ? ` of ${bytes(worker.memory_limit)}` : ""}`],
+    ["Processor", now && `${percent(now.processor)} of a core`],
   ]));
   byId("stateful").hidden = !deployment.has_state;
   fill("state", pairs([
@@ -210,10 +241,6 @@ function drawDeployment() {
   ]));
   byId("replicas").hidden = !deployment.replicas.length;
   fill("replicas", deployment.replicas.map((each) => (/^https?:\/\//.test(each) ? make("a", { href: each, textContent: each }) : make("span", { textContent: each }))));
-}
-
-function drawNotices() {
-  fill("notices", status.notices.map((each) => make("li", {}, each.text, make("small", { textContent: `Runbook: ${each.alert}` }))));
 }
 
 function drawPhase(phase, why) {
@@ -229,21 +256,24 @@ function draw() {
   say("model", model ? model.name : "inference-worker");
   say("about", [model && `version ${model.version}`, model && model.device, `group ${deployment.group}`, worker.host].filter(Boolean).join(" · "));
   drawPhase(status.phase, status.why && `${status.why[0].toUpperCase()}${status.why.slice(1)}.`);
-  drawNotices();
-  const seldom = lately(LONG);
-  drawTiles(lately(SHORT));
+  const now = lately(SHORT), seldom = lately(LONG);
+  say("verdict", verdict(now));
+  drawTiles(now);
   drawBatches(seldom);
   drawHeld();
   drawPartitions();
   drawRejections(seldom);
-  drawDeployment();
+  drawDeployment(now);
 }
 
 // Asking
 
 function take(answer) {
   if (status && status.worker.version !== answer.worker.version) return location.reload(); // another page may belong to it
-  if (status && (status.worker.process !== answer.worker.process || status.worker.host !== answer.worker.host || answer.at < status.at)) history = points = [];
+  if (status && (status.worker.process !== answer.worker.process || status.worker.host !== answer.worker.host || answer.at < status.at)) {
+    history = points = [];
+    capacity = null;
+  }
   if (answer.at != null) {
     const last = history[history.length - 1];
     const point = last && between(last, answer);

@@ -1,0 +1,72 @@
+"""Counting: buckets, sums, snapshots that stay as they were, and the memory that there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.telemetry.metrics import METRICS, Metric, Numbers
+from worker.telemetry.watched_parts import memory_limit
+
+SIZES = Metric("sizes", "histogram", "?", bounds=(1.0, 2.0))
+EVENTS = Metric("events", "counter", "?", labels=("kind",), known=(("good",),))
+TURNS = Metric("turns", "counter", "?", known=((),))
+
+
+def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
+    """As Prometheus reads `le`; one value counts as often as it is said."""
+    numbers = Numbers([SIZES])
+
+    for value, times in ((0.5, 1), (1.0, 1), (1.5, 3), (2.0, 1), (2.5, 1)):
+        numbers.observe(SIZES, value, times)
+
+    assert numbers.histograms()[SIZES].counts == (2, 4, 1)
+    assert numbers.histograms()[SIZES].total == pytest.approx(0.5 + 1.0 + 3 * 1.5 + 2.0 + 2.5)
+
+
+def test_known_labels_are_shown_from_zero() -> None:
+    """A rate over a counter that appears with its first event misses that event."""
+    assert Numbers([EVENTS, TURNS]).copied() == {EVENTS: {("good",): 0.0}, TURNS: {(): 0.0}}
+
+
+def test_what_was_handed_out_does_not_change() -> None:
+    """Another thread reads it while the loop goes on counting."""
+    numbers = Numbers([EVENTS, SIZES])
+    numbers.add(EVENTS, 2, "good")
+    copied, histograms = numbers.copied(), numbers.histograms()
+
+    numbers.add(EVENTS, 1, "bad")
+    numbers.observe(SIZES, 1.0)
+
+    assert copied == {EVENTS: {("good",): 2.0}}
+    assert histograms[SIZES].counts == (0, 0, 0)
+    assert numbers.copied()[EVENTS]["bad",] == 1.0
+
+
+def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
+    """Times are in seconds and say so."""
+    names = [metric.name for metric in METRICS]
+
+    assert len(set(names)) == len(names)
+    assert all("?" in metric.question or metric.kind == "age" for metric in METRICS)
+    assert all(metric.name.endswith("_seconds") for metric in METRICS if metric.kind == "age")
+    assert all(bool(metric.bounds) == (metric.kind == "histogram") for metric in METRICS)
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "limit"),
+    [
+        ("memory.max", "536870912\n", 536_870_912),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "536870912\n", 536_870_912),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+        ("elsewhere", "536870912\n", None),
+    ],
+)
+def test_both_versions_of_control_groups_are_read(tmp_path: Path, file: str, said: str, limit: int | None) -> None:
+    """None where the container has no limit, or there is no container."""
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(said)
+
+    assert memory_limit(tmp_path) == limit

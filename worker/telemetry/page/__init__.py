@@ -1,1 +1,0 @@
-"""The live page at `/`, and the JSON object at `/status` that it draws."""

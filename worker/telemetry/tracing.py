@@ -1,0 +1,293 @@
+"""Spans by OpenTelemetry for the requests that their publishers trace. Nothing else imports opentelemetry.
+
+    publisher's span ──▶ process <request topic> ──┬──▶ send <response topic> ──▶ spans of who reads the answer
+                             ▲                     └──▶ send <dead-letter topic>
+                             └┄┄ linked both ways ┄┄ inference <model>, one for each run of a batch
+
+A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
+A span lasts from the taking of its request until the answer is handed to Kafka's client. No span holds a key, a value
+or an error's text. The SDK exports ended spans on a thread of its own, so that the loop waits for no collector.
+
+`assembly.py` puts `TracedCodec` and `TracedLanes` in the place of the bare ones when tracing is on, and imports this
+module only then. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
+halves and rejections, to its messages. A request that a revoke takes away is forgotten with its span.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from worker.core.failures import BadConfiguration, Code
+from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
+from worker.ports import Codec, Lanes
+from worker.telemetry.logs import our_log
+from worker.version import VERSION
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import Link, Span, SpanKind, StatusCode, get_current_span, set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as missing:
+    raise BadConfiguration(
+        f"WORKER_TELEMETRY__TRACING: OpenTelemetry is not installed ({missing}): install this package with "
+        "its extra, pip install '.[otel]', or switch tracing off"
+    ) from missing
+
+NAME = "inference-worker"
+TRACEPARENT = "traceparent"
+FLAGS = 54  # where the last hex digit of the flags stands, in every version of the header (W3C Trace Context)
+SAMPLED = b"13579bdf"  # hex digits whose lowest bit is set
+# The SDK's loggers that repeat themselves: an absent collector, spans that its queue has no room for, and what is wrong
+# with a publisher's `tracestate`, at each request anew.
+COMPLAINERS = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.trace.span",
+)
+COMPLAIN_EVERY = 30.0  # seconds; an absent collector would make five lines every 10 s
+
+Echo = Sequence[tuple[str, bytes]]
+
+_W3C = TraceContextTextMapPropagator()
+
+
+class ServedModel(NamedTuple):
+    """The model that ran: the names that answers carry, and the device."""
+
+    name: str
+    version: str
+    device: str
+
+
+class FollowedReply(Reply):
+    """The reply of a followed request."""
+
+    span: Span
+
+
+class Tracing:
+    """Begins and ends spans, on the loop's thread. `clock` gives nanoseconds since the epoch."""
+
+    def __init__(self, provider: TracerProvider, group_id: str, clock: Callable[[], int] = time.time_ns) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer(NAME, VERSION)
+        self._group_id = group_id
+        self._clock = clock
+
+    @property
+    def sampler(self) -> str:
+        """What decides, in its own words."""
+        return self._provider.sampler.get_description()
+
+    def follow(self, record: Record, echo: Echo) -> Span | None:
+        """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
+        parent = _sampled_parent(echo)
+        if parent is None:
+            return None
+        topic, partition = record.partition
+        attributes = _messaging("process", topic, record.value) | {
+            "messaging.destination.partition.id": str(partition),
+            "messaging.consumer.group.name": self._group_id,
+            "messaging.kafka.offset": record.offset,
+        }
+        kind, now = SpanKind.CONSUMER, self._clock()
+        own = self._tracer.start_span(f"process {topic}", parent, kind, attributes, start_time=now)
+        return own if own.is_recording() else None
+
+    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span], model: ServedModel) -> None:
+        """A run is finished: one span, over now, linked to its followed requests and they to it.
+
+        A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
+        """
+        now = self._clock()
+        span = self._tracer.start_span(
+            f"inference {model.name}",
+            set_span_in_context(followed[0]),
+            attributes={
+                "inference_worker.model.name": model.name,
+                "inference_worker.model.version": model.version,
+                "inference_worker.device": model.device,
+                "inference_worker.batch.rows": batch.rows,
+                "inference_worker.batch.requests": len(batch.requests),
+                "inference_worker.batch.closed_by": batch.closed_by.value,
+            },
+            links=[Link(own.get_span_context()) for own in followed],
+            start_time=now - round(run.seconds * 1e9),
+        )
+        if run.failure is not None:
+            _fail(span, run.failure.code.value)
+        for own in followed:
+            own.add_link(span.get_span_context())
+        span.end(now)
+
+    def sent(self, own: Span, message: Message) -> bytes:
+        """The message goes to the producer, and has a span of an instant. Returns the `traceparent` for its reader."""
+        attributes = _messaging("send", message.topic, message.value)
+        parent, kind, now = set_span_in_context(own), SpanKind.PRODUCER, self._clock()
+        span = self._tracer.start_span(f"send {message.topic}", parent, kind, attributes, start_time=now)
+        span.end(now)
+        context = span.get_span_context()
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+
+    def answered(self, own: Span, code: bytes | None) -> None:
+        """All its messages are handed over; `code` is the error's, if it is answered with one."""
+        if code is not None:
+            _fail(own, code.decode())
+        own.end(self._clock())
+
+    def close(self, timeout: float) -> bool:
+        """Export what is left. False when that takes more than `timeout` seconds: the rest is given up."""
+        # On a daemon thread: the SDK's own waiting takes no timeout, and 10 s and more when the collector is away.
+        closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
+        closing.start()
+        closing.join(timeout)
+        if closing.is_alive():
+            our_log().warning("spans_given_up", waited_s=timeout)
+        return not closing.is_alive()
+
+
+def start(group_id: str) -> Tracing:
+    """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` for those that make no sense."""
+    for name in COMPLAINERS:
+        logging.getLogger(name).addFilter(Seldom())
+    ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})
+    try:
+        resource = Resource.create().merge(ours).merge(OTELResourceDetector().detect())
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except (ValueError, OSError) as error:
+        raise BadConfiguration(f"WORKER_TELEMETRY__TRACING: an OTEL_* variable does not fit: {error}") from error
+    return Tracing(provider, group_id)
+
+
+class Seldom(logging.Filter):
+    """Lets one line of a logger through every `COMPLAIN_EVERY` seconds; the others repeat it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature is the library's
+        now = self._clock()
+        if now < self._quiet_until:
+            return False
+        self._quiet_until = now + COMPLAIN_EVERY
+        return True
+
+
+class TwoWayCodec(Codec, Protocol):
+    """The loop decodes by it, and the delivery encodes."""
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class TracedCodec:
+    """Begins to follow requests on the way in; on the way out gives their answers a context to go on from."""
+
+    def __init__(self, codec: TwoWayCodec, tracing: Tracing) -> None:
+        self._codec = codec
+        self._tracing = tracing
+
+    def decode(self, record: Record) -> Request | Rejection:
+        taken = self._codec.decode(record)
+        if not taken.reply.echo:
+            return taken
+        reply = self._followed(record, taken.reply)
+        if isinstance(taken, Rejection):
+            return taken._replace(reply=reply)
+        taken.reply = reply
+        return taken
+
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """One by one: each has a span of its own."""
+        return [self.decode(record) for record in records]
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        refused = self._codec.refuse(record, code, message)
+        return refused._replace(reply=self._followed(record, refused.reply))
+
+    def _followed(self, record: Record, reply: Reply) -> Reply:
+        """The reply, with a span if its request is to be followed."""
+        span = self._tracing.follow(record, reply.echo)
+        if span is None:
+            return reply
+        followed = FollowedReply._make(reply)
+        followed.span = span
+        return followed
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]:
+        """The codec's messages; an answer that echoes its request's context names its own `send` span in its place.
+
+        A dead letter keeps the headers of its request: it may be sent again.
+        """
+        messages = self._codec.encode(outcome)
+        reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
+        if not isinstance(reply, FollowedReply):
+            return messages
+        sent = [self._tracing.sent(reply.span, message) for message in messages]
+        error = dict(messages[0].headers).get("error-code") if messages else None
+        self._tracing.answered(reply.span, error)
+        if not messages:
+            return messages
+        # As long as the header it stands for, or shorter: the answer still fits its topic.
+        answer, *letters = messages
+        headers = [(name, sent[0] if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
+        return [answer._replace(headers=headers), *letters]
+
+
+class TracedLanes:
+    """Traces each run in which followed requests took part."""
+
+    def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
+        self._lanes = lanes
+        self._tracing = tracing
+        self._model = model
+        self.submit = lanes.submit
+        self.resubmit = lanes.resubmit
+        self.probe = lanes.probe
+
+    @property
+    def in_flight(self) -> int:
+        return self._lanes.in_flight
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        finished = self._lanes.finished(timeout)
+        for run in finished:
+            if run.batch is not None:
+                followed = [r.reply.span for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
+                if followed:
+                    self._tracing.ran(run, run.batch, followed, self._model)
+        return finished
+
+
+def _messaging(operation: str, topic: str, value: bytes | None) -> dict[str, str | int]:
+    """OpenTelemetry's names for messaging."""
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+        "messaging.message.body.size": len(value or b""),
+    }
+
+
+def _sampled_parent(echo: Echo) -> Context | None:
+    for name, value in echo:
+        if len(value) > FLAGS and value[FLAGS] in SAMPLED and name.lower() == TRACEPARENT:
+            context = _W3C.extract({name.lower(): value.decode("latin-1") for name, value in echo})
+            return context if get_current_span(context).get_span_context().is_valid else None
+    return None
+
+
+def _fail(span: Span, code: str) -> None:
+    span.set_status(StatusCode.ERROR)
+    span.set_attribute("error.type", code)

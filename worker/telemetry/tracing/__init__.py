@@ -1,1 +1,0 @@
-"""Spans for requests that carry a trace. Imported only where tracing is switched on."""
