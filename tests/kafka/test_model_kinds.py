@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
 
 from tests import models
 from tests.kafka.checker import Answer
@@ -135,19 +134,6 @@ def test_one_scalar_a_row_and_the_outputs_that_a_request_chooses(kafka: Cluster,
         expect(values(some_mixed), {"best": whole["best"], "label": whole["label"]})
 
 
-def test_a_single_scalar_a_row_is_answered_by_plain_rows(kafka: Cluster, tmp_path: Path) -> None:
-    """Four bytes for each row of the request, also where many requests travel as one."""
-    model = models.row_sums()
-    x = np.random.default_rng(2).standard_normal((300, 4), dtype=np.float32)
-    with Scene(kafka, tmp_path, model=model, partitions=1) as scene:
-        scene.replica()
-
-        found = answered(scene, [Sent(b"k", row.tobytes(), [RAW_HEADER]) for row in x])
-
-        got = np.frombuffer(b"".join(answer.value or b"" for answer in found), "<f4")
-        np.testing.assert_allclose(got, alone(model, {"x": x})["sum"], rtol=1e-4, atol=1e-5)
-
-
 def test_inputs_left_out_are_filled_in(kafka: Cluster, tmp_path: Path) -> None:
     """Ragged ids alone are answered as with the mask and the types they stand for; what is given counts as given."""
     model = models.text_scores()
@@ -177,19 +163,6 @@ def test_inputs_left_out_are_filled_in(kafka: Cluster, tmp_path: Path) -> None:
         assert b"missing input input_ids; the model takes" in (found[-1].value or b"")
 
 
-def test_rows_are_enough_where_all_else_has_a_default(kafka: Cluster, tmp_path: Path) -> None:
-    """A numeric input of fixed size, and one that is filled in for every row of it."""
-    model = models.two_in_two_out()
-    a = np.random.default_rng(5).standard_normal((64, 3), dtype=np.float32)
-    with Scene(kafka, tmp_path, {"MODEL__INPUT_DEFAULTS": '{"b": -2}'}, model=model, partitions=1) as scene:
-        scene.replica()
-
-        found = answered(scene, [Sent(b"k", row.tobytes(), [RAW_HEADER]) for row in a])
-
-        for row, answer in zip(a, found, strict=True):
-            expect(values(answer), alone(model, {"a": row[None], "b": np.full((1, 2), -2)}))
-
-
 def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path: Path) -> None:
     """At most so many share a batch, short ones are padded, larger requests cut; nobody sees a row not his own."""
     model = models.mlp()
@@ -207,13 +180,12 @@ def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path
         assert replica.metric("inference_worker_batches_total") >= len(x) / 8
 
 
-@pytest.mark.parametrize("rows", [None, 8])
-def test_some_values_fail_alone(kafka: Cluster, tmp_path: Path, rows: int | None) -> None:
-    """The culprit gets an error and a dead letter, its neighbours their rows: with padded batches too."""
-    model = models.lookup(rows=10)
+def test_some_values_fail_alone_in_padded_batches_too(kafka: Cluster, tmp_path: Path) -> None:
+    """The culprit gets an error and a dead letter, its neighbours their rows."""
+    model = models.for_rows(8, models.lookup(rows=10))
     ids = [n % 10 if n % 13 else 99 for n in range(1, 80)]
     settings = {"BATCHING__LINGER_MS": "20", "MODEL__FIXED_BATCH": "pad"}
-    with Scene(kafka, tmp_path, settings, model=models.for_rows(rows, model) if rows else model, partitions=1) as scene:
+    with Scene(kafka, tmp_path, settings, model=model, partitions=1) as scene:
         scene.replica()
 
         found = answered(scene, [as_json({"id": np.array([[n]])}) for n in ids])
@@ -224,12 +196,3 @@ def test_some_values_fail_alone(kafka: Cluster, tmp_path: Path, rows: int | None
                 assert values(answer)["y"].tolist() == [[[number * 2, number * 2 + 1]]]
         letters = scene.dead_letters(ids.count(99))
         assert all(b"99" in (letter.value or b"") for letter in letters)
-
-
-def test_an_output_that_is_not_one_row_per_row_ends_the_start(kafka: Cluster, tmp_path: Path) -> None:
-    """With exit code 2 and the output's name: its answers could be given back to nobody."""
-    with Scene(kafka, tmp_path, model=models.column_sums(), partitions=1) as scene:
-        replica = scene.start()
-
-        assert replica.exit_code() == 2
-        assert "output sums: 1 row went in and shape [2] came out" in replica.log

@@ -20,7 +20,7 @@ from worker.core.listing import listed
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor
-from worker.inference.warm_up_rows import ExampleRows
+from worker.inference.warm_up import ExampleRows
 
 # Each is run by itself at start.
 MOST_ROWS = 32
