@@ -156,7 +156,7 @@ def test_dependence_shows_in_rows_that_are_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (lambda folder: folder / "none.npz", "none.npz: cannot be read: No such file or directory: give the path"),
+        (lambda folder: folder / "none.npz", "none.npz: cannot be read: No such file or directory"),
         (lambda folder: folder, "cannot be read: Is a directory"),
         (lambda folder: npz(folder, code=CODES), "missing input city; the model takes code INT64[batch, 1], city"),
         (lambda folder: npz(folder, zip=CODES), "the model has no input 'zip'; it takes code INT64[batch, 1]"),
