@@ -107,12 +107,12 @@ def test_the_file_is_not_kept_next_to_the_model(pin: str | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
-@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model", "mod\udcffl.onnx"])
 @pytest.mark.parametrize("kind", ["onnx", "ort"])
 def test_a_model_is_known_by_what_it_is_and_not_by_its_name(
     kind: str, name: str, *, is_pinned: bool, tmp_path: Path
 ) -> None:
-    """ONNX Runtime's own format too."""
+    """ONNX Runtime's own format too, and a name that is no UTF-8."""
     path = tmp_path / name
     path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
     pin = hashlib.sha256(path.read_bytes()).hexdigest() if is_pinned else None
