@@ -742,31 +742,12 @@ def speech(kernel: int = 400) -> bytes:
     )
 
 
-def fixed_batches(rows: int = 4) -> bytes:
-    """a, b FP32 (rows, 2) → y FP32 (rows, 2) = a + b: two inputs, both exported with a fixed batch axis."""
-    return _model(
-        [helper.make_node("Add", ["a", "b"], ["y"])],
-        [_fixed_value("a", "FP32", [rows, 2]), _fixed_value("b", "FP32", [rows, 2])],
-        [_fixed_value("y", "FP32", [rows, 2])],
-    )
-
-
 def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
     """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
     return _model(
         [helper.make_node("Identity", ["x"], ["y"])],
         [_fixed_value("x", "FP32", [rows, width])],
         [_fixed_value("y", "FP32", [rows, width])],
-    )
-
-
-def of_shapes(*shapes: Sequence[int | str | None]) -> bytes:
-    """x FP32 of the first shape, x1 of the second and so on → y, y1 …, the same: whatever their axes are called."""
-    named = [(str(at or ""), shape) for at, shape in enumerate(shapes)]
-    return _model(
-        [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix, _ in named],
-        [_fixed_value(f"x{suffix}", "FP32", shape) for suffix, shape in named],
-        [_fixed_value(f"y{suffix}", "FP32", shape) for suffix, shape in named],
     )
 
 

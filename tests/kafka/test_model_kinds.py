@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
 
 from tests import models
 from tests.kafka.checker import Answer
@@ -180,13 +179,12 @@ def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path
         assert replica.metric("inference_worker_batches_total") >= len(x) / 8
 
 
-@pytest.mark.parametrize("rows", [None, 8])
-def test_some_values_fail_alone(kafka: Cluster, tmp_path: Path, rows: int | None) -> None:
-    """The culprit gets an error and a dead letter, its neighbours their rows: with padded batches too."""
-    model = models.lookup(rows=10)
+def test_some_values_fail_alone_in_padded_batches_too(kafka: Cluster, tmp_path: Path) -> None:
+    """The culprit gets an error and a dead letter, its neighbours their rows."""
+    model = models.for_rows(8, models.lookup(rows=10))
     ids = [n % 10 if n % 13 else 99 for n in range(1, 80)]
     settings = {"BATCHING__LINGER_MS": "20", "MODEL__FIXED_BATCH": "pad"}
-    with Scene(kafka, tmp_path, settings, model=models.for_rows(rows, model) if rows else model, partitions=1) as scene:
+    with Scene(kafka, tmp_path, settings, model=model, partitions=1) as scene:
         scene.replica()
 
         found = answered(scene, [as_json({"id": np.array([[n]])}) for n in ids])

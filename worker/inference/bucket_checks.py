@@ -16,7 +16,7 @@ from worker.core.tensors.buckets import Axis, tokens
 from worker.core.tensors.padding import misfit
 from worker.core.tensors.signature import Signature
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
-from worker.inference.warm_up_rows import Feeds, Lengths
+from worker.inference.warm_up import Feeds, Lengths
 
 
 class BucketChecks:

@@ -20,7 +20,7 @@ from worker.core.listing import listed
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor
-from worker.inference.warm_up_rows import ExampleRows
+from worker.inference.warm_up import ExampleRows
 
 # Each is run by itself at start.
 MOST_ROWS = 32
@@ -31,21 +31,13 @@ _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 def read_example(path: Path, signature: Signature, *, may_be_infinite: bool) -> ExampleRows:
     """Its rows, inputs that it leaves out filled in as in a request. Raises `BadConfiguration`."""
     try:
-        given = _given(path.read_bytes(), signature)
-        if not may_be_infinite:
-            _check_finite(given, signature)
-    except OSError as error:
-        raise _refused(path, f"cannot be read: {error.strerror or error}: give the path of a file there is") from error
-    except (Reject, BadConfiguration) as wrong:
-        raise _refused(path, str(wrong)) from wrong
-    return given
+        return _given(path.read_bytes(), signature, may_be_infinite=may_be_infinite)
+    except (OSError, Reject, BadConfiguration) as wrong:
+        why = f"cannot be read: {wrong.strerror or wrong}" if isinstance(wrong, OSError) else str(wrong)
+        raise BadConfiguration(f"WORKER_MODEL__WARM_UP_EXAMPLE: {path}: {why}") from wrong
 
 
-def _refused(path: Path, why: str) -> BadConfiguration:
-    return BadConfiguration(f"WORKER_MODEL__WARM_UP_EXAMPLE: {path}: {why}")
-
-
-def _given(content: bytes, signature: Signature) -> ExampleRows:
+def _given(content: bytes, signature: Signature, *, may_be_infinite: bool) -> ExampleRows:
     """Raises `Reject`, `BadConfiguration`."""
     if content.startswith(_NUMPY):
         names = listed(f"{spec.name}=array" for spec in signature.required)
@@ -57,18 +49,22 @@ def _given(content: bytes, signature: Signature) -> ExampleRows:
     if judged.rows > MOST_ROWS:
         raise BadConfiguration(f"it has {judged.rows} rows, at most {MOST_ROWS} are taken: leave those that are unlike")
     tensors = zip(signature.inputs, judged.tensors, judged.shapes, strict=True)
-    return ExampleRows({spec.name: spec.array(tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors})
+    arrays = {spec.name: spec.array(tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors}
+    infinite = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if infinite and not may_be_infinite:
+        raise BadConfiguration(
+            f"{infinite[0]} has NaN or infinity in it, and requests may not: give finite numbers, or set "
+            "WORKER_MODEL__NON_FINITE_INPUT=allow"
+        )
+    return ExampleRows(arrays)
 
 
 def _of_request(content: bytes, signature: Signature) -> Judged:
     try:
         return judge(signature, JsonBody.parse(content, None, TensorCounts.of(signature)).question())
-    except RecursionError:  # a shape of a thousand brackets
-        raise Reject("it is nested too deeply") from None
-    except Reject as no:
-        raise BadConfiguration(
-            f"{no}; give a request of the Open Inference Protocol as JSON, or an .npz with an array for each input"
-        ) from None
+    except (Reject, RecursionError) as no:  # the latter is a shape of a thousand brackets
+        why = "it is nested too deeply" if isinstance(no, RecursionError) else str(no)
+        raise BadConfiguration(f"{why}; give a request as JSON, or an .npz with an array for each input") from None
 
 
 def _arrays(content: bytes) -> dict[str, Array]:
@@ -93,12 +89,3 @@ def _named(signature: Signature, name: str, array: Array) -> NamedTensor:
     signature.check_claim(name, spec.datatype, rows.shape)
     tensor: Tensor = rows.astype(object).reshape(-1) if spec.is_text else to_bytes(rows.astype(spec.dtype))
     return NamedTensor(name, spec.datatype, rows.shape, tensor)
-
-
-def _check_finite(given: ExampleRows, signature: Signature) -> None:
-    for spec in signature.inputs:
-        if spec.is_float and not np.isfinite(given.arrays[spec.name]).all():
-            raise BadConfiguration(
-                f"{spec.name} has NaN or infinity in it, and requests may not: give finite numbers, or set "
-                "WORKER_MODEL__NON_FINITE_INPUT=allow"
-            )

@@ -23,8 +23,7 @@ from worker.inference.declared_signature import Declared
 from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
 from worker.inference.fixed_batch import FixedBatch, Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
-from worker.inference.warm_up import WarmUp, is_finite
-from worker.inference.warm_up_rows import ExampleRows, Feeds
+from worker.inference.warm_up import ExampleRows, Feeds, WarmUp, is_finite
 
 # A run with 500 inputs of one number takes 2.7 ms in ONNX Runtime, 0.2 with a Split of one input, and stacking 1.2
 # (2026-11).

@@ -39,11 +39,12 @@ class Source(NamedTuple):
 
 def source_of(path: Path, sha256: str | None) -> Source:
     """Raises `BadConfiguration` for what is no model, or not the pinned one."""
+    may_be_named = sha256 is None and str(path).isprintable()  # ONNX Runtime opens no name that is not UTF-8
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(64)
-            content = None if sha256 is None or size > LARGEST_FILE else start + file.read()
+            content = None if may_be_named or size > LARGEST_FILE else start + file.read()
     except IsADirectoryError:
         raise BadConfiguration(f"{path}: a folder; name the ONNX file, such as {path / 'model.onnx'}") from None
     except OSError as error:

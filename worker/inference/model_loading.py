@@ -30,8 +30,7 @@ from worker.inference.device import (
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of, source_of
-from worker.inference.warm_up import ALWAYS_RUN
-from worker.inference.warm_up_rows import ExampleRows
+from worker.inference.warm_up import ALWAYS_RUN, ExampleRows
 from worker.settings import BatchingSettings, ModelSettings
 
 

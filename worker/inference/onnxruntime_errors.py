@@ -43,28 +43,8 @@ _LACKS = (
         "its weights lie in another file, and {0} is missing: copy it there, next to the model",
     ),
     (
-        r"External data path escapes model directory|Absolute path not allowed for external data",
-        "its weights lie in another folder: put all files into one, and name the model by its own path, not by a link",
-    ),
-    (
         r"size to read: \d+ given file_length: \d+ are out of bounds",
         "the other file, with its weights, was cut short, or is another model's: copy both anew",
-    ),
-    (
-        r"error: (\S+:\S+)\(-?\d+\) is not a registered function/op",
-        "ONNX Runtime has no operator {0}, and the worker loads none of others: export the model without it",
-    ),
-    (
-        r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
-        "it is of opset {0} of {1}, and {2} is the last one known: export it for that, or install a newer ONNX Runtime",
-    ),
-    (
-        r"Unsupported model IR version: (\d+), max supported IR version: (\d+)",
-        "it is of IR version {0}, and {1} is the last one known: change that (docs/models.md), or take a newer release",
-    ),
-    (
-        r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'",
-        "ONNX Runtime has no {0} (node '{1}') for its datatypes on this device: export the model in FP32",
     ),
     (
         r"Failed to construct locale with name:\s*([\w.@-]+)",

@@ -31,7 +31,6 @@ from worker.inference.device import (
 from worker.inference.model_file import Source
 from worker.inference.model_loading import row_counts
 from worker.settings import ModelSettings
-from worker.settings import load as load_settings
 
 FAILED_LOAD = (
     "\x1b[1;31m2026-11-21 09:25:57.2 [E:onnxruntime:Default, provider_bridge_ort.cc:2458 operator()] "
@@ -133,11 +132,14 @@ def test_a_provider_that_does_not_exist_is_refused_with_the_list(path: Path) -> 
         load(ModelSettings(path=path, providers=("CudaExecutionProvider",)), max_batch_size=4)
 
 
-def test_providers_are_used_as_given(path: Path) -> None:
-    """They replace the device."""
-    model = load(ModelSettings(path=path, providers=(CPU,), device="cuda"), max_batch_size=4)
+def test_providers_are_used_as_given(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They replace the device, and options reach them unchanged, in their order."""
+    opening = Opening(monkeypatch)
+    options = {f"{TENSORRT}.trt_engine_cache_path": "/Cache", f"{CUDA}.enable_cuda_graph": "0"}
 
-    assert model.device.name == CPU
+    load(ModelSettings(path=path, providers=(TENSORRT, CUDA), provider_options=options, device="cpu"), max_batch_size=4)
+
+    assert opening.providers == [(TENSORRT, {"trt_engine_cache_path": "/Cache"}), (CUDA, {"enable_cuda_graph": "0"})]
 
 
 @pytest.mark.skipif(CUDA not in ort.get_available_providers(), reason="this ONNX Runtime is built without CUDA")
@@ -182,15 +184,6 @@ def test_the_cause_names_the_library_and_the_versions_needed() -> None:
     assert cause_in(FAILED_LOAD) == "libcublasLt.so.13 is not installed (it needs CUDA 13.* and cuDNN 9.*)"
 
 
-def test_a_library_that_is_missing_is_named_also_where_the_exception_does_not() -> None:
-    """TensorRT's says what page to read; which library it was stands on standard error alone."""
-    failure = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
-    complaints = "error: libnvinfer.so.10: cannot open shared object file: No such file or directory\n"
-
-    assert str(_refused(failure, complaints)) == "libnvinfer.so.10 is not installed"
-    assert "Please install TensorRT" in str(_refused(failure, ""))
-
-
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
@@ -227,18 +220,6 @@ def test_an_unknown_complaint_is_passed_on(complaints: str, cause: str) -> None:
 
 
 # ---- CUDA before the first batch: the warm-up and options -----------------------------------------------------------
-
-MINIMUM = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "group",
-    "WORKER_MODEL__PATH": "model.onnx",
-}
-TENSORRT_OPTIONS = """{"TensorrtExecutionProvider": {
-    "trt_engine_cache_enable": true, "trt_engine_cache_path": "/Cache/Engines", "trt_fp16_enable": "True",
-    "trt_profile_min_shapes": "a:1x256,b:1x2", "trt_profile_opt_shapes": "a:32x256,b:32x2",
-    "trt_profile_max_shapes": "a:64x256,b:64x2"}, "CUDAExecutionProvider": {"gpu_mem_limit": 1073741824}}"""
 
 
 class Session:
@@ -291,37 +272,7 @@ def test_a_session_on_a_gpu_says_so(provider: str) -> None:
 def test_on_cuda_the_warm_up_runs_the_powers_of_two(largest: int, counts: set[int]) -> None:
     """Kernels are chosen and engines built by the number of rows: all before the worker is ready."""
     assert set(row_counts(on(Session(**{TENSORRT: {}, CUDA: {}})), largest)) == counts
-
-
-def test_on_the_cpu_the_warm_up_is_short() -> None:
-    """Nothing is chosen there."""
-    assert row_counts(on(plain()), 100) == (1, 2, 100)
-
-
-def test_options_reach_their_provider_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the providers; a number is text, a truth value `true`, and a path keeps its case."""
-    opening = Opening(monkeypatch)
-    settings = load_settings(
-        None,
-        MINIMUM
-        | {
-            "WORKER_MODEL__PATH": str(models.save(models.mlp(), tmp_path)),
-            "WORKER_MODEL__PROVIDERS": f"{TENSORRT},{CUDA},{CPU}",
-            "WORKER_MODEL__PROVIDER_OPTIONS": TENSORRT_OPTIONS,
-        },
-    )
-
-    load(settings.model, max_batch_size=4)
-
-    tensorrt = {
-        "trt_engine_cache_enable": "true",
-        "trt_engine_cache_path": "/Cache/Engines",
-        "trt_fp16_enable": "True",
-        "trt_profile_min_shapes": "a:1x256,b:1x2",
-        "trt_profile_opt_shapes": "a:32x256,b:32x2",
-        "trt_profile_max_shapes": "a:64x256,b:64x2",
-    }
-    assert opening.providers == [(TENSORRT, tensorrt), (CUDA, {"gpu_mem_limit": "1073741824"}), (CPU, {})]
+    assert row_counts(on(plain()), 100) == (1, 2, 100)  # nothing is chosen on the CPU
 
 
 def test_options_of_cuda_hold_where_only_the_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,10 +323,3 @@ def test_options_without_effect_or_against_batching_are_refused(options: dict[st
     """A typing error must not end as a slow model, nor a captured run as the answer to another request."""
     with pytest.raises(BadConfiguration, match=words):
         check_options(options, "cuda:0", ())
-
-
-def test_a_cuda_graph_that_is_turned_off_is_allowed() -> None:
-    """Saying so explicitly is no mistake."""
-    options = {f"{CUDA}.enable_cuda_graph": "0", f"{TENSORRT}.trt_cuda_graph_enable": "false"}
-
-    check_options(options, "auto", (TENSORRT, CUDA))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,28 +47,21 @@ def of_another_domain(held: onnx.ModelProto) -> None:
     held.opset_import.append(helper.make_opsetid("com.acme", 1))
 
 
-def of_another_type(held: onnx.ModelProto) -> None:
-    held.graph.node[0].op_type = "Relu"
-    held.graph.input[0].type.tensor_type.elem_type = held.graph.output[0].type.tensor_type.elem_type = 16  # bfloat16
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (of_another_ir_version, r"it is of IR version 99, and \d+ is the last one known"),
-        (of_another_opset, r"it is of opset 99 of ai.onnx, and \d+ is the last one known"),
-        (of_another_domain, r"no operator com.acme:Identity"),
-        (of_another_type, r"no Relu \(node ''\) for its datatypes"),
+        (of_another_ir_version, "IR version: 99"),
+        (of_another_opset, "Opset 99"),
+        (of_another_domain, "com.acme:Identity"),
     ],
 )
-def test_what_onnx_runtime_does_not_know_is_refused(
+def test_a_model_that_onnx_runtime_does_not_know_is_refused_in_its_words(
     change: Callable[[onnx.ModelProto], None], words: str, tmp_path: Path
 ) -> None:
-    """Its own words name no cure, and end in the middle where they are cut to a line."""
     held = onnx.load_from_string(models.identity())
     change(held)
 
-    assert re.search(words, refusal(bytes(held.SerializeToString()), tmp_path))
+    assert words in refusal(bytes(held.SerializeToString()), tmp_path)
 
 
 def test_a_locale_that_is_not_installed_is_named(tmp_path: Path) -> None:
@@ -115,12 +107,12 @@ def test_the_file_is_not_kept_next_to_the_model(pin: str | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
-@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model", "mod\udcffl.onnx"])
 @pytest.mark.parametrize("kind", ["onnx", "ort"])
 def test_a_model_is_known_by_what_it_is_and_not_by_its_name(
     kind: str, name: str, *, is_pinned: bool, tmp_path: Path
 ) -> None:
-    """ONNX Runtime's own format too."""
+    """ONNX Runtime's own format too, and a name that is no UTF-8."""
     path = tmp_path / name
     path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
     pin = hashlib.sha256(path.read_bytes()).hexdigest() if is_pinned else None
@@ -226,7 +218,7 @@ def test_weights_that_cannot_be_had_are_told_of_with_the_cure(tmp_path: Path) ->
             load(ModelSettings(path=of, device="cpu"), max_batch_size=2)
         return str(refused.value)
 
-    assert "lie in another folder" in why(link)
+    assert "External data path escapes" in why(link)
     weights.write_bytes(weights.read_bytes()[:100])
     assert "was cut short" in why(path)
     weights.unlink()
