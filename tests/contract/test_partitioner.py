@@ -19,7 +19,6 @@ from worker.kafka.producer import sink
 from worker.kafka.producer.destination import Destinations
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
-from worker.tools.bench.plain_loop import PlainLoop
 from worker.tools.dead_letters import replay_group
 from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import Publisher
@@ -89,11 +88,6 @@ def by_a_publisher(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     assert publisher.flush(PATIENCE) == 0
 
 
-def by_the_plain_loop(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
-    loop = PlainLoop(settings(cluster, topic), topic, topic, "g", lambda value, _: value)
-    produce_all(loop._producer, topic, keys)
-
-
 def by_a_replay(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     """With the client that it makes; what it does besides needs a group, which the mock does not describe."""
     replay = replay_group.ReplayGroup(settings(cluster, topic), topic, fresh("replay"), print)
@@ -110,7 +104,7 @@ def produce_all(producer: Producer, topic: str, keys: Sequence[bytes]) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher, by_the_plain_loop, by_a_replay])
+@pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher, by_a_replay])
 def test_a_key_goes_where_java_puts_it(broker: EmbeddedBroker, produce: Produce) -> None:
     """An application that joins answers with a topic of its own by partition finds them side by side."""
     assert partitions_of(produce, broker) == JAVA_S

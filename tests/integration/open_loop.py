@@ -15,8 +15,8 @@ from typing import Self
 from bench.pace import Floats, Load
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
+from worker.tools.bench.replica import Replica
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
-from worker.tools.load.replica import Replica
 
 HEADERS: list[tuple[str, str | bytes | None]] = [("content-type", b"application/octet-stream")]
 

@@ -14,8 +14,8 @@ import urllib.request
 import pytest
 
 from worker.core.failures import BadConfiguration
+from worker.tools.bench.replica import Replica
 from worker.tools.demo.command import demo
-from worker.tools.load.replica import Replica
 
 PATIENCE = 60.0  # longer than any machine needs, seconds
 UNBUFFERED = {**os.environ, "PYTHONUNBUFFERED": "1"}

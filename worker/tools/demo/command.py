@@ -16,12 +16,12 @@ from rich.console import Console
 
 from worker.signals import unwind_when_told
 from worker.terminal import terminal
+from worker.tools.bench.generator import Generator
+from worker.tools.bench.loads import Backlog, Steady
 from worker.tools.demo.contender import DemoWorker, LoadTally
 from worker.tools.demo.digits import guess, held_out, requests
 from worker.tools.demo.report import Result, show_next, show_report
 from worker.tools.demo.screen import DemoScreen
-from worker.tools.load.generator import Generator
-from worker.tools.load.pace import Backlog, Steady
 
 # A mock partition keeps 5 MB and silently drops the oldest: 16,000 requests of about 450 bytes are 1.8 MB in each.
 MOST_REQUESTS = 16_000

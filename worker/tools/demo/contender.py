@@ -13,14 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.records import ClosedBy
+from worker.tools.bench.generator import Generator, mock_site
+from worker.tools.bench.loads import Backlog, Steady, latency_ms
+from worker.tools.bench.replica import Replica
 from worker.tools.closing import Closing
 from worker.tools.demo.digits import MODEL, Images
 from worker.tools.kafka.embedded import CLIENT_CONFIG
-from worker.tools.load.figures import latency_ms
-from worker.tools.load.generator import Generator
-from worker.tools.load.pace import Backlog, Steady
-from worker.tools.load.places import Mock
-from worker.tools.load.replica import Replica
 
 # What both workers share.
 _SETTINGS = {
@@ -69,7 +67,7 @@ class DemoWorker(Closing):
         self._images = images
         self._requests = 0
         self._stack = ExitStack()
-        self._site = self._stack.enter_context(Mock({}).open())
+        self._site = self._stack.enter_context(mock_site({}))
         own = {
             "KAFKA__BOOTSTRAP_SERVERS": self._site.kafka.bootstrap_servers,
             "KAFKA__REQUEST_TOPICS": self._site.requests,
