@@ -18,9 +18,8 @@ from bench.ground import GIVE_UP, HEADERS, PARTITIONS, Headers, Job, raw_values,
 from bench.running import Running, running
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
-from worker.tools.load.figures import Heard, window_flow
-from worker.tools.load.generator import Examine, Generator, Site
-from worker.tools.load.pace import Now, Sent, Window
+from worker.tools.bench.generator import Examine, Generator, Site
+from worker.tools.bench.loads import Heard, Now, Sent, Window, window_flow
 
 OUTSTANDING = 4096  # requests of a closed loop
 # The publisher's, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: half of a core at 37,000
@@ -83,7 +82,7 @@ class Load:
     def most(self, seconds: float, outstanding: int = OUTSTANDING) -> float:
         """Answers per second over so many seconds in which so many requests are always outstanding."""
         pace = Window(outstanding, outstanding, seconds)
-        return window_flow(pace, *self._generator.run(pace, lambda: None, GIVE_UP)).rate
+        return window_flow(pace, *self._generator.run(pace, lambda: None, GIVE_UP)).requests_per_second
 
     def __enter__(self) -> Self:
         return self

@@ -18,8 +18,7 @@ from bench.loops.by_hand import LOOPS
 from bench.loops.task import Task
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
-from worker.tools.load.replica import Replica
-from worker.tools.load.usage import Usage, usage_of
+from worker.tools.bench.replica import Replica, cpu_seconds
 
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "bench" / "peers.txt"
@@ -27,7 +26,6 @@ PEERS_LOCK = ROOT / "bench" / "peers.txt"
 PEERS = {
     "faststream": "faststream",
     "arroyo": "sentry-arroyo",
-    "quix": "quixstreams",
     "quix_sink": "quixstreams",
     "quix_state": "quixstreams",
     "mlserver": "mlserver",
@@ -67,11 +65,11 @@ class Running:
         return self.replica.total(metric)
 
     @property
-    def usage(self) -> Usage:
-        """Used so far, by its children too."""
-        usage = usage_of(_family(self.pid))
-        assert usage is not None, f"{self.name} has ended"
-        return usage
+    def cpu_seconds(self) -> float:
+        """Its processor time so far, its children's too."""
+        seconds = cpu_seconds(_family(self.pid))
+        assert seconds is not None, f"{self.name} has ended"
+        return seconds
 
 
 def _family(pid: int) -> list[int]:

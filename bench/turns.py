@@ -70,7 +70,7 @@ def between(first: Look, last: Look) -> Figure:
 
 def _look(contender: Running, answers: Callable[[], int]) -> Look:
     count = answers()
-    return Look(time.monotonic(), count, contender.usage.cpu_seconds)
+    return Look(time.monotonic(), count, contender.cpu_seconds)
 
 
 def lane_seconds(contender: Running) -> float:

@@ -13,7 +13,7 @@ from bench.tables import Bar, Section
 from bench.turns import Figure, Turns, compared, measure
 
 ALONE = "onnxruntime"
-NAMES = (WORKER, NATIVE, ALONE, "floor", "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink", "quix")
+NAMES = (WORKER, NATIVE, ALONE, "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink")
 HOW = """Raw rows of 256 float32, an MLP 256→2048→2048→2048→16, 4 partitions, one thread an inference. `onnxruntime` is
 that library alone, with the same batch and threads, while a pass-through moves as many records a second beside it as
 the worker last answered."""
@@ -51,6 +51,6 @@ def _run(name: str, job: Job, rows: int, seconds: float, pace: Pace) -> Figure:
 
 
 def _bars(turns: Turns) -> list[Bar]:
-    beside = {ALONE: 0.95} | {peer: 1.0 for peer in NAMES if peer not in {WORKER, NATIVE, ALONE, "floor"}}
+    beside = {ALONE: 0.95} | {peer: 1.0 for peer in NAMES if peer not in {WORKER, NATIVE, ALONE}}
     busy = Bar("the part of the time that the worker's lane is busy", turns.busy(WORKER), 0.95)
     return [*turns.bars(beside), *turns.cost(NATIVE, 1.05), busy]

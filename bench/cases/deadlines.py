@@ -18,8 +18,7 @@ from bench.tables import Bar, Section
 from bench.turns import lane_seconds
 from tests.models import save, tied_mlp
 from worker.core.records import Record
-from worker.tools.load.figures import Heard
-from worker.tools.load.pace import Sent
+from worker.tools.bench.loads import Heard, Sent
 
 # Dear, so that what twice the capacity costs publisher, reader and broker takes little from the lane. At 5,500 requests
 # a second they took half of two cores, and an inference twice as long as with nothing beside it (measured 2026).

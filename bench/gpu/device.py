@@ -1,27 +1,22 @@
-"""The GPU as its driver and its runtime see it.
+"""The GPU as its driver sees it while something runs, by NVML (`libnvidia-ml`), which every driver brings.
 
-NVML (`libnvidia-ml`), which every driver brings, tells what `nvidia-smi` shows. "Busy" is the part of the time in which
-at least one kernel ran, as NVML samples it: several times a second, so that a look at less than a second says little.
-CUDA's own clock is events on a stream, by the CUDA runtime that ONNX Runtime has loaded into this process.
+`nvidia-smi` shows these figures, too. "Busy" is the part of the time in which at least one kernel ran, as NVML samples
+it: several times a second, so that a look at less than a second says little.
 """
 
 from __future__ import annotations
 
 import ctypes
-import re
 import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 EVERY = 0.1  # seconds
 LIBRARY = "libnvidia-ml.so.1"
 MIB = 1 << 20
 NAME_LENGTH = 96
-LOADED = re.compile(r"/\S*/libcudart\S*\.so\S*")
-NON_BLOCKING = 1  # cudaStreamNonBlocking: it does not wait for the default stream, as those of ONNX Runtime
 
 
 class NoNvmlError(Exception):
@@ -142,34 +137,3 @@ def watching(device: str) -> Iterator[Watch]:
         yield watch
     finally:
         watch.end()
-
-
-class CudaClock:
-    """A stream, and how long what it was given takes. All methods raise `RuntimeError` with CUDA's code."""
-
-    def __init__(self) -> None:
-        found = LOADED.search(Path("/proc/self/maps").read_text())
-        assert found, "no CUDA runtime is loaded: open a session on CUDA before"
-        self._runtime: Any = ctypes.CDLL(found[0])
-        self.stream = ctypes.c_void_p()
-        self._call("cudaStreamCreateWithFlags", ctypes.byref(self.stream), ctypes.c_uint(NON_BLOCKING))
-
-    def event(self) -> ctypes.c_void_p:
-        """One that the stream reaches when all is done that it was given before."""
-        event = ctypes.c_void_p()
-        self._call("cudaEventCreate", ctypes.byref(event))
-        self._call("cudaEventRecord", event, self.stream)
-        return event
-
-    def milliseconds(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
-        """From one event to another, waiting for the latter; both are given back."""
-        found = ctypes.c_float()
-        self._call("cudaEventSynchronize", last)
-        self._call("cudaEventElapsedTime", ctypes.byref(found), first, last)
-        for event in (first, last):
-            self._call("cudaEventDestroy", event)
-        return found.value
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        if code := getattr(self._runtime, name)(*arguments):
-            raise RuntimeError(f"{name}: CUDA failure {code}")

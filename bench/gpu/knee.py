@@ -9,19 +9,18 @@ from functools import partial
 
 from bench.gpu.networks import Feeds, Network
 from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
-from bench.gpu.sessions import OnDevice, answered, loaded, milliseconds
+from bench.gpu.sessions import answered, loaded, milliseconds
 
-PARTS = 3  # of the time for a measurement: three figures a line
+PARTS = 2  # of the time for a measurement: two figures a line
 ENOUGH = 0.9  # of the best rate: the knee
 HOW = """One session, one batch size after the other. First: the first run of that size, in which libraries choose their
-kernels. Run: as the worker runs it, from the host's memory to the host's. Kernels: by CUDA's events, inputs and outputs
-on the device. After another size: each run after one of the size above in the table. Medians, milliseconds."""
+kernels. Run: as the worker runs it, from the host's memory to the host's. After another size: each run after one of the
+size above in the table. Medians, milliseconds."""
 COLUMNS = (
     *NETWORK,
     Column("batch", "batch", "d"),
     Column("first_ms", "first", ",.3g"),
     Column("run_ms", "run", ",.3g"),
-    Column("device_ms", "kernels", ",.3g"),
     Column("other_ms", "after another size", ",.3g"),
     Column("rate", "rows/s", ",.0f"),
 )
@@ -37,7 +36,6 @@ def cases(stage: Stage) -> Iterator[Case]:
 def _network(stage: Stage, network: Network) -> Iterator[Line]:
     path, seconds = stage.model(network), stage.seconds / PARTS
     model = loaded(path, stage.device, max(stage.batches))
-    on_device = OnDevice(path) if stage.is_gpu else None
     run = partial(answered, model)
     before: Feeds | None = None
     for batch in stage.batches:
@@ -50,10 +48,8 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
             "batch": batch,
             "first_ms": first_ms,
             "run_ms": run_ms,
-            "device_ms": None if on_device is None else on_device.milliseconds(feeds, seconds),
             "other_ms": None if before is None else _in_turn(run, before, feeds, seconds),
             "rate": batch / run_ms * 1000,
-            "missing": "" if stage.is_gpu else "CUDA's events are there on a GPU alone",
         }
         before = feeds
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle
-from typing import NamedTuple
 
 from bench.gpu.device import watching
 from bench.gpu.networks import VOCABULARY, Feeds, Network
 from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
 from bench.gpu.serving import Flow, backlog, by_loop, delays, worked_off
-from bench.gpu.sessions import OnDevice, answered, loaded, mean_rate
+from bench.gpu.sessions import answered, loaded, mean_rate
 from bench.ground import WORKER, Job, response_topic
 from bench.running import running
 from tests.ragged import BOUNDARIES, Ids, bucket, long_tailed, padded, texts
@@ -24,9 +23,8 @@ WORKERS = {"worker, one lane": {"BATCHING__LANES": "1"}, "worker, two lanes": {"
 RAGGED = 2048  # texts that ONNX Runtime alone gets in turn
 HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's;
 ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer on. Busy by NVML: at least a kernel
-ran. Busy by events: what full batches take by CUDA's events, as a part of the time. Lane busy: the worker's
-`inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99: milliseconds from due to read,
-under a steady load of so much of that rate, 40,000/s at most."""
+ran. Lane busy: the worker's `inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99:
+milliseconds from due to read, under a steady load of so much of that rate, 40,000/s at most."""
 COLUMNS = (
     *NETWORK,
     Column("contender", "contender"),
@@ -34,7 +32,6 @@ COLUMNS = (
     Column("rate", "results/s", ",.0f"),
     Column("share", "of alone", ".2f"),
     Column("busy", "busy, NVML", ".0%"),
-    Column("busy_events", "busy, events", ".0%"),
     Column("lane", "lane busy", ".0%"),
     Column("cpu_us", "CPU us each", ".1f"),
     Column("watts", "W", ".0f"),
@@ -45,14 +42,6 @@ COLUMNS = (
 )
 
 
-class Alone(NamedTuple):
-    """Rows a second at most, and what the kernels of a full batch take, milliseconds; None: not known."""
-
-    rate: float
-    device_ms: float | None
-    line: Line
-
-
 def cases(stage: Stage) -> Iterator[Case]:
     """Each network in turn."""
     for network in stage.networks:
@@ -60,33 +49,28 @@ def cases(stage: Stage) -> Iterator[Case]:
 
 
 def _network(stage: Stage, network: Network) -> Iterator[Line]:
-    found = alone(stage, network)
-    yield found.line
-    with backlog(stage, network, found.rate) as (topic, rows):
+    most = alone(stage, network)
+    yield _line("alone", network, most, most.rate)
+    with backlog(stage, network, most.rate) as (topic, rows):
         for name, settings in WORKERS.items():
-            yield from _worker(stage, network, name, stage.job(network, [topic], **settings), rows, found)
+            yield from _worker(stage, network, name, stage.job(network, [topic], **settings), rows, most.rate)
         for name in LOOPS:
-            yield _line(name, network, by_loop(stage, network, name, topic, rows), found)
+            yield _line(name, network, by_loop(stage, network, name, topic, rows), most.rate)
 
 
-def _worker(stage: Stage, network: Network, name: str, job: Job, rows: int, found: Alone) -> Iterator[Line]:
+def _worker(stage: Stage, network: Network, name: str, job: Job, rows: int, most: float) -> Iterator[Line]:
     with response_topic(stage.cluster) as responses, running(WORKER, job, responses) as contender:
         flow = worked_off(stage, contender, responses, rows)
-        yield _line(name, network, flow, found)
+        yield _line(name, network, flow, most)
         for load, part in LOADS.items():
             waited = delays(stage, contender, network, responses, part * flow.rate)
             yield {"contender": f"{name}, at {load}", **waited}
 
 
-def alone(stage: Stage, network: Network) -> Alone:
+def alone(stage: Stage, network: Network) -> Flow:
     """ONNX Runtime alone at the worker's batch."""
     model = loaded(stage.model(network), stage.device, network.batch)
-    batches = _batches(network)
-    flow = _repeated(stage, partial(answered, model), batches)
-    device_ms = None
-    if stage.is_gpu and not network.is_ragged:
-        device_ms = OnDevice(stage.model(network)).milliseconds(network.feeds(network.batch), stage.seconds / 2)
-    return Alone(flow.rate, device_ms, _line("alone", network, flow, Alone(flow.rate, device_ms, {})))
+    return _repeated(stage, partial(answered, model), _batches(network))
 
 
 def _repeated(stage: Stage, run: Callable[[Feeds], object], batches: Sequence[tuple[Feeds, int]]) -> Flow:
@@ -124,24 +108,18 @@ def _by_bucket() -> dict[int, list[Ids]]:
     return found
 
 
-def _line(contender: str, network: Network, flow: Flow, found: Alone) -> Line:
-    batch = 1 if contender == "one_by_one" else network.batch
+def _line(contender: str, network: Network, flow: Flow, most: float) -> Line:
     return {
         "contender": contender,
-        "batch": batch,
+        "batch": 1 if contender == "one_by_one" else network.batch,
         "rate": flow.rate,
-        "share": flow.rate / found.rate,
+        "share": flow.rate / most,
         "lane": None if math.isnan(flow.lane) else flow.lane,
         "cpu_us": flow.cpu_us,
         "joules_each_1000": flow.joules_each_1000,
-        "busy_events": _busy(flow.rate, network, found.device_ms) if batch == network.batch else None,
         **flow.seen,
         "missing": flow.why,
     }
-
-
-def _busy(rate: float, network: Network, device_ms: float | None) -> float | None:
-    return None if device_ms is None else rate / network.batch * device_ms / 1000
 
 
 PART = Part("main", "On a GPU: the main job", HOW, COLUMNS, cases, limit=600, has_kafka=True)

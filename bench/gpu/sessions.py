@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 
-from bench.gpu.device import CudaClock
 from bench.gpu.networks import Feeds
 from worker.core.failures import RunFailure
 from worker.core.records import Array
@@ -21,8 +19,6 @@ from worker.inference import Model, load
 from worker.settings import ModelSettings
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-UNWAITED = "disable_synchronize_execution_providers"  # a run returns when its kernels are given, not when they are done
-AHEAD = 8  # runs that the device is given before it is waited for
 
 
 def opened(model: Path, device: str, **options: str) -> onnxruntime.InferenceSession:
@@ -65,43 +61,6 @@ def milliseconds(run: Callable[[], object], seconds: float) -> float:
         run()
         found.append(time.perf_counter() - began)
     return statistics.median(found) * 1000
-
-
-class OnDevice:
-    """A session whose inputs and outputs stay on the device, on a stream that is ours: what is left are its kernels."""
-
-    def __init__(self, model: Path) -> None:
-        opened(
-            model, "cuda"
-        )  # loads the CUDA runtime, which the clock needs; the stream must be there before a session
-        self._clock = CudaClock()
-        self._session = opened(model, "cuda", user_compute_stream=str(self._clock.stream.value))
-
-    def milliseconds(self, feeds: Feeds, seconds: float) -> float:
-        """Of a run, by CUDA's events around several that follow one another: the median of those groups."""
-        binding = bound_near(self._session, feeds)
-        options = onnxruntime.RunOptions()
-        options.add_run_config_entry(UNWAITED, "1")
-        self._session.run_with_iobinding(binding)
-        found: list[float] = []
-        until = time.perf_counter() + seconds
-        while len(found) < 3 or time.perf_counter() < until:
-            first = self._clock.event()
-            for _ in range(AHEAD):
-                self._session.run_with_iobinding(binding, options)
-            found.append(self._clock.milliseconds(first, self._clock.event()) / AHEAD)
-        return statistics.median(found)
-
-
-def bound_near(session: onnxruntime.InferenceSession, feeds: Feeds) -> onnxruntime.IOBinding:
-    """Inputs that lie on the device already, outputs that stay there."""
-    binding = session.io_binding()
-    for name, array in feeds.items():
-        there = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", 0)
-        binding.bind_ortvalue_input(name, there)
-    for output in session.get_outputs():
-        binding.bind_output(output.name, "cuda", 0)
-    return binding
 
 
 def mean_rate(run: Callable[[], int], seconds: float) -> tuple[float, int]:

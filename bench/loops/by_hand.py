@@ -16,7 +16,6 @@ import numpy as np
 import orjson
 from confluent_kafka import Consumer, Producer
 
-from bench.loops.floor import floor
 from bench.loops.task import Task, joined, model_call
 
 ANSWER = bytes(64)  # as long as the model's answer to one row: 16 floats
@@ -25,7 +24,6 @@ WAIT = 0.1  # seconds
 ABOUT = {
     "pass_through": "consumes, produces an answer of the right size; no inference, no look at reports, no commit",
     "echo": "a pass-through of one record at a time, sent at once (linger.ms 0): the least latency that there is",
-    "floor": "infers a batch while it produces the last one; delivery reports, commits, the headers of our answers",
     "hand_loop": "consume, run, produce, flush, commit: at least once, because nothing overlaps; no headers",
     "json_loop": "the hand loop for Open Inference Protocol JSON, with orjson; no checks",
     "one_by_one": "a record, an inference, an answer; commits in the background, whatever became of the answer",
@@ -110,7 +108,6 @@ def one_by_one(task: Task, consumer: Consumer, producer: Producer) -> None:
 LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
     "pass_through": pass_through,
     "echo": echo,
-    "floor": floor,
     "hand_loop": hand_loop,
     "json_loop": json_loop,
     "one_by_one": one_by_one,
@@ -118,7 +115,7 @@ LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
 }
 # The worker's own fetch settings, for the loops that must not be held back: with the client's defaults a fast loop
 # starves for a second whenever the client has read 64 MB ahead.
-FAST = ("pass_through", "echo", "floor")
+FAST = ("pass_through", "echo")
 FAST_FETCH = {"queued.min.messages": 5_000, "queued.max.messages.kbytes": 32 * 1024, "fetch.queue.backoff.ms": 20}
 # Each answer of these leaves at once; the others have the client's default, 5 ms, as the worker has.
 EAGER = ("echo", "one_by_one_eager")

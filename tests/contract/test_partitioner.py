@@ -19,7 +19,6 @@ from worker.kafka.producer import sink
 from worker.kafka.producer.destination import Destinations
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
-from worker.tools.bench.plain_loop import PlainLoop
 from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import Publisher
 
@@ -88,18 +87,13 @@ def by_a_publisher(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     assert publisher.flush(PATIENCE) == 0
 
 
-def by_the_plain_loop(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
-    loop = PlainLoop(settings(cluster, topic), topic, topic, "g", lambda value, _: value)
-    produce_all(loop._producer, topic, keys)
-
-
 def produce_all(producer: Producer, topic: str, keys: Sequence[bytes]) -> None:
     for key in keys:
         producer.produce(topic, b"v", key)
     assert producer.flush(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher, by_the_plain_loop])
+@pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher])
 def test_a_key_goes_where_java_puts_it(broker: EmbeddedBroker, produce: Produce) -> None:
     """An application that joins answers with a topic of its own by partition finds them side by side."""
     assert partitions_of(produce, broker) == JAVA_S

@@ -1,4 +1,4 @@
-"""The measurement, for real and short: workers, loops and a load on the mock broker."""
+"""The measurement, for real and short: a worker, two loops and a load on the mock broker."""
 
 from __future__ import annotations
 
@@ -17,52 +17,39 @@ from tests.models import mlp, save
 from worker import cli
 
 PATIENCE = 60.0  # longer than any machine needs, seconds
-SHORT = ("--rounds", "1", "--seconds", "0.5", "--json")
 
 
-def test_contenders_are_measured_side_by_side(tmp_path: Path) -> None:
-    """Two settings, the loop that answers one by one, and the one that copies: each has its figures."""
-    model, plot = save(mlp(), tmp_path), tmp_path / "latency.svg"
-    sets = ("--set", "MAX_BATCH_SIZE=64 LINGER_MS=1", "--set", "MAX_BATCH_SIZE=2")
-
-    run = CliRunner().invoke(cli.app, ["bench", str(model), *SHORT, *sets, "--rates", "50", "--plot", str(plot)])
-
-    assert run.exit_code == 0, run.output
-    found = json.loads(run.stdout)
-    assert found["broker"]["is_embedded"]
-    assert [c["kind"] for c in found["contenders"]] == ["worker", "worker", "one_by_one", "pass_through"]
-    for contender in found["contenders"]:
-        (steady,) = contender["steady"]
-        assert contender["maximum"]["requests_per_second"]["median"] > 50
-        assert steady["requests_per_second"]["median"] > 10
-        assert not contender["errors"]
-        assert contender["maximum"]["unanswered"] == steady["unanswered"] == 0
-        if steady["rounds"] and not steady["is_of_generator"]:
-            assert 0 < steady["latency_ms"]["p50"]["median"] < 60_000
-    large, small, *_ = found["contenders"]
-    assert large["maximum"]["rows_per_batch"]["median"] > small["maximum"]["rows_per_batch"]["median"]
-    assert 0 < large["maximum"]["batch_fill"]["median"] <= 1
-    assert 0 < large["maximum"]["lane_busy"]["median"] < 1.2
-    assert plot.read_text().count("MAX_BATCH_SIZE=2") >= 1
-
-
-@pytest.mark.slow
-def test_any_encoding_can_be_measured() -> None:
-    """The loop that answers one by one reads it, too; no contender answers with errors."""
-    asked = ["bench", *SHORT, "--rates", "20", "--encoding", "binary", "--rows-per-request", "3"]
+@pytest.mark.parametrize("encoding", ["rows", pytest.param("json", marks=pytest.mark.slow)])
+def test_the_worker_is_measured_next_to_two_loops(tmp_path: Path, encoding: str) -> None:
+    """Each has its figures at the maximum and at the rate; the limit is named."""
+    asked = ["bench", str(save(mlp(), tmp_path)), "--seconds", "0.5", "--rate", "50", "--encoding", encoding, "--json"]
 
     run = CliRunner().invoke(cli.app, asked)
 
     assert run.exit_code == 0, run.output
-    size = pytest.approx(850, rel=0.1)
-    assert json.loads(run.stdout)["request"] == {"encoding": "binary", "rows": 3, "bytes": size, "open_axes": {}}
+    found = json.loads(run.stdout)
+    assert found["broker"] is None
+    assert [each["name"] for each in found["contenders"]] == ["the worker", "the plain loop", "one by one"]
+    for each in found["contenders"]:
+        assert each["maximum"]["requests_per_second"] > 50
+        assert each["steady"]["requests_per_second"] > 10
+        assert each["maximum"]["unanswered"] == each["steady"]["unanswered"] == 0
+        assert not each["errors"]
+    assert found["costs"]["model_us"] > 0
+    assert found["costs"]["rows_per_batch"] > 1
+    assert found["limit"] in {"model", "encoding", "loop", "generator", "machine"}
+    assert "limit" in found["verdict"][-1] or "limit" in " ".join(found["verdict"])
 
 
 def test_ctrl_c_leaves_no_process_behind() -> None:
     """It ends at once, as a command that did a part of its work."""
-    command = [sys.executable, "-m", "worker", "bench", "--rounds", "50", "--seconds", "0.5", "--rates", "20"]
+    command = [sys.executable, "-m", "worker", "bench", "--seconds", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as bench:
-        wait_for_a_worker(bench)
+        deadline = time.monotonic() + PATIENCE
+        while not any(children.read_text() for children in Path(f"/proc/{bench.pid}/task").glob("*/children")):
+            assert bench.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         time.sleep(2)
         os.killpg(bench.pid, signal.SIGINT)
         _, errors = bench.communicate(timeout=PATIENCE)
@@ -71,15 +58,6 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
     assert b"interrupted" in errors
     assert b"Traceback" not in errors
     assert is_gone(bench.pid)
-
-
-def wait_for_a_worker(bench: subprocess.Popen[bytes]) -> None:
-    """Until it has started its first process."""
-    deadline = time.monotonic() + PATIENCE
-    while not any(children.read_text() for children in Path(f"/proc/{bench.pid}/task").glob("*/children")):
-        assert bench.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def is_gone(group: int) -> bool:

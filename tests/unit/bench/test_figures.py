@@ -12,8 +12,7 @@ from bench.lingers import LOADS, MODELS, cell, most
 from bench.pace import Timetable
 from bench.tables import Bar
 from bench.turns import Figure, Look, Turns, between, take_turns
-from worker.tools.load.figures import Heard
-from worker.tools.load.pace import Now, Sent
+from worker.tools.bench.loads import Heard, Now, Sent
 
 PARTS = ("1%", "10%", "50%", "90%", "32 at once", "32 in 1 ms", "48 in 3 ms", "32, 3 ms later 32")
 

@@ -60,13 +60,13 @@ def test_what_is_missing_stands_there_with_its_reason(tmp_path: Path) -> None:
     """A dash in the table, the reason once beneath it; a case that failed has its own, and no row."""
     results = Results(tmp_path, knee.PART.name, {"about": "a machine"})
     for line in LINES:
-        results.add({**line, "device_ms": None, "missing": "no GPU"})
+        results.add({**line, "other_ms": None, "missing": "no GPU"})
     results.add({**OF, "network": "large MLP", "failed": "MemoryError: too much"})
     results.end(DONE)
 
     shown = page(tmp_path, PARTS).splitlines()
 
-    assert "| small MLP | FP32 | 1 | - | 1 | - | - | 1,000 |" in shown
+    assert "| small MLP | FP32 | 1 | - | 1 | - | 1,000 |" in shown
     assert shown.count("- missing: no GPU") == 1
     assert "- large MLP, FP32: MemoryError: too much" in shown
     assert not [line for line in shown if line.startswith("| large MLP")]

@@ -1,1 +1,1 @@
-"""What a worker does under load, measured from outside: through Kafka, as its publishers see it."""
+"""A worker under load, measured from outside: through Kafka, as its publishers see it."""

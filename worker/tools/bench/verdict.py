@@ -1,100 +1,125 @@
-"""What the figures say of batching, in words: how much it buys here, or why it buys nothing. Pure."""
+"""The verdict on a measurement: what batching buys here, and what the limit is, in words and as figures. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
 
-from worker.terminal.terminal import count, milliseconds
-from worker.tools.bench.columns import ContenderKind
-from worker.tools.bench.report import Account, LoadLine, Spread
+from worker.terminal.terminal import milliseconds
+from worker.tools.bench.loads import Flow
 
-# A batch makes each of its requests wait for the others, so it should buy a fifth. Rounds of one contender differ by as
-# much on a machine of two cores that has other work.
-WORTH = 1.2
-# From such a part on, of the time or of what a loop that only copies does, that is what sets the limit.
-MOST = 0.8
-# Fewer requests than this share a batch: next to none are batched.
-TOGETHER = 1.5
-_AS_MANY = "as many requests a second as one by one"
+# From such a part of the time on, that is what sets the limit. A loop that shares its processors never gets all of it.
+_BUSY, _BUSY_LOOP = 0.8, 0.4
+# A batch makes each of its requests wait for the others, so it should buy a fifth.
+_WORTH = 1.2
 
 
-class _Measured(NamedTuple):
-    """One contender at its maximum."""
+class Limit(StrEnum):
+    """The thing that keeps the worker from answering more."""
 
-    account: Account
-    line: LoadLine
-    rate: Spread
+    MODEL = "model"
+    ENCODING = "encoding"
+    LOOP = "loop"
+    GENERATOR = "generator"
+    MACHINE = "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Microseconds of a request at the worker's maximum.
+
+    `model_us`: by one of its lanes; `loop_us`: the processor time of the loop's thread, None where
+    the system does not tell; `encoding_us`, within that: reading the request and writing its answer.
+    """
+
+    model_us: float
+    encoding_us: float
+    loop_us: float | None
+    rows_per_batch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One contender's figures. `steady` None: the rate is more than its maximum."""
+
+    name: str
+    maximum: Flow
+    steady: Flow | None
+    errors: Mapping[str, int]
+    error: str | None
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The whole measurement, the worker first. `rate`: of the steady load, requests a second."""
+
+    contenders: Sequence[Contender]
+    costs: Costs
+    rate: float
+    encoding: str
 
     @property
-    def name(self) -> str:
-        return self.account.part.column.name
+    def us(self) -> float:
+        """The time of a request at the worker's maximum, microseconds."""
+        return 1e6 / max(1.0, self.contenders[0].maximum.requests_per_second)
 
 
-def verdict(accounts: Sequence[Account], request_rows: int) -> str | None:
-    """None where the worker or the loop that answers one by one was not measured."""
-    workers, alone = _measured(accounts, ContenderKind.WORKER), _measured(accounts, ContenderKind.ONE_BY_ONE)
-    if not workers or not alone:
-        return None
-    best, single = workers[-1], alone[-1]
-    gain = best.rate.median / single.rate.median
-    if (why := _doubt(best, single, gain, request_rows)) is not None:
-        return f"No verdict on batching: {why}."
-    name = best.name if best.account.part.column.settings else "the worker"
-    who = name if len(workers) == 1 else f"{name}, the best of {count(len(workers), 'worker')},"
-    if gain < WORTH:
-        why = _because(best, _measured(accounts, ContenderKind.PASS_THROUGH), request_rows)
-        return f"Do not batch here: {who} answers {gain:.1f} times {_AS_MANY}, because {why}."
-    return " ".join([f"Batch: {who} answers {gain:.1f} times {_AS_MANY}.", *_latencies(best, single)])
+def limit_of(figures: Figures) -> Limit:
+    """The limit that the worker's maximum shows."""
+    costs, each = figures.costs, figures.us
+    loop = each if costs.loop_us is None else costs.loop_us
+    if costs.model_us >= _BUSY * each:
+        return Limit.MODEL
+    if not figures.contenders[0].maximum.is_paced:
+        return Limit.GENERATOR
+    if loop < _BUSY_LOOP * each:
+        return Limit.MACHINE
+    return Limit.ENCODING if costs.encoding_us >= loop / 2 else Limit.LOOP
 
 
-def _measured(accounts: Sequence[Account], kind: ContenderKind) -> list[_Measured]:
-    """Those of a kind, the best last."""
-    found = [
-        _Measured(each, each.maximum, each.maximum.rate)
-        for each in accounts
-        if each.part.column.kind is kind and each.maximum and each.maximum.rate
-    ]
-    return sorted(found, key=lambda each: each.rate.median)
+def verdict(figures: Figures) -> Iterator[str]:
+    """Sentences: what batching buys, what it costs who waits, the limit, and what else a reader must know."""
+    worker, *loops = figures.contenders
+    rate = worker.maximum.requests_per_second
+    gains = [(loop.name, rate / max(1.0, loop.maximum.requests_per_second)) for loop in loops]
+    pays = "Batching pays here" if gains[-1][1] >= _WORTH else "Batching buys little here"
+    told = ", ".join(f"{gain:.1f} times as many as {name}" for name, gain in gains)
+    yield f"{pays}: the worker answers {rate:,.0f} requests a second, {told}."
+    steady = [(each.name, each.steady) for each in figures.contenders if each.steady is not None]
+    if p99s := [f"{name} {milliseconds(flow.latency_ms['p99'])}" for name, flow in steady if "p99" in flow.latency_ms]:
+        yield f"The p99 at {figures.rate:,.0f} a second: {', '.join(p99s)}."
+    yield _limit(figures)
+    if late := [name for name, flow in steady if not flow.is_paced]:
+        yield f"The load generator did not keep its pace (*): these latencies are its own: {', '.join(late)}."
+    if queued := [name for name, flow in steady if not flow.keeps_up]:
+        yield f"A queue grows, so the latency does with every second (†): {', '.join(queued)}."
 
 
-def _doubt(best: _Measured, single: _Measured, gain: float, request_rows: int) -> str | None:
-    """Why the figures say nothing."""
-    for each in (best, single):
-        if each.account.errors:
-            return f"{each.name} answered with errors"
-        if not each.line.is_paced:
-            return f"the maximum of {each.name} is the load generator's own (*)"
-    if (most := best.account.part.max_batch_size) <= request_rows:
-        return f"nothing was batched, as a batch takes {count(most, 'row')} (MAX_BATCH_SIZE)"
-    if gain >= WORTH and best.rate.least <= single.rate.most:
-        return f"rounds of {best.name} and {single.name} overlap; measure on a quiet machine, or with more --rounds"
-    return None
+def _limit(figures: Figures) -> str:
+    costs = figures.costs
+    model = f"The model needs {_us(costs.model_us)} of the {_us(figures.us)} µs a request"
+    loop = "" if costs.loop_us is None else f"the worker's loop {_us(costs.loop_us)}, in which "
+    whole = f"{model}, {loop}{figures.encoding} takes {_us(costs.encoding_us)}"
+    match limit_of(figures):
+        case Limit.MODEL:
+            return f"{model}: the model is your limit. Look for a better batch with `profile`, or add replicas."
+        case Limit.ENCODING:
+            return f"{whole}: the encoding is your limit. Plain rows or protobuf cost less; or add replicas."
+        case Limit.LOOP:
+            return f"{whole}: the loop, with Kafka's client, is your limit. Add replicas."
+        case Limit.GENERATOR:
+            return f"{whole}: the load generator is the limit (*), and the worker can do more."
+        case Limit.MACHINE:
+            return f"{whole}: the broker is the limit, or the processors, which all of this shares."
 
 
-def _because(best: _Measured, copy: Sequence[_Measured], request_rows: int) -> str:
-    rows, busy = best.line.cost.rows_per_batch, best.line.cost.lane_busy
-    if rows is not None and rows.median / request_rows < TOGETHER:
-        together = f"{rows.median:.1f} rows in one"
-        return f"requests hardly share batches ({together}): their shapes differ, or too few are under way"
-    if copy and best.rate.median >= MOST * copy[-1].rate.median:
-        return "Kafka's clients set the limit and not the model: a loop that only copies does little more"
-    if busy is not None and busy.median >= MOST:
-        return "the model takes as long for the rows of a batch together as for one after the other"
-    return "what a request costs besides the model is more than batches save there"
+def _us(us: float) -> str:
+    return f"{us:,.0f}" if us >= 10 else f"{us:.1f}"
 
 
-def _latencies(best: _Measured, single: _Measured) -> Iterator[str]:
-    """At the highest load that both were measured under: what batches cost, or save, who waits for an answer."""
-    pairs = zip(best.account.steady, single.account.steady, strict=True)
-    both = [(ours, theirs, ours.load) for ours, theirs in pairs if ours.load and _has_p99(ours) and _has_p99(theirs)]
-    for ours, theirs, load in both[-1:]:
-        yield f"At {load.rate:,.0f} a second its p99 is {_p99(ours)}, one by one's {_p99(theirs)}."
-
-
-def _has_p99(line: LoadLine) -> bool:
-    return "p99" in line.latency_ms
-
-
-def _p99(line: LoadLine) -> str:
-    return milliseconds(line.latency_ms["p99"].median)
+def document(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """For machines: the facts of the measurement, its figures, the limit and the verdict."""
+    return {**facts, **asdict(figures), "limit": limit_of(figures).value, "verdict": list(verdict(figures))}

@@ -1,118 +1,75 @@
-"""What `bench` says of batching: how much it buys, or why not to batch."""
+"""The verdict: the limit that the figures show, and the sentences that say so."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.tools.bench.measurements import LOW, PARTS, WORKER, accounts, measured
-from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, ContenderKind
-from worker.tools.bench.course import Findings, Measured
-from worker.tools.bench.report import Account, Part, accounts_of
-from worker.tools.bench.verdict import verdict
-
-OTHER = Column("MAX_BATCH_SIZE=2", ContenderKind.WORKER, {"WORKER_BATCHING__MAX_BATCH_SIZE": "2"})
+from worker.tools.bench.loads import Flow
+from worker.tools.bench.verdict import Contender, Costs, Figures, Limit, document, limit_of, verdict
 
 
-def told(
-    ours: Measured, alone: float = 1000.0, copy: float = 50_000.0, *, parts: tuple[Part, ...] = PARTS, rows: int = 1
-) -> str:
-    """The verdict on one round of each."""
-    maxima = {
-        WORKER.name: [ours],
-        ONE_BY_ONE.name: [measured(alone, batched=False)],
-        PASS_THROUGH.name: [measured(copy, batched=False)],
-    }
-    found = verdict(accounts_of(Findings(maxima, {}, ()), parts), rows)
-    assert found is not None
-    return found
+def flow(rate: float, *, is_paced: bool = True, keeps_up: bool = True) -> Flow:
+    return Flow(rate, 0, {"p50": 4.0, "p99": 20.0}, is_paced=is_paced, keeps_up=keeps_up)
 
 
-def test_what_batching_buys_is_told_with_the_latency_that_it_costs() -> None:
-    """At the highest load that both answered."""
-    assert verdict(accounts(), 1) == (
-        "Batch: MAX_BATCH_SIZE=64 LINGER_MS=5 answers 5.0 times as many requests a second as one by one. "
-        "At 500 a second its p99 is 21.0 ms, one by one's 4.0 ms."
-    )
+def contender(name: str, rate: float, *, is_paced: bool = True) -> Contender:
+    return Contender(name, flow(rate, is_paced=is_paced), flow(500.0), {}, None, 0)
+
+
+def figures(costs: Costs, *, is_paced: bool = True) -> Figures:
+    """A worker that answers 5,000 requests a second, 200 µs each."""
+    worker = contender("the worker", 5000.0, is_paced=is_paced)
+    return Figures([worker, contender("the plain loop", 2500.0), contender("one by one", 1000.0)], costs, 500.0, "json")
 
 
 @pytest.mark.parametrize(
-    ("ours", "copy", "why"),
+    ("costs", "is_paced", "limit"),
     [
-        (measured(1100.0)._replace(rows_per_batch=1.2), 50_000.0, "requests hardly share batches (1.2 rows in one)"),
-        (measured(1100.0), 1300.0, "Kafka's clients set the limit and not the model"),
-        (measured(1100.0)._replace(busy_seconds_per_second=1.9), 50_000.0, "the model takes as long for the rows"),
-        (measured(700.0)._replace(busy_seconds_per_second=0.2), 50_000.0, "what a request costs besides the model"),
-        (
-            measured(1100.0)._replace(rows_per_batch=None, busy_seconds_per_second=None),
-            50_000.0,
-            "what a request costs",
-        ),
+        (Costs(190.0, 5.0, 20.0, 64.0), True, Limit.MODEL),
+        (Costs(5.0, 150.0, 190.0, 64.0), True, Limit.ENCODING),
+        (Costs(5.0, 150.0, None, 64.0), True, Limit.ENCODING),
+        (Costs(5.0, 20.0, 190.0, 64.0), True, Limit.LOOP),
+        (Costs(5.0, 20.0, 190.0, 64.0), False, Limit.GENERATOR),
+        (Costs(5.0, 20.0, 40.0, 64.0), True, Limit.MACHINE),
     ],
 )
-def test_what_buys_nothing_is_not_to_be_batched(ours: Measured, copy: float, why: str) -> None:
-    """And what it is that batches do not save."""
-    said = told(ours, copy=copy)
-
-    assert said.startswith(f"Do not batch here: {WORKER.name} answers {ours.flow.rate / 1000:.1f} times as many")
-    assert f"as one by one, because {why}" in said
+def test_the_limit_is_what_takes_the_time(costs: Costs, limit: Limit, is_paced: bool) -> None:  # noqa: FBT001 - pytest's
+    """The model's lane, the encoding within the loop, the rest of the loop, the load itself, or none of these."""
+    assert limit_of(figures(costs, is_paced=is_paced)) is limit
 
 
-def test_a_request_of_several_rows_is_no_batch() -> None:
-    """Its rows came together."""
-    assert "because requests hardly share batches (32.0 rows in one)" in told(measured(1100.0), rows=32)
+def test_the_verdict_says_what_batching_buys_and_what_the_limit_is() -> None:
+    """With the figures that it follows from."""
+    buys, waits, limit = verdict(figures(Costs(5.0, 150.0, 190.0, 64.0)))
 
-
-def test_rounds_that_overlap_may_differ_by_chance() -> None:
-    """However far their medians lie apart."""
-    maxima = {
-        WORKER.name: [measured(900.0), measured(2000.0), measured(2100.0)],
-        ONE_BY_ONE.name: [measured(1000.0, batched=False)] * 3,
-    }
-
-    said = verdict(accounts_of(Findings(maxima, {}, ()), PARTS), 1)
-
-    assert said == (
-        "No verdict on batching: rounds of MAX_BATCH_SIZE=64 LINGER_MS=5 and one by one overlap; "
-        "measure on a quiet machine, or with more --rounds."
+    assert buys.startswith("Batching pays here: the worker answers 5,000 requests a second, 2.0 times as many as the")
+    assert waits == "The p99 at 500 a second: the worker 20.0 ms, the plain loop 20.0 ms, one by one 20.0 ms."
+    assert limit.startswith(
+        "The model needs 5.0 of the 200 µs a request, the worker's loop 190, in which json takes 150:"
     )
+    assert "the encoding is your limit" in limit
 
 
-def test_the_best_of_several_workers_is_named() -> None:
-    """And a worker without settings of its own is called one."""
-    maxima = {
-        WORKER.name: [measured(8000.0)],
-        OTHER.name: [measured(9000.0)],
-        ONE_BY_ONE.name: [measured(1000.0, batched=False)],
-    }
-    parts = (PARTS[0], Part(OTHER, 2, 1), PARTS[1])
-    plain = replace(PARTS[0], column=Column("worker", ContenderKind.WORKER))
+def test_figures_that_are_not_the_contenders_are_said_to_be() -> None:
+    """A late generator, and a queue that grows."""
+    found = figures(Costs(5.0, 150.0, 190.0, 64.0))
+    worker = replace(found.contenders[0], steady=flow(500.0, is_paced=False, keeps_up=False))
 
-    both = verdict(accounts_of(Findings(maxima, {}, ()), parts), 1)
-    alone = verdict(accounts_of(Findings({**maxima, "worker": [measured(2000.0)]}, {}, ()), (plain, PARTS[1])), 1)
+    said = " ".join(verdict(replace(found, contenders=[worker, *found.contenders[1:]])))
 
-    assert (
-        both
-        == "Batch: MAX_BATCH_SIZE=2, the best of 2 workers, answers 9.0 times as many requests a second as one by one."
-    )
-    assert alone == "Batch: the worker answers 2.0 times as many requests a second as one by one."
+    assert "(*): these latencies are its own: the worker." in said
+    assert "(†): the worker." in said
 
 
-def test_figures_that_say_nothing_of_batching_are_no_verdict() -> None:
-    """Errors, the load generator's own pace, batches of one request."""
-    single = (replace(PARTS[0], max_batch_size=1), *PARTS[1:])
+def test_machines_get_the_figures_the_limit_and_the_verdict() -> None:
+    """As JSON, next to the facts."""
+    found = json.loads(json.dumps(document(figures(Costs(5.0, 150.0, 190.0, 64.0)), {"seconds": 4.0})))
 
-    assert told(measured(8000.0, errors={"INTERNAL": 1})).endswith(f"{WORKER.name} answered with errors.")
-    assert told(measured(8000.0, is_paced=False)).endswith(f"{WORKER.name} is the load generator's own (*).")
-    assert told(measured(8000.0), parts=single).endswith("as a batch takes 1 row (MAX_BATCH_SIZE).")
-    for said in (told(measured(8000.0, is_paced=False)), told(measured(8000.0), parts=single)):
-        assert said.startswith("No verdict on batching: ")
-
-
-@pytest.mark.parametrize("measured_alone", [WORKER.name, ONE_BY_ONE.name])
-def test_what_was_interrupted_has_no_verdict(measured_alone: str) -> None:
-    """One contender compares with nothing."""
-    found: tuple[Account, ...] = accounts_of(Findings({measured_alone: [measured(8000.0)]}, {}, (LOW,)), PARTS)
-
-    assert verdict(found, 1) is None
+    assert found["limit"] == "encoding"
+    assert found["seconds"] == 4.0
+    assert [each["name"] for each in found["contenders"]] == ["the worker", "the plain loop", "one by one"]
+    assert found["contenders"][0]["maximum"]["requests_per_second"] == 5000.0
+    assert found["costs"]["encoding_us"] == 150.0

@@ -1,6 +1,6 @@
 """Processes of a measurement: spawned, deaf to Ctrl-C (their parent ends them), and ended when their parent ends.
 
-The failure of a child is raised in its parent, in one sentence. Owns the processes and the pipes to them.
+A child's failure is raised in its parent, in one sentence. Owns the processes and the pipes to them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from worker.tools.closing import Closing
 # Spawned, never forked: a Kafka client does not outlive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
 # For Python, its libraries, a model and a broker's first answer on a busy machine.
-START_S = 120.0
+_START_S = 120.0
 _END_S = 5.0
 
 
 class Child(Closing):
-    """One process that runs `act(pipe, *given)`. What it sends comes by `receive`; it takes what `send` gives."""
+    """One process that runs `act(pipe, *given)`. `receive` gets what it sends; `send` gives it an order."""
 
     def __init__(self, name: str, act: Callable[..., None], *given: Any) -> None:
         self._name = name
@@ -37,11 +37,6 @@ class Child(Closing):
         with _deaf():
             self._process.start()
         theirs.close()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
 
     def send(self, order: Any) -> None:
         """Raises `Stop` when the process is gone."""
@@ -55,8 +50,8 @@ class Child(Closing):
         """Whether there is something to receive, or it has ended; waits for that for so many seconds."""
         return self._pipe.poll(timeout)
 
-    def receive(self, timeout: float = START_S) -> Any:
-        """What it sends next. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
+    def receive(self, timeout: float = _START_S) -> Any:
+        """Its next message. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
         if not self._pipe.poll(timeout):
             raise DeadlineMissed(f"{self._name} did not answer within {timeout:g} s")
         try:
@@ -71,7 +66,7 @@ class Child(Closing):
     def check(self) -> None:
         """Raises `Stop` when it has ended, or is about to."""
         if not self._process.is_alive():
-            while True:  # to what it said last, and then to the end of the pipe
+            while True:  # to its last message, and then to the end of the pipe
                 self.receive(0.0)
 
     def close(self) -> None:
@@ -83,7 +78,7 @@ class Child(Closing):
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread.
+    """A process that is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread.
 
     A signal for us is raised again afterwards: a start takes until the child has read what it is given, a second on a
     busy machine, and one that is cut off ends with a traceback.

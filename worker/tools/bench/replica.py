@@ -1,7 +1,8 @@
 """One real worker, started as its users start it: a process with an environment, asked over HTTP, ended by a signal.
 
 Also another checkout's worker, of any layout: it is started by `python -m worker run` in that folder. Owns the process
-and its log. Imports nothing of the worker that runs.
+and its log. Imports nothing of the worker that runs. Processor time is asked of Linux from outside; other systems have
+no such figures.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
@@ -29,6 +30,7 @@ _ANSWER_TIMEOUT_S = 30.0
 _COUNTS_WITHIN_S = 30.0
 _LOOK_S = 0.02
 _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{(.*)\})? (\S+)$")
+_PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
 
 
 class Replica(Closing):
@@ -42,12 +44,13 @@ class Replica(Closing):
         config: Path | None = None,
         root: Path | None = None,
     ) -> None:
-        """`settings` by their names without the prefix; `environ` is passed on but for settings meant for another.
+        """`settings` by their names without the prefix; `environ` is passed on without settings for another worker.
 
         `config`: a TOML file with what is not among `settings`. `root`: another checkout, whose worker is to run.
         """
-        port = _free_port()
-        self._url = f"http://127.0.0.1:{port}"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
         kept = {name: value for name, value in environ.items() if not name.startswith("WORKER_")}
         own = {f"WORKER_{name}": value for name, value in settings.items()}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process, in __exit__
@@ -64,12 +67,8 @@ class Replica(Closing):
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def url(self) -> str:
-        return self._url
-
     def wait_until_ready(self) -> None:
-        """Until `/readyz` says yes. Raises `Stop` with the end of the log when it never does."""
+        """Wait until `/readyz` says yes. Raises `Stop` with the end of the log when it never does."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._is_ready():
             self.check()
@@ -90,7 +89,7 @@ class Replica(Closing):
             raise BadConfiguration(f"the worker exited with {self._process.returncode}; its log ends:\n{self.log()}")
 
     def late(self, told: str) -> DeadlineMissed:
-        """The failure to raise: what did not happen in time, with the end of the log."""
+        """The failure to raise for something that did not happen in time, with the end of the log."""
         return DeadlineMissed(f"{told}; its log ends:\n{self.log()}")
 
     def counts(self, metric: str) -> dict[str, float]:
@@ -102,7 +101,7 @@ class Replica(Closing):
         return sum(self.counts(metric).values())
 
     def wait_until_settled(self, count: int, timeout: float = _COUNTS_WITHIN_S) -> None:
-        """Until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
+        """Wait until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
         deadline = time.monotonic() + timeout
         while (settled := self.total("records_settled_total")) < count:
             if time.monotonic() > deadline:
@@ -110,23 +109,20 @@ class Replica(Closing):
             time.sleep(_LOOK_S)
 
     def all_counts(self) -> Mapping[str, dict[str, float]]:
-        """The same for every metric, by its name without our prefix; empty for an unknown one. Asks once."""
+        """The samples of every metric, by its name without our prefix; none for an unknown one. Asks once."""
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for line in self.metrics_page().splitlines():
+        try:
+            page = self._get("/metrics")
+        except OSError as error:
+            self.check()
+            raise self.late(f"the worker does not show its counts: {error}") from error
+        for line in page.splitlines():
             if sample := _SAMPLE.match(line):
                 found[sample[1]][sample[2] or ""] += float(sample[3])
         return found
 
-    def metrics_page(self) -> str:
-        """`/metrics` as it stands. Raises `Stop`."""
-        try:
-            return self._get("/metrics")
-        except OSError as error:
-            self.check()
-            raise self.late(f"the worker does not show its counts: {error}") from error
-
     def _get(self, path: str) -> str:
-        with urllib.request.urlopen(self._url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address
+        with urllib.request.urlopen(self.url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address
             text: str = answer.read().decode()
             return text
 
@@ -141,7 +137,7 @@ class Replica(Closing):
             raise Stop(f"the worker exited with {code} after SIGTERM; its log ends:\n{self.log()}")
 
     def log(self) -> str:
-        """The last twenty lines. Read where they lie: the worker goes on writing at the same file's position."""
+        """The last twenty lines. Read where they lie: the worker goes on writing at the file's position."""
         file = self._log.fileno()
         return "\n".join(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").splitlines()[-20:])
 
@@ -151,8 +147,20 @@ class Replica(Closing):
         self._log.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def cpu_seconds(processes: Iterable[int]) -> float | None:
+    """The processor time of running processes. None where one has ended, or the system is no Linux."""
+    try:
+        # To the nanosecond, where /proc/<id>/stat counts in hundredths of a second.
+        return sum(time.clock_gettime(~process << 3 | _PROCESSOR_TIME) for process in processes)
+    except (OSError, AttributeError):
+        return None
+
+
+def main_thread_seconds(process: int) -> float | None:
+    """The processor time of a process's main thread, which is a worker's loop. None where Linux does not tell it."""
+    try:
+        stat = Path(f"/proc/{process}/task/{process}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection as Pipe
 import pytest
 
 from worker.signals import STOPPING
-from worker.tools.load.children import Child
+from worker.tools.bench.children import Child
 
 
 class Interrupted:
