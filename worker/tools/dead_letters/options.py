@@ -51,7 +51,6 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 @dataclass(frozen=True, kw_only=True)
 class _Sent:
     limit: int | None = option(None, "Send at most so many.", "N", min=1)
-    rate: float | None = option(None, "Send at most so many a second.", "R", min=0.1)
     to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
     dry_run: bool = flag("--dry-run", "Count what would be sent and name who reads there; send nothing.")
     yes: bool = flag("--yes", "Send without asking first, as a script has to.")

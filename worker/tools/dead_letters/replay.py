@@ -13,7 +13,6 @@ replay with a filter begins where the filter does, and commits nothing.
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -134,41 +133,32 @@ class Replay:
         self._commit = commit
         self._next: dict[Partition, int] = {}
         self._pending = 0
-        self._due = 0.0
 
     def run(
-        self,
-        found: Iterable[Letter],
-        ends: Mapping[Partition, int],
-        wanted: Wanted,
-        limit: int | None = None,
-        rate: float | None = None,
+        self, found: Iterable[Letter], ends: Mapping[Partition, int], wanted: Wanted, limit: int | None = None
     ) -> None:
         """Send every letter that is wanted, or as many as the limit. Raises `Stop` when Kafka takes no more.
 
         `ends`: the next offsets behind all letters, where markers of transactions may lie.
         """
-        sent, portion = 0, PORTION if rate is None else max(1, min(PORTION, int(rate)))
+        sent = 0
         for letter in found:
             self._next[letter.record.partition] = letter.record.offset + 1
-            sent += wanted.takes(letter) and self._send(letter, rate)
+            sent += wanted.takes(letter) and self._send(letter)
             if sent == limit:
                 break
-            if self._pending >= portion:
+            if self._pending >= PORTION:
                 self._settle()
         else:
             self._next |= ends
         self._settle()
 
-    def _send(self, letter: Letter, rate: float | None) -> bool:
+    def _send(self, letter: Letter) -> bool:
         """Whether it was handed over."""
         way = self._ways.of(letter)
         if isinstance(way, str):
             self.counts.leave(letter, way)
             return False
-        if rate is not None:  # time that went by with nothing to send is no credit
-            time.sleep(max(0.0, self._due - time.monotonic()))
-            self._due = time.monotonic() + 1 / rate
         message = original(letter, self._ways.topic_of(letter), self._envelopes)
         told, partition = partial(self._told, letter, way), self._ways.partition_of(letter, way)
         while not way.publish(message.value, message.key, message.headers, told, partition):
@@ -262,7 +252,7 @@ def replay(order: ReplayOrder) -> int:
         commit = (lambda _: None) if has_filter else offsets.commit
         run = Replay(ways, Envelopes(kafka.default_content_type), commit)
         try:
-            run.run(letters(reader, starts, topic), reader.ends, wanted, order.limit, order.rate)
+            run.run(letters(reader, starts, topic), reader.ends, wanted, order.limit)
         finally:
             _report(order, topic, run.counts, None)
         if unsent := run.counts.unsent.total():

@@ -1,8 +1,4 @@
-"""Records on their way to one topic: what commands and the demo publish with.
-
-Owns a producer that is in no transaction. Never waits but where it is asked to, retries nothing by itself and knows
-nothing of what it carries.
-"""
+"""The way of records into one topic, for commands and the demo."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from worker.kafka.cluster.admin_answers import record_limit
 from worker.kafka.producer.destination import ANY_PARTITION, broken
 from worker.settings import Connection
 
-# A broker that is away may come back: what has waited for it so long, seconds, is given up.
+# A broker that is away may come back. A record that has waited so many seconds for it is given up.
 PATIENCE = 60.0
 
 _TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes begin with an underscore
@@ -56,7 +52,7 @@ Told: TypeAlias = Callable[[str | None], None]
 
 
 class Publisher:
-    """Sends records to one topic. One thread uses it.
+    """Sends records to one topic. One thread uses it. Owns a producer that is in no transaction.
 
     `acknowledged` and `refused` count what the broker has said so far; `refusal` is its first reason, in words.
     """
@@ -113,12 +109,10 @@ class Publisher:
         A record too large for its topic is counted. Raises `KafkaFatal` once one was refused for another reason.
         """
         self._serve(self._producer.poll, timeout)
-        self._check()
 
     def flush(self, timeout: float) -> int:
         """Wait for what is under way, at most `timeout` seconds. Returns how many still wait. Raises as `poll` does."""
         self._serve(self._producer.flush, timeout)
-        self._check()
         return self.waiting
 
     def give_up(self) -> None:
@@ -134,12 +128,12 @@ class Publisher:
     def _on_statistics(self, statistics: str) -> None:
         self._is_ready = self._is_ready or json.loads(statistics).get("eos", {}).get("idemp_state") == "Assigned"
 
-    @staticmethod
-    def _serve(serve: Callable[[float], int], timeout: float) -> None:
+    def _serve(self, serve: Callable[[float], int], timeout: float) -> None:
         try:
             serve(timeout)
         except Exception as error:
             raise broken(error) from error
+        self._check()
 
     def _reported(self, error: KafkaError | None, _: Report | None) -> None:
         if error is None:

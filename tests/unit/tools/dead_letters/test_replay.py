@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -43,10 +41,9 @@ class Stage:
         *,
         ends: Mapping[Partition, int] | None = None,
         limit: int | None = None,
-        rate: float | None = None,
     ) -> Replay:
         run = Replay(self.ways, Envelopes(JSON), lambda offsets: self.commits.append(dict(offsets)))
-        run.run(letters, ends or {DEAD: len(letters)}, wanted, limit, rate)
+        run.run(letters, ends or {DEAD: len(letters)}, wanted, limit)
         return run
 
     def offsets(self, topic: str = "requests") -> list[int]:
@@ -90,19 +87,6 @@ def test_a_limit_is_exact_and_the_offset_stands_behind_the_last_that_went() -> N
 
     assert len(stage.offsets()) == 4
     assert stage.commits == [{DEAD: 4}]
-
-
-def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In small portions, so that a slow replay that is killed repeats little."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(time, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
-    stage = Stage()
-
-    stage.replay([letter(at) for at in range(9)], rate=2.0)
-
-    assert clock.now == pytest.approx(4.0)
-    assert [at[DEAD] for at in stage.commits] == [2, 4, 6, 8, 9]
 
 
 def test_a_filter_leaves_the_others() -> None:
