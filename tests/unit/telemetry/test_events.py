@@ -388,20 +388,6 @@ def test_a_worker_says_once_that_it_is_ready(watched: Watched, log: Log) -> None
     assert (line["held"], line["page"]) == (1, "http://127.0.0.1:1/")
 
 
-def test_a_worker_of_which_every_partition_stands_still_is_not_ready(watched: Watched) -> None:
-    """While one of them gives something, it is."""
-    watched.ready()
-    said = []
-
-    for stalls in ({P0: stall()}, {P0: stall(), P1: stall()}, {P1: stall()}):
-        watched.events.stalled(stalls)
-        watched.turn(1.0)
-        said.append(watched.events.latest.unready)
-
-    assert said[0] is said[2] is None
-    assert (said[1] or "").endswith("requests/0, requests/1")
-
-
 def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watched, log: Log) -> None:
     """It says so at once, once for each topic, and is ready again when the topic is back."""
     watched.ready()
@@ -570,16 +556,6 @@ def test_nothing_per_batch_or_record_is_logged(watched: Watched, log: Log) -> No
         watched.turn()
 
     assert log == []
-
-
-def test_the_wish_to_stop_is_logged_once(watched: Watched, log: Log) -> None:
-    """With the rows that are to be finished."""
-    watched.ledger.rows = 7
-    watched.worker.stop_asked = True
-    watched.turn()
-    watched.turn()
-
-    assert [(line["event"], line["rows_in_flight"]) for line in log] == [("stop_asked", 7)]
 
 
 def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> None:
