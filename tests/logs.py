@@ -1,4 +1,4 @@
-"""What our own log is told, as a list of facts with their fields."""
+"""The lines of our own log, as a list of facts with their fields."""
 
 from __future__ import annotations
 

@@ -135,7 +135,18 @@ def assemble(
     if states is not None and turns is not None:
         states.is_taken = turns.is_taken
     link = None if stateful is None else stateful.link
-    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, link, source))
+    events.watch(
+        telemetry.WatchedParts(
+            ledger,
+            states,
+            running_since=lambda: lanes.running_since,
+            linger=lambda: batcher.linger,
+            stop_asked=lambda: signals.stop_asked,
+            waiting_for_key=lambda: 0 if turns is None else turns.waiting,
+            store_away_since=lambda: None if link is None else link.away_since,
+            places_awaited=lambda: source.places_awaited,
+        )
+    )
     events.bounded(
         lanes=batching.lanes,
         batch=policy.max_rows,

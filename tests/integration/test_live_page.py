@@ -213,7 +213,7 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#phase") == "Cut off from Kafka", "it is cut off")
 
         shown.events.consumer_seen(1, {})
-        shown.signals.stop_asked = True
+        shown.worker.stop_asked = True
         shown.turn()
         browser.wait(lambda: browser.text("#phase") == "Draining", "it drains")
         port = shown.server.port
@@ -259,7 +259,7 @@ def test_the_page_is_used_with_a_keyboard_and_read_aloud(browser: Chromium) -> N
         browser.press(" ", " ")
         assert browser.value("document.getElementById('pause').ariaPressed") == "true"
         time.sleep(EVERY + 0.5)  # what was asked before is drawn
-        shown.signals.stop_asked = True
+        shown.worker.stop_asked = True
         shown.turn()
         time.sleep(EVERY + 1.5)
         assert phase(browser) == "serving"

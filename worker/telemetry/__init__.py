@@ -1,4 +1,4 @@
-"""What an operator sees: log lines, metrics, health. Nothing else imports prometheus_client, opentelemetry or http."""
+"""Log lines, metrics, health and traces. Nothing else imports prometheus_client, opentelemetry or http."""
 
 from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import Deployment, HealthServer, try_address

@@ -1,8 +1,8 @@
-"""What the worker reports to operators: counted for `/metrics`, and logged as short facts.
+"""The worker's reports to operators are counted for `/metrics`, and logged as short facts.
 
 Called by the loop's thread. Owns the numbers, and publishes a new snapshot of them at most every quarter of a second,
-which any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now and
-then. No payload and no key is ever logged.
+which any thread may read. Nothing is logged per record: what happens often is summed up in one line now and then. No
+payload and no key is ever logged.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class WorkerEvents:
     @property
     def running_since(self) -> float | None:
         """When the inference began that runs for longest in a lane."""
-        return self._watched.lanes.running_since if self._watched else None
+        return self._watched.running_since() if self._watched else None
 
     # Life
 
@@ -385,7 +385,7 @@ class WorkerEvents:
         self._sum_up(now)
 
     def _read(self, watched: WatchedParts, now: float) -> None:
-        if watched.signals.stop_asked and not self._is_stopping:
+        if watched.stop_asked() and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=watched.ledger.rows)
         watched.read(self._numbers, self._partitions.held, now, self._date())

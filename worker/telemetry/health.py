@@ -34,7 +34,7 @@ _OTHER_NAME = (
 
 
 class Deployment(NamedTuple):
-    """What is set and does not change while the worker runs. `replicas`: where the others' pages are."""
+    """The settings that the page shows. `replicas`: where the others' pages are."""
 
     group: str
     requests: tuple[str, ...]
@@ -101,7 +101,7 @@ class HealthServer:
 
 
 class Pages:
-    """The answer to each path, as values. What a page needs is imported when it is first asked for."""
+    """The answer to each path, as values. The live page and `/metrics` are imported when they are first asked for."""
 
     def __init__(
         self,

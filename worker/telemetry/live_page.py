@@ -35,7 +35,7 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 MOST_PARTITIONS = 100  # shown, those furthest behind; a few kilobytes a second
-MOST_REASONS = 8  # shown, the latest; those that read alike count as one
+MOST_REASONS = 8  # shown, the latest; reasons that read alike count as one
 _WHY = {
     "cut_off": "no broker can be reached; requests wait in Kafka",
     "draining": "told to stop: what was taken is finished, and nothing new is",
@@ -43,7 +43,7 @@ _WHY = {
 
 
 class LivePage:
-    """What a browser gets. `dead` says why a snapshot's worker counts as dead; `clock` is the loop's."""
+    """The answers to a browser. `dead` says why a snapshot's worker counts as dead; `clock` is the loop's."""
 
     def __init__(
         self,

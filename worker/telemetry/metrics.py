@@ -1,4 +1,4 @@
-"""What is measured: each metric with its kind and its question, and the plain numbers that it is counted in.
+"""The metrics, each with its kind and its question, and the plain numbers that they are counted in.
 
 The loop's thread owns the `Numbers`. Other threads read a `Snapshot`, which never changes; `metrics_page.py` shows one
 to Prometheus. Counting costs a dictionary entry or a bucket, once per batch: 0.3 µs, where a counter of

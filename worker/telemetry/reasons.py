@@ -1,7 +1,7 @@
 """Why requests were rejected, fit for others than their publishers: without what was quoted of a request.
 
 A rejection's message quotes what came, and the model's own complaint may name a number of its input. Both are masked
-here when somebody looks, never when a request is rejected.
+here when an operator looks, never when a request is rejected.
 """
 
 from __future__ import annotations

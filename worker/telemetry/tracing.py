@@ -84,7 +84,7 @@ class Tracing:
 
     @property
     def sampler(self) -> str:
-        """What decides, in its own words."""
+        """The sampler's own words."""
         return self._provider.sampler.get_description()
 
     def follow(self, record: Record, echo: Echo) -> Span | None:
@@ -155,7 +155,7 @@ class Tracing:
 
 
 def start(group_id: str) -> Tracing:
-    """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` for those that make no sense."""
+    """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` where they make no sense."""
     for name in COMPLAINERS:
         logging.getLogger(name).addFilter(Seldom())
     ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})

@@ -1,6 +1,6 @@
-"""Ends the process when it hangs: Python cannot interrupt a native call that does not come back.
+"""The watchdog ends the process when it hangs: Python cannot interrupt a native call that does not come back.
 
-Watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
+It watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
 inferences, as when a failed batch is halved again and again, are no hang: each has its own age. Nothing unsettled has
 been committed, so what is lost is answered again. Owns its thread and the right to end the process, nothing else.
 

@@ -5,7 +5,7 @@ All of it is read on the loop's thread, except `running_since`, which any thread
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -22,7 +22,7 @@ _UNLIMITED = 1 << 60
 
 
 class WatchedLedger(Protocol):
-    """What is taken and not settled."""
+    """The requests that are taken and not settled."""
 
     rows: int
     size: int
@@ -32,23 +32,8 @@ class WatchedLedger(Protocol):
     def committable(self) -> Mapping[Partition, int]: ...
 
 
-class WatchedLanes(Protocol):
-    @property
-    def running_since(self) -> float | None: ...
-
-
-class WatchedBatcher(Protocol):
-    @property
-    def linger(self) -> float: ...
-
-
-class WatchedSignals(Protocol):
-    @property
-    def stop_asked(self) -> bool: ...
-
-
 class WatchedStates(Protocol):
-    """What the model remembers of each key."""
+    """The model's memory of each key."""
 
     @property
     def keys(self) -> int: ...
@@ -62,21 +47,7 @@ class WatchedStates(Protocol):
     def left_to_restore(self) -> int: ...
 
 
-class WatchedTurns(Protocol):
-    """Requests that wait for one of their key."""
-
-    waiting: int
-
-
-class WatchedStore(Protocol):
-    away_since: float | None
-
-
-class WatchedPlaces(Protocol):
-    """Partitions of which it is not known yet where they begin."""
-
-    @property
-    def places_awaited(self) -> int: ...
+def _never() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +55,17 @@ class WatchedParts:
     """The parts that are asked with every snapshot, in the place of reporting each change."""
 
     ledger: WatchedLedger
-    lanes: WatchedLanes
-    batcher: WatchedBatcher
-    signals: WatchedSignals
-    states: WatchedStates | None = None
-    turns: WatchedTurns | None = None
-    store: WatchedStore | None = None
-    places: WatchedPlaces | None = None
+    states: WatchedStates | None
+    running_since: Callable[[], float | None]  # of the inference that runs for longest in a lane
+    linger: Callable[[], float]
+    stop_asked: Callable[[], bool]
+    waiting_for_key: Callable[[], int] = int
+    store_away_since: Callable[[], float | None] = _never
+    places_awaited: Callable[[], int] = int  # partitions of which it is not known yet where they begin
 
     def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
         """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
-        numbers.set(metrics.LINGER, self.batcher.linger)
+        numbers.set(metrics.LINGER, self.linger())
         numbers.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
         numbers.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
         if self.states is not None:
@@ -103,11 +74,9 @@ class WatchedParts:
             numbers.set(metrics.STATES_LOADED, self.states.loads)
             numbers.set(metrics.RESTORING, self.states.restoring)
             numbers.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
-        if self.turns is not None:
-            numbers.set(metrics.WAITING_FOR_KEY, self.turns.waiting)
-        if self.store is not None:
-            since = self.store.away_since
-            numbers.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
+        numbers.set(metrics.WAITING_FOR_KEY, self.waiting_for_key())
+        since = self.store_away_since()
+        numbers.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
         oldest, published, epoch = self.ledger.oldest_by_partition(), self.ledger.published_by_partition(), now - date
         numbers.replace(metrics.STALL, {labels: oldest.get(p, inf) for p, labels in held.items()})
         numbers.replace(
@@ -115,8 +84,8 @@ class WatchedParts:
         )
 
     def awaited(self) -> str | None:
-        """What Kafka has still to tell before all is served."""
-        if (places := self.places) is not None and (awaited := places.places_awaited):
+        """The news that are still to come from Kafka before all is served."""
+        if awaited := self.places_awaited():
             return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
         if (states := self.states) is None or not states.restoring:
             return None

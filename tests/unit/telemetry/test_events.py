@@ -1,4 +1,4 @@
-"""What the worker tells: counted in full, logged in moderation, and read back from the page that Prometheus sees."""
+"""The worker's reports: counted in full, logged in moderation, and read back from the page that Prometheus sees."""
 
 from __future__ import annotations
 
@@ -61,18 +61,25 @@ class FakeLedger:
 
 
 @dataclass
-class FakeLanes:
+class FakeWorker:
+    """All that is asked of a worker's other parts."""
+
     running_since: float | None = None
-
-
-@dataclass
-class FakeBatcher:
     linger: float = 0.005
-
-
-@dataclass
-class FakeSignals:
     stop_asked: bool = False
+    waiting: int = 0
+    places_awaited: int = 0
+
+    def parts(self, ledger: FakeLedger, states: Any = None) -> WatchedParts:
+        return WatchedParts(
+            ledger,
+            states,
+            running_since=lambda: self.running_since,
+            linger=lambda: self.linger,
+            stop_asked=lambda: self.stop_asked,
+            waiting_for_key=lambda: self.waiting,
+            places_awaited=lambda: self.places_awaited,
+        )
 
 
 class Watched:
@@ -81,9 +88,8 @@ class Watched:
     def __init__(self) -> None:
         self.now = 1000.0
         self.events = WorkerEvents(32, lambda: self.now, lambda: self.date, explained_by="dead-letters show")
-        self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
-        self.batcher = FakeBatcher()
-        self.events.watch(WatchedParts(self.ledger, self.lanes, self.batcher, self.signals))
+        self.ledger, self.worker = FakeLedger(), FakeWorker()
+        self.events.watch(self.worker.parts(self.ledger))
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
 
     @property
@@ -254,7 +260,7 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     watched.ledger.rows, watched.ledger.size = 40, 4096
     watched.ledger.oldest[P0] = 998.0
     watched.ledger.published[P0] = round((watched.date - 60.0) * 1000)
-    watched.lanes.running_since = 999.0
+    watched.worker.running_since = 999.0
     watched.turn(1.0)
     watched.now += 2.0
 
@@ -357,7 +363,7 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
     events.lost([P0], 0)
     said.append(events.latest.unready)
     events.assigned([P0])
-    watched.signals.stop_asked = True
+    watched.worker.stop_asked = True
     watched.turn()
     said.append(events.latest.unready)
 
@@ -380,20 +386,6 @@ def test_a_worker_says_once_that_it_is_ready(watched: Watched, log: Log) -> None
 
     [line] = [line for line in log if line["event"] == "ready"]
     assert (line["held"], line["page"]) == (1, "http://127.0.0.1:1/")
-
-
-def test_a_worker_of_which_every_partition_stands_still_is_not_ready(watched: Watched) -> None:
-    """While one of them gives something, it is."""
-    watched.ready()
-    said = []
-
-    for stalls in ({P0: stall()}, {P0: stall(), P1: stall()}, {P1: stall()}):
-        watched.events.stalled(stalls)
-        watched.turn(1.0)
-        said.append(watched.events.latest.unready)
-
-    assert said[0] is said[2] is None
-    assert (said[1] or "").endswith("requests/0, requests/1")
 
 
 def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watched, log: Log) -> None:
@@ -420,14 +412,14 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     """As `/readyz` says it, but for the names and numbers of that worker."""
     events = watched.events
     states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
-    places = SimpleNamespace(places_awaited=4)
-    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, states, places=places))
+    watched.worker.places_awaited = 4
+    events.watch(watched.worker.parts(watched.ledger, states))
     said = [events.latest.unready]
     events.model_warmed("digits", "1", "cpu")
     said.append(events.latest.unready)
     events.assigned([P0])
     said.append(events.latest.unready)
-    places.places_awaited = 0
+    watched.worker.places_awaited = 0
     watched.turn()
     said.append(events.latest.unready)
     events.stalled({P0: stall()})
@@ -435,7 +427,7 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     said.append(events.latest.unready)
     events.topics_absent(["orders"])
     said.append(events.latest.unready)
-    watched.signals.stop_asked = True
+    watched.worker.stop_asked = True
     watched.turn()
     said.append(events.latest.unready)
 
@@ -564,16 +556,6 @@ def test_nothing_per_batch_or_record_is_logged(watched: Watched, log: Log) -> No
         watched.turn()
 
     assert log == []
-
-
-def test_the_wish_to_stop_is_logged_once(watched: Watched, log: Log) -> None:
-    """With the rows that are to be finished."""
-    watched.ledger.rows = 7
-    watched.signals.stop_asked = True
-    watched.turn()
-    watched.turn()
-
-    assert [(line["event"], line["rows_in_flight"]) for line in log] == [("stop_asked", 7)]
 
 
 def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> None:

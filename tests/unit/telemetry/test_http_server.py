@@ -1,4 +1,4 @@
-"""What a client of the HTTP port can make it cost."""
+"""The most that a client can make the HTTP port cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `/status` says of a worker, and the page's files, read without a browser; `integration` has one."""
+"""The answers of `/status`, and the page's files, read without a browser; `integration` has one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.telemetry.test_events import P0, P1, FakeBatcher, FakeLanes, FakeLedger, FakeSignals, batch
+from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, batch
 from worker.core.failures import Code
 from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing
 from worker.core.stalls import Stall
@@ -20,7 +20,6 @@ from worker.telemetry import Deployment, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
 from worker.telemetry.live_page import FILES, MOST_PARTITIONS, LivePage
 from worker.telemetry.metrics import Snapshot
-from worker.telemetry.watched_parts import WatchedParts
 
 DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
 
@@ -28,10 +27,6 @@ DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least
 class FakeStates:
     keys, size, loads = 12, 3456, 0
     restoring, left_to_restore = 0, 0
-
-
-class FakeTurns:
-    waiting = 7
 
 
 def stall(offset: int) -> Stall:
@@ -50,9 +45,8 @@ class Shown:
         self.now = 1000.0
         self.dead: str | None = None
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
-        self.ledger, self.lanes, self.signals, self.states = FakeLedger(), FakeLanes(), FakeSignals(), FakeStates()
-        parts = WatchedParts(self.ledger, self.lanes, FakeBatcher(), self.signals, self.states, FakeTurns())
-        self.events.watch(parts)
+        self.ledger, self.states, self.worker = FakeLedger(), FakeStates(), FakeWorker(waiting=7)
+        self.events.watch(self.worker.parts(self.ledger, self.states))
         self.page = LivePage(deployment, lambda: self.events.latest, lambda _: self.dead, lambda: self.now, 400.0)
 
     def turn(self, seconds: float = PUBLISH_EVERY) -> None:
@@ -126,7 +120,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
         (lambda s: setattr(s, "dead", "the loop has not turned for 70 s"), "stuck", "the loop has not turned for 70 s"),
         (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; requests"),
         (lambda s: s.events.consumer_seen(1, {P0: Standing(1, 2)}), "serving", None),
-        (lambda s: setattr(s.signals, "stop_asked", True), "draining", "told to stop"),
+        (lambda s: setattr(s.worker, "stop_asked", True), "draining", "told to stop"),
         (lambda s: setattr(s.states, "restoring", 2), "restoring", "the states of 2 partitions are being read back"),
         (lambda s: s.events.lost([P0, P1], 0), "starting", "not in the consumer group yet"),
         (lambda s: s.events.topics_absent(["orders"]), "topic_gone", "the cluster has no topic orders"),
@@ -257,31 +251,3 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
     assert not re.search(
         r"innerHTML\s*=(?!=)|outerHTML|insertAdjacentHTML|document\.write|\beval\b", content("/page.js")
     )
-
-
-def test_the_page_is_small() -> None:
-    """A phone on a bad line reads it, too; measured 2026-11: 26 kB."""
-    assert sum(len(content(path).encode()) for path in FILES) < 27_000
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(scheme: str) -> None:
-    """By 4.5 to 1, as WCAG 2 has it for small text (AA), in each scheme."""
-    light, dark = re.findall(r":root \{(.*?)\}", content("/page.css"), re.DOTALL)[:2]
-    colours = dict(re.findall(r"--(\w+): (#\w+);", light if scheme == "light" else dark))
-
-    for ground in ("ground", "card"):
-        for ink in ("ink", "soft", "accent", "second", "good", "wait", "bad"):
-            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
-
-
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,4 +1,4 @@
-"""What is answered beneath `/v2`, as values. Another client than ours reads it in `tests/contract`."""
+"""The answers beneath `/v2`, as values. Another client than ours reads it in `tests/contract`."""
 
 from __future__ import annotations
 
