@@ -26,7 +26,7 @@ def kcat(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with stage(kafka, tmp_path_factory) as found:
         (found.bin / "protoc").write_text(PROTOC)
         (found.bin / "protoc").chmod(0o755)
-        found.sh("kcat-publish", "kcat-json", "kcat-rows", "kcat-binary", "kcat-protobuf", "kcat-bad")
+        found.run("sh", "-e", str(found.program("publish.sh")))
         yield found
 
 
@@ -44,7 +44,7 @@ def test_the_page_s_lines_read_every_encoding(kcat: Stage) -> None:
     """An answer's value is found by the id of its request; they print what the page says they do."""
     kcat.answers()
 
-    printed = kcat.sh("kcat-answer", "kcat-values")
+    printed = kcat.run("sh", "-e", str(kcat.program("answers.sh")))
 
     assert printed == block("kcat-values-printed").text
 
@@ -53,7 +53,7 @@ def test_the_page_s_lines_drop_repeats(kcat: Stage) -> None:
     """Each answer came twice, and its headers are printed once."""
     kcat.repeat_and_end()
 
-    lines = kcat.sh("kcat-headers").splitlines()
+    lines = kcat.run("sh", "-e", str(kcat.program("headers.sh"))).splitlines()
 
     found = [line.rpartition("request-id=")[2] for line in lines]
     assert found == [*REQUESTS, "end"]
