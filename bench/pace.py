@@ -6,7 +6,7 @@ instant at which it was sent: a publisher that falls behind hides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
@@ -92,14 +92,14 @@ class Load:
 
 
 @contextmanager
-def answering(name: str, job: Job, *loads: Load, config: Mapping[str, str] | None = None) -> Iterator[Running]:
+def answering(name: str, job: Job, *loads: Load) -> Iterator[Running]:
     """A contender that has answered its first requests, with fresh topics for itself and these loads.
 
-    `job` needs no request topics; `config` is the response topic's.
+    `job` needs no request topics.
     """
     requests = job.cluster.create_topic("bench-requests", partitions=PARTITIONS)
     job = replace(job, requests=[requests])
-    with response_topic(job.cluster, config) as responses, running(name, job, responses) as contender:
+    with response_topic(job.cluster) as responses, running(name, job, responses) as contender:
         for load in loads:
             load.open(requests, responses)
             load.wait_until_answering()

@@ -100,7 +100,7 @@ def verdict(figures: Figures) -> Iterator[str]:
 
 def _limit(figures: Figures) -> str:
     costs = figures.costs
-    model = f"The model needs {_us(costs.model_us)} of the {_us(figures.us)} µs a request"
+    model = f"The model needs {_us(min(costs.model_us, figures.us))} of the {_us(figures.us)} µs a request"
     loop = "" if costs.loop_us is None else f"the worker's loop {_us(costs.loop_us)}, in which "
     whole = f"{model}, {loop}{figures.encoding} takes {_us(costs.encoding_us)}"
     match limit_of(figures):
