@@ -19,7 +19,7 @@ from bench.running import Running, running
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
 from worker.tools.bench.generator import Examine, Generator, Site
-from worker.tools.bench.loads import Heard, Now, Sent, Window, window_flow
+from worker.tools.bench.loads import Heard, Now, Pace, Sent, Window, window_flow
 
 OUTSTANDING = 4096  # requests of a closed loop
 # The publisher's, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: half of a core at 37,000
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class Timetable(Pace):
     """A pace: requests that are due at these ascending seconds after the beginning."""
 
     dues: Floats
