@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
@@ -73,7 +73,7 @@ def main() -> None:
     kafka.wait_until_coordinating()
     try:
         with tempfile.TemporaryDirectory() as folder, serving(kafka, Path(folder)) as place:
-            found = take_turns(list(CONTENDERS), rounds, lambda name: CONTENDERS[name](place), lambda _: None)
+            found = take_turns(list(CONTENDERS), rounds, lambda name: measured(CONTENDERS[name](place)), lambda _: None)
     finally:
         broker.remove()
     medians = {name: Figure(*map(statistics.median, zip(*runs, strict=True))) for name, runs in found.items()}
@@ -94,43 +94,44 @@ def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
         yield Place(kafka.bootstrap_servers, requests, answers)
 
 
-def measured(alone: Callable[[int], list[float]], heap: Callable[[int], None]) -> Figure:
-    """Both loads, once they are warm. `alone` returns the seconds of each request."""
-    alone(WARM)
-    heap(WARM)
-    cpu = time.process_time()
-    p50, p99 = np.percentile(alone(ALONE), (50, 99)) * MS
-    cpu, began, heap_cpu = time.process_time() - cpu, time.perf_counter(), time.process_time()
-    heap(HEAP)
-    seconds, heap_cpu = time.perf_counter() - began, time.process_time() - heap_cpu
+def measured(asker: ByHand | ByClient) -> Figure:
+    """Both loads, once they are warm."""
+
+    def alone(count: int) -> list[float]:
+        instants = [time.perf_counter()]
+        for number in range(count):
+            asker.one(number)
+            instants.append(time.perf_counter())
+        return np.diff(instants).tolist()
+
+    with closing(asker):
+        alone(WARM)
+        asker.heap(WARM)
+        cpu = time.process_time()
+        p50, p99 = np.percentile(alone(ALONE), (50, 99)) * MS
+        cpu, began, heap_cpu = time.process_time() - cpu, time.perf_counter(), time.process_time()
+        asker.heap(HEAP)
+        seconds, heap_cpu = time.perf_counter() - began, time.process_time() - heap_cpu
     return Figure(float(p50), float(p99), cpu / ALONE * US, HEAP / seconds, heap_cpu / HEAP * US)
 
 
-def by_client(place: Place) -> Figure:
+class ByClient:
     """The library."""
-    with InferenceClient(
-        place.bootstrap, requests=place.requests, answers=place.answers, signature=SIGNATURE, in_flight=IN_FLIGHT
-    ) as client:
 
-        def alone(count: int) -> list[float]:
-            seconds = []
-            for at in range(count):
-                began = time.perf_counter()
-                client.infer(ROWS[at], key=b"%d" % at)
-                seconds.append(time.perf_counter() - began)
-            return seconds
+    def __init__(self, place: Place) -> None:
+        self._client = InferenceClient(
+            place.bootstrap, requests=place.requests, answers=place.answers, signature=SIGNATURE, in_flight=IN_FLIGHT
+        )
 
-        def heap(count: int) -> None:
-            rows = (ROWS[at % len(ROWS)] for at in range(count))
-            assert sum(1 for _ in client.map(rows, key=lambda row: row.tobytes()[:4])) == count
+    def one(self, number: int) -> None:
+        self._client.infer(ROWS[number], key=b"%d" % number)
 
-        return measured(alone, heap)
+    def heap(self, count: int) -> None:
+        rows = (ROWS[at % len(ROWS)] for at in range(count))
+        assert sum(1 for _ in self._client.map(rows, key=lambda row: row.tobytes()[:4])) == count
 
-
-def by_hand(place: Place) -> Figure:
-    """A loop."""
-    with ByHand(place) as hand:
-        return measured(hand.alone, hand.heap)
+    def close(self) -> None:
+        self._client.close()
 
 
 class ByHand:
@@ -146,21 +147,16 @@ class ByHand:
         asked = [TopicPartition(place.answers, number, OFFSET_END) for number in range(PARTITIONS)]
         self._consumer.assign(self._consumer.offsets_for_times(asked, timeout=10))
 
-    def alone(self, count: int) -> list[float]:
+    def one(self, number: int) -> None:
         """Produce, poll until it is there."""
-        seconds = []
-        for at in range(count):
-            began = time.perf_counter()
-            request_id = uuid.uuid4().hex.encode()
-            self._produce(ROWS[at].tobytes(), b"%d" % at, request_id)
-            while True:
-                message = self._consumer.poll(0.1)
-                self._producer.poll(0)
-                if message is not None and dict(message.headers() or ()).get("request-id") == request_id:
-                    np.frombuffer(message.value() or b"", "<f4")
-                    break
-            seconds.append(time.perf_counter() - began)
-        return seconds
+        request_id = uuid.uuid4().hex.encode()
+        self._produce(ROWS[number].tobytes(), b"%d" % number, request_id)
+        while True:
+            message = self._consumer.poll(0.1)
+            self._producer.poll(0)
+            if message is not None and dict(message.headers() or ()).get("request-id") == request_id:
+                np.frombuffer(message.value() or b"", "<f4")
+                return
 
     def heap(self, count: int) -> None:
         """The client's window; answers are matched by their ids."""
@@ -187,14 +183,11 @@ class ByHand:
         ]
         self._producer.produce(self._topic, value, key, headers=headers)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._consumer.close()
 
 
-CONTENDERS: dict[str, Callable[[Place], Figure]] = {"by hand": by_hand, "client": by_client}
+CONTENDERS: dict[str, type[ByHand | ByClient]] = {"by hand": ByHand, "client": ByClient}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ GIVE_UP = 120.0  # seconds without the last answer
 Values = Sequence[bytes]
 Headers = Sequence[tuple[str, bytes | None]]
 HEADERS: Headers = [("content-type", b"application/octet-stream")]
-STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Asked(NamedTuple):
@@ -106,9 +105,9 @@ def settings(job: Job, responses: str) -> dict[str, str]:
 
 
 @contextmanager
-def response_topic(cluster: Cluster, config: Mapping[str, str] | None = None) -> Iterator[str]:
+def response_topic(cluster: Cluster) -> Iterator[str]:
     """A fresh topic, deleted in the end."""
-    topic = cluster.create_topic("bench-responses", partitions=PARTITIONS, config=config)
+    topic = cluster.create_topic("bench-responses", partitions=PARTITIONS)
     try:
         yield topic
     finally:

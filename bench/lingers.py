@@ -1,6 +1,6 @@
 """`LINGER_MS=auto` next to fixed lingers, by simulation: one replica in virtual time with the worker's own batcher.
 
-    python -m bench.lingers [--model linear] [--requests 12000] [--seeds 3]
+    python -m bench.lingers [--requests 12000] [--seeds 3]
 
     arrivals ──take──▶ Batcher ──stack──▶ lane ──split, answer──▶ latencies
 
@@ -45,7 +45,7 @@ _REPLY = Reply("application/octet-stream")
 _MODEL = ModelKey("", "")
 _KIND = BatchKind(_MODEL, SHAPES)
 HOW = f"""One replica, batches of {BATCH}, in virtual time: the worker's batcher and the loop's own time. Loads in
-percent are Poisson, of {{ceiling:,.0f}}/s at most; `64 in 1 ms` is a burst of so many requests spread over so long,
+percent are Poisson, of {{ceiling:,.0f}}/s at most; `32 in 1 ms` is a burst of so many requests spread over so long,
 every {PERIOD * MS:.0f} ms, give or take a fifth. p99 in ms, with each fixed linger and with `auto`; the lane's time for
 a row in us, without linger and with `auto`."""
 
@@ -261,9 +261,7 @@ LOADS: Mapping[str, Arrivals] = {
     "32 in 1 ms": partial(bursts, [(0.0, 32)], 0.001),
     "32 in 5 ms": partial(bursts, [(0.0, 32)], 0.005),
     "48 in 3 ms": partial(bursts, [(0.0, 48)], 0.003),
-    "64 in 20 ms": partial(bursts, [(0.0, 64)], 0.02),
     "32, 3 ms later 32": partial(bursts, [(0.0, 32), (0.003, 32)], 0.0),
-    "8, 2 ms later 40": partial(bursts, [(0.0, 8), (0.002, 40)], 0.0005),
 }
 
 
@@ -340,11 +338,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Lingers in simulation.")
     parser.add_argument("--requests", type=int, default=12_000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--model", default="", help="the one whose name holds this")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    chosen = {name: costs for name, costs in MODELS.items() if asked.model in name}
-    sections = [section(name, costs, asked.requests, range(asked.seeds)) for name, costs in chosen.items()]
+    sections = [section(name, costs, asked.requests, range(asked.seeds)) for name, costs in MODELS.items()]
     for each in sections:
         show(each, console)
     return 0 if all(bar.is_kept for each in sections for bar in each.bars) else 1

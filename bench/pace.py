@@ -6,7 +6,7 @@ instant at which it was sent: a publisher that falls behind hides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
@@ -19,7 +19,7 @@ from bench.running import Running, running
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
 from worker.tools.bench.generator import Examine, Generator, Site
-from worker.tools.bench.loads import Heard, Now, Sent, Window, window_flow
+from worker.tools.bench.loads import Heard, Now, Pace, Sent, Window, window_flow
 
 OUTSTANDING = 4096  # requests of a closed loop
 # The publisher's, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: half of a core at 37,000
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class Timetable(Pace):
     """A pace: requests that are due at these ascending seconds after the beginning."""
 
     dues: Floats
@@ -92,14 +92,14 @@ class Load:
 
 
 @contextmanager
-def answering(name: str, job: Job, *loads: Load, config: Mapping[str, str] | None = None) -> Iterator[Running]:
+def answering(name: str, job: Job, *loads: Load) -> Iterator[Running]:
     """A contender that has answered its first requests, with fresh topics for itself and these loads.
 
-    `job` needs no request topics; `config` is the response topic's.
+    `job` needs no request topics.
     """
     requests = job.cluster.create_topic("bench-requests", partitions=PARTITIONS)
     job = replace(job, requests=[requests])
-    with response_topic(job.cluster, config) as responses, running(name, job, responses) as contender:
+    with response_topic(job.cluster) as responses, running(name, job, responses) as contender:
         for load in loads:
             load.open(requests, responses)
             load.wait_until_answering()

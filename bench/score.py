@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -71,11 +70,7 @@ def measure(name: str, model: Path, source: Path, batch: int) -> Figure:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, f"{name} ended with {process.returncode}"
-    return Figure(time.monotonic() - began, _cpu(used), used.ru_maxrss / 1024)
-
-
-def _cpu(used: resource.struct_rusage) -> float:
-    return used.ru_utime + used.ru_stime
+    return Figure(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 def section(folder: Path, rows: int, batch: int, rounds: int) -> Section:

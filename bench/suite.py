@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -48,7 +49,9 @@ def main() -> int:
     measured: dict[str, list[Section]] = {}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(Cluster(broker.bootstrap_servers), Path(folder), _asked(asked), _teller(console))
+            order = Asked(asked.rounds, asked.rows, asked.seconds, asked.batch, asked.only, asked.root)
+            tell = partial(console.print, style="dim", highlight=False, markup=False)
+            bench = Bench(Cluster(broker.bootstrap_servers), Path(folder), order, tell)
             for name in asked.case or CASES:
                 for section in CASES[name](bench):
                     show(section, console)
@@ -81,14 +84,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--root", action="append", default=[], help="another checkout, whose worker runs as well")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     return parser.parse_args()
-
-
-def _asked(asked: argparse.Namespace) -> Asked:
-    return Asked(asked.rounds, asked.rows, asked.seconds, asked.batch, asked.only, asked.root)
-
-
-def _teller(console: Console) -> Callable[[str], None]:
-    return lambda line: console.print(line, style="dim", highlight=False, markup=False)
 
 
 if __name__ == "__main__":

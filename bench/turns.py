@@ -99,13 +99,6 @@ class Turns:
             Bar(f"{name} beside {base}", self.ratio(name, base), bar) for base, bar in least.items() if base in asked
         ]
 
-    def cost(self, base: str, most: float) -> list[Bar]:
-        """The processor time that the worker may take for a result next to another, if that was asked for."""
-        if base not in {**self.figures, **self.absent}:
-            return []
-        share = self.ratio(WORKER, base, lambda run: run.cpu)
-        return [Bar(f"CPU of a result, {WORKER} beside {base}", share, most=most)]
-
     def busy(self, name: str) -> float:
         """The part of the time that a worker's lane was busy."""
         return statistics.median(run.busy for run in self.figures[name]) if name in self.figures else math.nan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -11,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.ground import HEADERS, OUTPUTS, STAMPED, WIDTH, WORKER, Bench, Headers, Job, there
+from bench.ground import HEADERS, OUTPUTS, WIDTH, WORKER, Bench, Headers, Job, there
 from bench.pace import Load, answering, steady
 from bench.running import Running
 from bench.tables import Bar, Section
-from bench.turns import lane_seconds
 from tests.models import save, tied_mlp
 from worker.core.records import Record
 from worker.tools.bench.loads import Heard, Sent
@@ -41,19 +39,8 @@ HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH} that s
 counts, without its first {WARM_UP:.0f} s; p50 and p99 are those of results."""
 
 
-class Verdict(NamedTuple):
-    """The error code of an answer, empty for a result; when the broker appended it, seconds since the epoch."""
-
-    code: str
-    appended_at: float
-
-
 class Served(NamedTuple):
-    """One load: answers per second while it was on, the waits of the results (ms), and its faults over the whole.
-
-    `wasted`: rows that were run and have no result. `late`: results that were in the topic later than the deadline and
-    two inferences, as a part of all.
-    """
+    """One load: answers per second while it was on, the waits of the results (ms), and rows run without a result."""
 
     asked: float
     results: float
@@ -62,15 +49,6 @@ class Served(NamedTuple):
     p50: float
     p99: float
     wasted: float
-    late: float
-
-
-class Work(NamedTuple):
-    """A worker's work: rows, inferences, and seconds of them."""
-
-    rows: float
-    runs: float
-    seconds: float
 
 
 class Round(NamedTuple):
@@ -80,10 +58,9 @@ class Round(NamedTuple):
     served: Sequence[Served]
 
 
-def verdict(_number: int, answer: Record) -> Verdict:
-    """The verdict of one answer, in a topic that stamps its records itself."""
-    assert answer.timestamp_ms is not None
-    return Verdict((dict(answer.headers).get("error-code") or b"").decode(), answer.timestamp_ms / 1000)
+def code_of(_number: int, answer: Record) -> str:
+    """The error code of an answer, empty for a result."""
+    return (dict(answer.headers).get("error-code") or b"").decode()
 
 
 def measured(bench: Bench) -> Iterator[Section]:
@@ -91,7 +68,7 @@ def measured(bench: Bench) -> Iterator[Section]:
     with ExitStack() as stack:
         servers = bench.cluster.bootstrap_servers
         loads = {
-            name: stack.enter_context(Load.of_rows(servers, headers, verdict)) for name, headers in HEADERS_OF.items()
+            name: stack.enter_context(Load.of_rows(servers, headers, code_of)) for name, headers in HEADERS_OF.items()
         }
         rounds = [_round(bench, loads, is_reversed=bool(at % 2)) for at in range(bench.asked.rounds)]
     capacity = statistics.median(each.capacity for each in rounds)
@@ -103,7 +80,7 @@ def _round(bench: Bench, loads: Mapping[str, Load], *, is_reversed: bool) -> Rou
     """One worker: its capacity, then each load, once the one before is answered. Whose turn is first alternates."""
     model = save(tied_mlp(WIDTH, LAYER_WIDTH, LAYERS, OUTPUTS), bench.folder, "dear")
     job = Job(bench.cluster, [], model, BATCH)
-    with answering(WORKER, job, *loads.values(), config=STAMPED) as contender:
+    with answering(WORKER, job, *loads.values()) as contender:
         capacity = loads[PATIENT].most(bench.asked.seconds)
         bench.tell(f"capacity: {capacity:,.0f}/s")
         names = list(loads)[:: -1 if is_reversed else 1]
@@ -113,31 +90,28 @@ def _round(bench: Bench, loads: Mapping[str, Load], *, is_reversed: bool) -> Rou
 
 def _load(bench: Bench, worker: Running, capacity: float, load: Load) -> Served:
     rate, seconds = round(capacity * TIMES), WARM_UP + bench.asked.seconds
-    before, epoch = _work(worker), time.time() - time.monotonic()
+    before = _rows_run(worker)
     dues = steady(rate, seconds)
     sent, heard = load.run(dues, worker.check)
-    work = Work(*(after - earlier for after, earlier in zip(_work(worker), before, strict=True)))
-    found = served(dues, sent, heard, epoch, work)
+    found = served(dues, sent, heard, _rows_run(worker) - before)
     bench.tell(f"{rate:,}/s asked: {found.results:,.0f}/s results, {found.in_time:,.0f}/s in time")
     return found
 
 
-def _work(worker: Running) -> Work:
-    """All of it so far, once everything that was asked is answered."""
+def _rows_run(worker: Running) -> float:
+    """The rows that it has run, once everything that was asked is answered."""
     assert worker.replica is not None
     (requests,) = worker.job.requests
     worker.replica.wait_until_settled(there(worker.job.cluster, requests))
-    return Work(worker.total("batch_rows_total"), worker.total("inference_seconds_count"), lane_seconds(worker))
+    return worker.total("batch_rows_total")
 
 
-def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, epoch: float, work: Work) -> Served:
-    """The figures of one load. `epoch`: how far the broker's clock is ahead of the monotonic one."""
-    due = sent.began + dues[heard.numbers]
-    waited, seconds = heard.instants - due, float(dues[-1])
-    codes = np.array([answer.code for answer in heard.findings])
-    assert set(codes) <= {"", EXCEEDED}, f"answers with {set(codes)}"
-    appended = np.array([answer.appended_at for answer in heard.findings]) - epoch - due
+def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, rows_run: float) -> Served:
+    """The figures of one load."""
     since = heard.instants - sent.began
+    waited, seconds = since - dues[heard.numbers], float(dues[-1])
+    codes = np.array(heard.findings)
+    assert set(codes) <= {"", EXCEEDED}, f"answers with {set(codes)}"
     is_result, is_counted = codes == "", (since >= WARM_UP) & (since < seconds)
 
     def per_second(which: NDArray[np.bool_]) -> float:
@@ -145,8 +119,6 @@ def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, epoch: float, wo
 
     waits = waited[is_result & is_counted]
     p50, p99 = np.quantile(waits, (0.5, 0.99)) * 1000 if len(waits) else (np.nan, np.nan)
-    results = int(is_result.sum())
-    inference = work.seconds / max(1.0, work.runs)
     return Served(
         asked=len(dues) / seconds,
         results=per_second(is_result),
@@ -154,8 +126,7 @@ def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, epoch: float, wo
         refused=per_second(~is_result),
         p50=float(p50),
         p99=float(p99),
-        wasted=work.rows - results,
-        late=float((is_result & (appended > TIMEOUT + 2 * inference)).sum()) / max(1, results),
+        wasted=rows_run - int(is_result.sum()),
     )
 
 
@@ -175,5 +146,4 @@ def _bars(rounds: Sequence[Round]) -> list[Bar]:
     return [
         Bar("goodput with deadlines, as a part of the capacity", _share(rounds, 0), least=0.9),
         Bar("rows that were run though their requests were refused", sum(each.wasted for each in ours), most=0),
-        Bar("results two inferences later than the deadline, as a part of all", max(s.late for s in ours), most=0.01),
     ]

@@ -5,7 +5,7 @@ results.py            a part's description, its JSON file, and the file as a tab
 sessions.py           ONNX Runtime alone, opened as one does it by hand; the worker's own model; the time of a run
 device.py             CUDA's own clock; busy, power and memory of the device, by its driver
 serving.py, loops.py  from Kafka to Kafka: a backlog, then loads; the loops that the worker is compared with
-main.py, knee.py, lanes.py   the parts
+main.py, knee.py      the parts
 
 The tests of `tests/gpu` say whether it is right; these say how fast it is. `docs/benchmarks.md` says how to go through
 all of it on a machine that is at hand for half an hour.

@@ -1,7 +1,7 @@
 """The command measures the worker on a GPU part by part, each in a process with a time limit and a JSON file.
 
     python -m bench.gpu                                   # every part, the most important one first
-    python -m bench.gpu --part main lanes --limit 570     # two of them, all within so many seconds
+    python -m bench.gpu --part main --limit 570           # one of them, within so many seconds
     python -m bench.gpu --markdown build/gpu              # the tables of what was measured
     python -m bench.gpu --device cpu --network "small MLP" --seconds 0.3 --batches 1,8   # rehearsed
 
@@ -22,13 +22,12 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import numpy as np
 import onnxruntime
 
-from bench.gpu import knee, lanes, main
+from bench.gpu import knee, main
 from bench.gpu.device import Device, NoNvmlError
 from bench.gpu.networks import NAMES, NETWORKS, PRECISIONS
 from bench.gpu.results import DONE, Case, Line, Part, Results, Stage, cut, page, rounded
@@ -37,7 +36,7 @@ from bench.tables import processor
 from tests.kafka.broker import ADDRESS_VARIABLE, JvmBroker, NoBrokerError, any_broker
 from tests.kafka.cluster import Cluster
 
-PARTS: tuple[Part, ...] = (main.PART, knee.PART, lanes.PART)
+PARTS: tuple[Part, ...] = (main.PART, knee.PART)
 BY_NAME = {part.name: part for part in PARTS}
 BATCHES = tuple(2**n for n in range(10))
 GRACE = 10.0  # seconds in which a part that is cut may end its workers
@@ -146,7 +145,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _child(part: Part, asked: argparse.Namespace) -> int:
-    results = Results(asked.out, part.name, {"about": _about(asked), "asked": _words(asked)})
+    results = Results(asked.out, part.name, {"about": _about(asked)})
     try:
         for case in part.cases(_stage(asked)):
             _measure(case, results)
@@ -158,17 +157,16 @@ def _child(part: Part, asked: argparse.Namespace) -> int:
 
 
 def _measure(case: Case, results: Results) -> None:
+    def add(line: Line) -> None:
+        kept = rounded({**case.labels, **line})
+        results.add(kept)
+        _tell("  " + ", ".join(f"{key} {value}" for key, value in kept.items() if value not in (None, "")))
+
     try:
         for line in case.lines():
-            _add(results, {**case.labels, **line})
+            add(line)
     except Exception as error:  # noqa: BLE001  # a case that fails is a line, and the next one goes on
-        _add(results, {**case.labels, "failed": _said(error)})
-
-
-def _add(results: Results, line: Line) -> None:
-    kept = rounded(line)
-    results.add(kept)
-    _tell("  " + ", ".join(f"{key} {value}" for key, value in kept.items() if value not in (None, "")))
+        add({"failed": _said(error)})
 
 
 def _stage(asked: argparse.Namespace) -> Stage:
@@ -177,11 +175,6 @@ def _stage(asked: argparse.Namespace) -> Stage:
     kafka = Cluster(servers) if servers else None
     asked.models.mkdir(parents=True, exist_ok=True)
     return Stage(asked.device, asked.seconds, networks, asked.batches, asked.models, kafka, _tell)
-
-
-def _words(asked: argparse.Namespace) -> dict[str, Any]:
-    kept = ("device", "seconds", "network", "precision", "batches")
-    return {name: getattr(asked, name) for name in kept}
 
 
 def _about(asked: argparse.Namespace) -> str:

@@ -144,7 +144,8 @@ def page(folder: Path, parts: Sequence[Part]) -> str:
     """The tables of all parts that were run."""
     files = [(part, found) for part in parts if (found := read(folder, part.name)) is not None]
     assert files, f"no results in {folder}"
-    return "\n".join(line for part, found in files for line in markdown(section(part, found), _label(found)))
+    tables = [markdown(section(part, found), f"_{found.get('about', 'machine unknown')}_") for part, found in files]
+    return "\n".join(line for lines in tables for line in lines)
 
 
 def section(part: Part, found: Mapping[str, Any]) -> Section:
@@ -157,21 +158,13 @@ def section(part: Part, found: Mapping[str, Any]) -> Section:
     if found["ended"] != DONE:
         notes.append(str(found["ended"]))
     columns = [column.heading for column in part.columns]
-    return Section(part.title, part.how, columns, [_row(part.columns, line) for line in measured], notes=notes)
-
-
-def _label(found: Mapping[str, Any]) -> str:
-    return f"_{found.get('about', 'machine unknown')}_"
+    rows = [[_cell(column, line.get(column.key)) for column in part.columns] for line in measured]
+    return Section(part.title, part.how, columns, rows, notes=notes)
 
 
 def _labels(part: Part, line: Line) -> str:
     """The labels of a failed case."""
-    known = [line.get(column.key) for column in part.columns]
-    return ", ".join(each for each in known if isinstance(each, str))
-
-
-def _row(columns: Sequence[Column], line: Line) -> list[str]:
-    return [_cell(column, line.get(column.key)) for column in columns]
+    return ", ".join(each for column in part.columns if isinstance(each := line.get(column.key), str))
 
 
 def _cell(column: Column, value: float | str | None) -> str:

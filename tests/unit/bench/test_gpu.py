@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bench.gpu import knee, lanes
+from bench.gpu import knee, main
 from bench.gpu.__main__ import PARTS
 from bench.gpu.networks import of_pixels
 from bench.gpu.results import CUT, DONE, Line, Results, cut, page, path_of
@@ -46,7 +46,7 @@ def test_a_run_that_is_cut_keeps_what_it_has_and_says_so(tmp_path: Path) -> None
         results.add(line)
     found = json.loads(path_of(tmp_path, knee.PART.name).read_text())
 
-    for part, why in ((knee.PART, "cut after 5 s"), (lanes.PART, "not run: no Kafka")):
+    for part, why in ((knee.PART, "cut after 5 s"), (main.PART, "not run: no Kafka")):
         cut(tmp_path, part.name, why)
 
     assert (found["lines"], found["ended"]) == (LINES, CUT)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +46,21 @@ class Now(NamedTuple):
         return self.sent - self.answered
 
 
-class Pace(Protocol):
+class Pace:
     """The requests that may go now, whether that was all, and the seconds until the next is due."""
 
-    def ready(self, now: Now) -> int: ...
-    def is_over(self, now: Now) -> bool: ...
-    def until_next(self, now: Now) -> float: ...
+    def ready(self, now: Now) -> int:
+        raise NotImplementedError
+
+    def is_over(self, now: Now) -> bool:
+        raise NotImplementedError
+
+    def until_next(self, now: Now) -> float:  # noqa: ARG002 - where it hangs on answers, or none has to wait
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(Pace):
     """`count` requests at `rate` per second. It ends with `most` unanswered: the broker keeps no more."""
 
     rate: float
@@ -73,7 +78,7 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(Pace):
     """As many requests under way as are answered in half a second, for `seconds` after the warm-up.
 
     Never fewer than `least`, which fills batches, nor more than `most`, which the broker keeps.
@@ -93,12 +98,9 @@ class Window:
     def is_over(self, now: Now) -> bool:
         return now.elapsed >= WARM_UP_S + self.seconds
 
-    def until_next(self, now: Now) -> float:  # noqa: ARG002 - it hangs on answers
-        return 0.0
-
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(Pace):
     """`count` requests as fast as they go."""
 
     count: int
@@ -108,9 +110,6 @@ class Backlog:
 
     def is_over(self, now: Now) -> bool:
         return now.sent >= self.count
-
-    def until_next(self, now: Now) -> float:  # noqa: ARG002 - none has to wait
-        return 0.0
 
 
 class Sent(NamedTuple):

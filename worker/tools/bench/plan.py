@@ -172,19 +172,17 @@ class Plan:
 
     def codec_seconds(self) -> float:
         """Reading a request and writing an answer of it, by the worker's codecs in this process: the mean seconds."""
-        codecs, done = codecs_of(self.signature), 0
-        outputs = self.signature.outputs
-        began, spent = time.perf_counter(), 0.0
-        while spent < _CODEC_S:
-            taken = [(request.value, request.headers) for request in self.requests]
+        codecs, rows = codecs_of(self.signature), self.order.rows_per_request
+        taken = [(request.value, request.headers) for request in self.requests]
+        answer = tuple(
+            np.full((rows, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
+            for spec in self.signature.outputs
+        )
+        began, done = time.perf_counter(), 0
+        while (spent := time.perf_counter() - began) < _CODEC_S or not done:
             for request in decoded(codecs, taken):
-                answer = tuple(
-                    np.full((request.rows, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
-                    for spec in outputs
-                )
                 codecs.encode(Prediction(request, answer))
             done += len(taken)
-            spent = time.perf_counter() - began
         return spent / done
 
 

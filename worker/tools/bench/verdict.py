@@ -77,7 +77,9 @@ def limit_of(figures: Figures) -> Limit:
         return Limit.GENERATOR
     if loop < _BUSY_LOOP * each:
         return Limit.MACHINE
-    return Limit.ENCODING if costs.encoding_us >= loop / 2 else Limit.LOOP
+    # Plain rows are the cheapest, and the worker reads them by the batch.
+    is_encoding = figures.encoding != "rows" and costs.encoding_us >= loop / 2
+    return Limit.ENCODING if is_encoding else Limit.LOOP
 
 
 def verdict(figures: Figures) -> Iterator[str]:
@@ -100,9 +102,10 @@ def verdict(figures: Figures) -> Iterator[str]:
 
 def _limit(figures: Figures) -> str:
     costs = figures.costs
-    model = f"The model needs {_us(costs.model_us)} of the {_us(figures.us)} µs a request"
-    loop = "" if costs.loop_us is None else f"the worker's loop {_us(costs.loop_us)}, in which "
-    whole = f"{model}, {loop}{figures.encoding} takes {_us(costs.encoding_us)}"
+    model = f"The model needs {_us(min(costs.model_us, figures.us))} of the {_us(figures.us)} µs a request"
+    loop = figures.us if costs.loop_us is None else costs.loop_us
+    reading = "" if figures.encoding == "rows" else f", of which {figures.encoding} {_us(min(loop, costs.encoding_us))}"
+    whole = f"{model}, the worker's loop {_us(loop)}{reading}"
     match limit_of(figures):
         case Limit.MODEL:
             return f"{model}: the model is your limit. Look for a better batch with `profile`, or add replicas."

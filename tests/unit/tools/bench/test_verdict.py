@@ -41,15 +41,20 @@ def test_the_limit_is_what_takes_the_time(costs: Costs, limit: Limit, is_paced: 
     assert limit_of(figures(costs, is_paced=is_paced)) is limit
 
 
+def test_plain_rows_are_never_the_limit() -> None:
+    """Nothing is cheaper to read: it is the loop then."""
+    rows = replace(figures(Costs(5.0, 150.0, 190.0, 64.0)), encoding="rows")
+
+    assert limit_of(rows) is Limit.LOOP
+
+
 def test_the_verdict_says_what_batching_buys_and_what_the_limit_is() -> None:
     """With the figures that it follows from."""
     buys, waits, limit = verdict(figures(Costs(5.0, 150.0, 190.0, 64.0)))
 
     assert buys.startswith("Batching pays here: the worker answers 5,000 requests a second, 2.0 times as many as the")
     assert waits == "The p99 at 500 a second: the worker 20.0 ms, the plain loop 20.0 ms, one by one 20.0 ms."
-    assert limit.startswith(
-        "The model needs 5.0 of the 200 µs a request, the worker's loop 190, in which json takes 150:"
-    )
+    assert limit.startswith("The model needs 5.0 of the 200 µs a request, the worker's loop 190, of which json 150:")
     assert "the encoding is your limit" in limit
 
 
