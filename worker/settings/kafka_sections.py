@@ -55,8 +55,7 @@ class Connection(Section):
     config: PassedThrough = Field(
         {},
         repr=False,
-        description="Other librdkafka keys for all clients (`ssl.crl.location`, `sasl.oauthbearer.scope`, …), except "
-        "those that the worker owns.",
+        description="Other librdkafka keys for all clients: `ssl.crl.location`, `sasl.oauthbearer.scope`, …",
     )
     _secret_files: tuple[Path, ...] = PrivateAttr(())
 
@@ -91,8 +90,7 @@ class KafkaSettings(Connection):
     )
     changelog_topic: TopicName | None = Field(
         None,
-        description="With STATE__TENSORS: the compacted topic that keeps the states, with as many partitions as the "
-        "request topic. GROUP_ID and `-state` unless set.",
+        description="With STATE__TENSORS: the compacted topic that keeps the states. GROUP_ID and `-state` unless set.",
     )
     group_id: Text = Field(
         description="Consumer group. Replicas of one deployment share it, different models never do."

@@ -93,13 +93,11 @@ class ModelSettings(Section):
     )
     full_batches: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="Whether short batches are padded to MAX_BATCH_SIZE rows. `auto`: on CUDA, where the model has "
-        "convolutions and all rows have one size.",
+        description="Whether short batches are padded to MAX_BATCH_SIZE rows; `auto`: for convolutions on CUDA.",
     )
     warm_up_rows: RowCounts = Field(
         (),
-        description="Row counts to run at start, two or more; unless set 1, 2 and MAX_BATCH_SIZE, on CUDA also the "
-        "powers of two between.",
+        description="Row counts to run at start, two or more; else 1, 2, MAX_BATCH_SIZE, on CUDA powers of two.",
     )
     warm_up_example: Path | None = Field(
         None,
@@ -111,7 +109,7 @@ class ModelSettings(Section):
     )
     non_finite_output: Literal["error", "allow", "null"] = Field(
         "error",
-        description="What an answer with a NaN or an infinity becomes. `null`: null in JSON, unchanged elsewhere.",
+        description="What becomes of an answer with a NaN or an infinity. `null`: null in JSON, unchanged elsewhere.",
     )
 
 
@@ -133,7 +131,7 @@ class BatchingSettings(Section):
         gt=0,
         le=604_800_000,
         description="Longest wait for an answer from a request's timestamp on, unless its header `timeout-ms` says "
-        "another. Requests that cannot keep it are answered `DEADLINE_EXCEEDED`.",
+        "another; then it is answered `DEADLINE_EXCEEDED`.",
     )
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
     max_batch_tokens: int | None = Field(
@@ -195,7 +193,7 @@ class DeliverySettings(Section):
     )
     order: Literal["partition", "key", "none"] = Field(
         "partition",
-        description="The earlier requests that an answer waits for: all of its partition, all of its key, or none.",
+        description="The earlier requests that an answer waits for: those of its partition, of its key, or none.",
     )
     commit_interval_ms: int = Field(
         default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],
@@ -235,12 +233,12 @@ class StateSettings(Section):
     tensors: Pairs = Field(
         {},
         description="Inputs that are state, each with the output that is its next value: "
-        '`{"h_in": "h_out"}`. Requests do not bring these inputs.',
+        '`{"h_in": "h_out"}`. Requests do not bring them.',
     )
     initial: Annotated[float, Field(allow_inf_nan=True)] | Path = Field(  # a running maximum begins with -inf
         0.0,
-        description="State of a key that has none: a number for all elements, an `.npy`, or an `.npz` with an array by "
-        "input, without the batch axis.",
+        description="State of a key that has none, without the batch axis: a number for all elements, an `.npy`, or an "
+        "`.npz` by input.",
     )
     missing: Literal["zeros", "refuse"] = Field(
         "zeros", description="What a request gets whose key has no state: INITIAL, or an error."
@@ -267,8 +265,8 @@ class StateSettings(Section):
     )
     store: StoreUrl | None = Field(
         None,
-        description="A Valkey or Redis server that keeps the states in the place of a changelog: "
-        "`redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
+        description="A Valkey or Redis server that keeps the states, at least once: `redis://host:6379/0`, or "
+        "`rediss://` for TLS.",
     )
     store_username: Text | None = Field(None, description="STORE: the user to log in as.")
     store_password: SecretStr | None = Field(None, description="STORE: the password.")

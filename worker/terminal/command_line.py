@@ -33,19 +33,16 @@ def with_options(environ: Mapping[str, str], **options: object) -> dict[str, str
 def check_idle(why: str, **options: object) -> None:
     """Raises `BadConfiguration` for options that were given (not None) and do nothing; `why` says what they lack."""
     idle = [
-        f"{'--' if len(name) > 1 else '-'}{name.replace('_', '-')}"
-        for name, value in options.items()
-        if value is not None
+        f"{'--' if len(name) > 1 else '-'}{name.replace('_', '-')}" for name in options if options[name] is not None
     ]
     if idle:
-        does = "does" if len(idle) == 1 else "do"
-        raise BadConfiguration(f"{' and '.join(idle)} {does} nothing {why}")
+        raise BadConfiguration(f"{' and '.join(idle)} {'does' if len(idle) == 1 else 'do'} nothing {why}")
 
 
 def check_readers(
     option: str, topic: str, kafka: ClientKafkaSettings, *written: Literal["response_topic", "dead_letter_topic"]
 ) -> None:
-    """Raises `BadConfiguration` for one of these, whose readers would take requests for what they are not."""
+    """Raises `BadConfiguration` for a topic of answers or dead letters, whose readers would misread requests."""
     for setting in written:
         if topic == getattr(kafka, setting):
             raise BadConfiguration(
@@ -57,8 +54,9 @@ def check_readers(
 def signature_and_example(
     config: Path | None, environ: Mapping[str, str]
 ) -> tuple[Signature, Mapping[str, Array] | None]:
-    """What requests bring to the model of these settings and answers hold, without running it, and the rows that the
-    operator has given as an example, if any. Raises `BadConfiguration`.
+    """The requests and answers of these settings' model, which is not run, and the operator's example of rows, if any.
+
+    Raises `BadConfiguration`.
     """
     settings = load_scoring(config, environ)
     from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
@@ -69,12 +67,9 @@ def signature_and_example(
 
 
 def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
-    """The signature, for what can do without a model: None, and `BadConfiguration` only for one that was asked for."""
+    """The signature, or None without a usable model. Raises `BadConfiguration` only for one that was asked for."""
     try:
-        settings = load_scoring(config, environ)
-        from worker.inference import inspect  # noqa: PLC0415 - as above
-
-        return remembered(inspect(settings.model).signature, settings.state)[1]
+        return signature_and_example(config, environ)[0]
     except BadConfiguration:
         if is_asked_for:
             raise
