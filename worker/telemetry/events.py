@@ -171,7 +171,7 @@ class WorkerEvents:
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         """The records of these run one at a time for a while; a poison record is answered without being run."""
         for suspect in suspects:
-            self._partitions.suspect(suspect)
+            self._partitions.suspects[suspect.partition] = suspect.until
             self._log.warning(
                 "partition_suspected",
                 partition=str(suspect.partition),

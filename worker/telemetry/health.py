@@ -21,7 +21,6 @@ from worker.telemetry.model_pages import ROOT, model_page
 from worker.telemetry.watchdog import TimeLimits
 
 if TYPE_CHECKING:
-    from worker.telemetry.live_page import LivePage
     from worker.telemetry.metrics_page import MetricsPage
 
 # Scrapers and load balancers ask for these by whatever name they know.
@@ -133,7 +132,7 @@ class Pages:
         if path == ROOT or path.startswith(f"{ROOT}/"):
             snapshot = self._latest()
             return model_page(path, snapshot, self._dead(snapshot))
-        if self._page_of is not None and (found := self._page.answer(path)) is not None:
+        if self._page_of is not None and (found := self._live_page(path, self._page_of)) is not None:
             return HTTPStatus.OK, *found
         known = f"{'' if self._page_of is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"
         return HTTPStatus.NOT_FOUND, known.encode(), TEXT
@@ -151,12 +150,11 @@ class Pages:
 
         return MetricsPage(self._latest, self._clock)
 
-    @cached_property
-    def _page(self) -> LivePage:
-        from worker.telemetry.live_page import LivePage  # noqa: PLC0415  # seldom looked at
+    def _live_page(self, path: str, page_of: Deployment) -> tuple[bytes, str] | None:
+        from worker.telemetry.live_page import live_page  # noqa: PLC0415  # seldom looked at
 
-        assert self._page_of is not None
-        return LivePage(self._page_of, self._latest, self._dead, self._clock, self._began)
+        snapshot, now = self._latest(), self._clock()
+        return live_page(path, page_of, snapshot, self._dead(snapshot), now, now - self._began)
 
 
 def _verdict(wrong: str | None) -> Answer:

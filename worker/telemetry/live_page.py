@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from itertools import islice
@@ -42,66 +41,58 @@ _WHY = {
 }
 
 
-class LivePage:
-    """The answers to a browser. `dead` says why a snapshot's worker counts as dead; `clock` is the loop's."""
+def live_page(
+    path: str, deployment: Deployment, snapshot: Snapshot, dead: str | None, now: float, up: float
+) -> tuple[bytes, str] | None:
+    """The content for this path and its type; None for a path that is not the page's.
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        latest: Callable[[], Snapshot],
-        dead: Callable[[Snapshot], str | None],
-        clock: Callable[[], float],
-        began: float = 0.0,
-    ) -> None:
-        self._deployment, self._latest, self._dead, self._clock, self._began = deployment, latest, dead, clock, began
+    `dead` says why the snapshot's worker counts as dead; `now` is by the loop's clock, `up` in seconds.
+    """
+    if path == STATUS:
+        values = _status(deployment, snapshot, dead, now, up)
+        return json.dumps(values, separators=(",", ":"), allow_nan=False).encode(), "application/json"
+    if path not in FILES:
+        return None
+    name, content_type = FILES[path]
+    return _content(name), content_type
 
-    def answer(self, path: str) -> tuple[bytes, str] | None:
-        """The content and its type; None for a path that is not the page's."""
-        if path == STATUS:
-            return json.dumps(self._status(), separators=(",", ":"), allow_nan=False).encode(), "application/json"
-        if path not in FILES:
-            return None
-        name, content_type = FILES[path]
-        return _content(name), content_type
 
-    def _status(self) -> Values:
-        snapshot, now = self._latest(), self._clock()
-        dead = self._dead(snapshot)
-        return {
-            "at": snapshot.turned_at,
-            "still": 0.0 if snapshot.turned_at is None else max(0.0, now - snapshot.turned_at),
-            "phase": snapshot.phase if dead is None else "stuck",
-            "why": dead or _WHY.get(snapshot.phase, snapshot.unready),
-            "worker": _process(snapshot, now - self._began),
-            "deployment": self._deployment._asdict(),
-            "model": _model(snapshot),
-            "linger": snapshot.number(metrics.LINGER),
-            "taken": snapshot.number(metrics.RECORDS_TAKEN),
-            "settled": snapshot.number(metrics.RECORDS_SETTLED),
-            "latency": _buckets(snapshot, metrics.END_TO_END),
-            "inference": _sum(snapshot, metrics.INFERENCE),
-            "loop": snapshot.number(metrics.LOOP),
-            "running": 0.0 if snapshot.running_since is None else max(0.0, now - snapshot.running_since),
-            "most_rows": snapshot.number(metrics.MAX_BATCH_ROWS),
-            "batches": [
-                {"by": by, "batches": batches, "rows": snapshot.number(metrics.BATCH_ROWS, by)}
-                for (by,), batches in _each(snapshot, metrics.BATCHES)
-            ],
-            "held": [
-                {"name": name, "now": snapshot.number(held), "limit": snapshot.number(limit)}
-                for name, held, limit in _BOUNDS
-            ],
-            "partitions": _partitions(snapshot, now),
-            "rejections": [{"code": code, "count": count} for (code,), count in _each(snapshot, metrics.REJECTIONS)],
-            "reasons": _reasons(snapshot, time.time()),
-            "state": {
-                "keys": snapshot.number(metrics.STATES),
-                "bytes": snapshot.number(metrics.STATE_BYTES),
-                "waiting": snapshot.number(metrics.WAITING_FOR_KEY),
-                "restoring": snapshot.number(metrics.RESTORING),
-                "left": snapshot.number(metrics.RESTORE_LEFT),
-            },
-        }
+def _status(deployment: Deployment, snapshot: Snapshot, dead: str | None, now: float, up: float) -> Values:
+    return {
+        "at": snapshot.turned_at,
+        "still": 0.0 if snapshot.turned_at is None else max(0.0, now - snapshot.turned_at),
+        "phase": snapshot.phase if dead is None else "stuck",
+        "why": dead or _WHY.get(snapshot.phase, snapshot.unready),
+        "worker": _process(snapshot, up),
+        "deployment": deployment._asdict(),
+        "model": _model(snapshot),
+        "linger": snapshot.number(metrics.LINGER),
+        "taken": snapshot.number(metrics.RECORDS_TAKEN),
+        "settled": snapshot.number(metrics.RECORDS_SETTLED),
+        "latency": _buckets(snapshot, metrics.END_TO_END),
+        "inference": _sum(snapshot, metrics.INFERENCE),
+        "loop": snapshot.number(metrics.LOOP),
+        "running": 0.0 if snapshot.running_since is None else max(0.0, now - snapshot.running_since),
+        "most_rows": snapshot.number(metrics.MAX_BATCH_ROWS),
+        "batches": [
+            {"by": by, "batches": batches, "rows": snapshot.number(metrics.BATCH_ROWS, by)}
+            for (by,), batches in _each(snapshot, metrics.BATCHES)
+        ],
+        "held": [
+            {"name": name, "now": snapshot.number(held), "limit": snapshot.number(limit)}
+            for name, held, limit in _BOUNDS
+        ],
+        "partitions": _partitions(snapshot, now),
+        "rejections": [{"code": code, "count": count} for (code,), count in _each(snapshot, metrics.REJECTIONS)],
+        "reasons": _reasons(snapshot, time.time()),
+        "state": {
+            "keys": snapshot.number(metrics.STATES),
+            "bytes": snapshot.number(metrics.STATE_BYTES),
+            "waiting": snapshot.number(metrics.WAITING_FOR_KEY),
+            "restoring": snapshot.number(metrics.RESTORING),
+            "left": snapshot.number(metrics.RESTORE_LEFT),
+        },
+    }
 
 
 _BOUNDS = (

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Protocol
 
-from worker.core.records import Partition, Standing, Suspect
+from worker.core.records import Partition, Standing
 from worker.core.stalls import Stall
 from worker.telemetry import metrics
 from worker.telemetry.metrics import Labels, Numbers
@@ -120,9 +120,6 @@ class HeldPartitions:
             self.held.pop(partition, None)
             self.suspects.pop(partition, None)
             self.stalls.pop(partition, None)
-
-    def suspect(self, suspect: Suspect) -> None:
-        self.suspects[suspect.partition] = suspect.until
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
         self._committed.update(offsets)
