@@ -153,13 +153,6 @@ def test_with_a_driver_too_old_auto_takes_the_cpu_and_says_why(cuda: Cuda, tmp_p
     assert "auto and CUDA is out: CUDA failure 35: CUDA driver version is insufficient" in model.device.reason
 
 
-def test_auto_takes_cuda_where_it_works(tmp_path: Path) -> None:
-    """And says so."""
-    model = on_cuda(tmp_path, WIDE, device="auto")
-
-    assert (model.device.name, model.device.reason) == ("cuda:0", "CUDA works")
-
-
 @pytest.mark.parametrize(("option", "value"), [("gpu_mem_limitt", "1"), ("cudnn_conv_algo_search", "FAST")])
 def test_an_option_that_the_provider_does_not_take_is_named(option: str, value: str, tmp_path: Path) -> None:
     """It is the setting that is wrong, not the device."""

@@ -13,7 +13,7 @@ import onnxruntime as ort
 import pytest
 
 from bench.gpu.networks import of_pixels
-from tests.gpu.nets import NETS, eight_bits, in_half
+from tests.gpu.nets import NETS, in_half
 from tests.models import gru, hungry
 from worker.inference.device import CPU, CUDA, _session, operators
 from worker.inference.model_file import Source
@@ -25,7 +25,6 @@ BUILDS: dict[str, Callable[[], bytes]] = {
     **{f"{name} in FP16": partial(lambda build: in_half(build()), net.build) for name, net in NETS.items()},
     "ResNet-50 of pixels": lambda: of_pixels(NETS["ResNet-50"].build()),
     "ResNet-50 of pixels in FP16": lambda: of_pixels(in_half(NETS["ResNet-50"].build())),
-    "eight bits": eight_bits,
     "what takes much memory": hungry,
 }
 

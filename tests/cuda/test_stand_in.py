@@ -16,15 +16,7 @@ from worker.core.failures import BadConfiguration
 from worker.inference import load
 from worker.settings import ModelSettings
 
-NON_BLOCKING = 1
 Bytes = NDArray[np.uint8]
-
-
-def stream(cuda: Cuda) -> ctypes.c_void_p:
-    """One that keeps no step with any other, as those of ONNX Runtime."""
-    handle = ctypes.c_void_p()
-    cuda.library.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING)
-    return handle
 
 
 def page_locked(cuda: Cuda, size: int) -> Bytes:
@@ -32,29 +24,6 @@ def page_locked(cuda: Cuda, size: int) -> Bytes:
     address = ctypes.c_void_p()
     cuda.library.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), 0)
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value or 0))
-
-
-def copy(cuda: Cuda, to: int, array: Bytes, on: ctypes.c_void_p) -> None:
-    """Without waiting for it."""
-    source, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
-    cuda.library.cudaMemcpyAsync(ctypes.c_void_p(to), source, size, 1, on)
-
-
-def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> None:
-    """And what is written over its source meanwhile is what arrives."""
-    mine = stream(cuda)
-    here, there = page_locked(cuda, 4), page_locked(cuda, 4)
-    here[:] = 1
-
-    copy(cuda, there.ctypes.data, here, mine)
-    at_once = there.tolist()
-    here[:] = 2
-    cuda.library.cudaStreamSynchronize(stream(cuda))
-    another_waited_for = there.tolist()
-    cuda.library.cudaStreamSynchronize(mine)
-
-    assert at_once == another_waited_for == [0xCD] * 4
-    assert there.tolist() == [2] * 4
 
 
 def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) -> None:

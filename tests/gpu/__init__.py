@@ -1,6 +1,6 @@
 """The worker on a real GPU: `make test-gpu`. Skipped, with the reason, where there is none.
 
-nets.py                networks, what they are fed, and their forms in FP16 and in eight bits
+nets.py                networks, what they are fed, and their forms in FP16
 test_right_answers.py  what CUDA gives is what the CPU gives, whatever shares the batch
 test_kinds.py          every kind of model that the worker takes
 test_start_checks.py   the start's trial of rows refuses no good network

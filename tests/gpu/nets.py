@@ -1,4 +1,4 @@
-"""Networks of the kinds that a GPU is bought for, what they are fed, and their forms in FP16 and in eight bits."""
+"""Networks of the kinds that a GPU is bought for, what they are fed, and their forms in FP16."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from tests.models import encoder, gru, mlp, save
 from tests.residual import CHANNELS, SIDE, resnet50
@@ -19,7 +19,6 @@ from worker.inference import Model, load
 from worker.settings import ModelSettings
 
 WIDTH = 256
-STEP = 1 / 32  # of the numbers in eight bits, on either side of `eight_bits`
 MOST_HALF = 65_504.0  # the largest number in FP16
 Feeds = Mapping[str, Array]
 
@@ -96,37 +95,3 @@ def in_half(model: bytes) -> bytes:
         if attribute.i == TensorProto.FLOAT:
             attribute.i = TensorProto.FLOAT16
     return bytes(made.SerializeToString())
-
-
-def eight_bits(inputs: int = WIDTH, outputs: int = 16, seed: int = 0) -> bytes:
-    """x FP32 (batch, inputs) → y FP32 (batch, outputs): one dense layer, statically quantised (QDQ, one scale each)."""
-    weights = np.random.default_rng(seed).integers(-127, 128, (inputs, outputs), np.int8)
-    constants = {
-        "w": weights,
-        "zero": np.array(0, np.int8),
-        "step": np.array(STEP, np.float32),
-        "fine": np.array(inputs**-0.5 / 64, np.float32),
-    }
-
-    def rounded(of: str, gives: str) -> list[onnx.NodeProto]:
-        return [
-            helper.make_node("QuantizeLinear", [of, "step", "zero"], [f"{of}8"]),
-            helper.make_node("DequantizeLinear", [f"{of}8", "step", "zero"], [gives]),
-        ]
-
-    nodes = [
-        *rounded("x", "x32"),
-        helper.make_node("DequantizeLinear", ["w", "fine", "zero"], ["w32"]),
-        helper.make_node("MatMul", ["x32", "w32"], ["product"]),
-        *rounded("product", "y"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "eight_bits",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", outputs])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    return bytes(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
-    )

@@ -132,8 +132,9 @@ class Punctuality:
         """
         if not backlog and not self._out:
             return self.finished_at(now, kind, rows)
-        ahead = backlog * self._times.typical / self._lanes
-        return ahead + self.finished_at(now, kind, max(rows, self._times.usual_rows(kind))) + self._margin
+        rows = max(rows, self._times.usual_rows(kind))
+        ahead = backlog * self._times.mean(kind, rows) / self._lanes
+        return ahead + self.finished_at(now, kind, rows) + self._margin
 
     def _wait(self, now: float) -> float:
         """Seconds until a lane takes a batch that is handed out now."""
@@ -160,8 +161,7 @@ class Punctuality:
                 self._unanswered[id(batch)] = forecast
                 self._idle_at = now + sum([mean for mean, _ in self._out.values()]) / self._lanes
             if batch is not None and failure is None:
-                if not self._times.typical:
-                    self._missed_deviation = seconds / 2  # of one run nothing is known yet
+                self._missed_deviation = self._missed_deviation or seconds / 2  # one run says little of the next
                 self._times.note(batch.kind, batch.rows, seconds, now)
 
     def failed(self, batch: Batch) -> None:

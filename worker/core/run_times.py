@@ -38,7 +38,6 @@ class RunTimes:
     def __init__(self, most_kinds: int = MOST_KINDS) -> None:
         self._most_kinds = most_kinds
         self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # those that ran last at the end
-        self.typical = 0.0  # seconds of a run of any kind
 
     def note(self, kind: BatchKind, rows: int, seconds: float, now: float) -> None:
         """A batch of so many rows of this kind took so long, and finished now."""
@@ -54,7 +53,6 @@ class RunTimes:
         learned.classes[of_rows] = (mean_rows + _WEIGHT * (rows - mean_rows), mean + _WEIGHT * off)
         learned.counts, means = zip(*sorted(learned.classes.values()), strict=True)
         learned.means = [*accumulate(reversed(means), min)][::-1]  # fewer rows never take longer, whatever chance says
-        self.typical += _WEIGHT * (seconds - self.typical) if self.typical else seconds
 
     def mean(self, kind: BatchKind, rows: int) -> float:
         """Seconds that a batch of so many rows of this kind takes in the mean; 0 if nothing is known.

@@ -99,7 +99,8 @@ class _Trial:
         self._made_up = MadeUpRows(model.blank(given or 1), open_names, are_given=given > 0)
         # On a device an index outside of its table may end the process. Those of an example are inside.
         is_careful = model.is_accelerated and not given
-        self._ways = (True,) if is_careful else (False, True)
+        has_numbers = any(spec.is_float for spec in model.signature.required)
+        self._ways = [False] * (not is_careful) + [True] * has_numbers  # whether numbers alone are varied
         self.ran: list[_Ran] = []
 
     def looks(self) -> Iterator[_Seen | None]:

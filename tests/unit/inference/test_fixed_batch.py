@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -77,21 +78,15 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
     assert isinstance(model.run({"a": good, "b": bad}), RunFailure)
 
 
-def test_what_is_full_is_not_copied() -> None:
-    """A batch of exactly so many rows costs nothing more."""
-    x, y = numbers(4), numbers(4)
-    batch = FixedBatch(4, ["y"])
-
-    assert batch.padded({"x": x})["x"] is x
-    assert batch.cut([y], 4)[0] is y
-
-
 def test_padding_repeats_the_last_row() -> None:
-    """And cutting takes the rows that were there."""
-    padded = FixedBatch(4, ["y"]).padded({"x": np.array([[1], [2]])})["x"]
+    """And cutting takes the rows that were there. A full batch is not copied."""
+    batch, full = FixedBatch(4, ["y"]), numbers(4)
+    padded = batch.padded({"x": np.array([[1], [2]])})["x"]
 
     assert padded.tolist() == [[1], [2], [2], [2]]
-    assert FixedBatch(4, ["y"]).cut([padded], 2)[0].tolist() == [[1], [2]]
+    assert batch.cut([padded], 2)[0].tolist() == [[1], [2]]
+    assert batch.padded({"x": full})["x"] is full
+    assert batch.cut([full], 4)[0] is full
 
 
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
@@ -146,26 +141,16 @@ ON_CUDA = ["CUDAExecutionProvider", CPU]
 Full = Literal["auto", "always", "never"]
 
 
-class Elsewhere:
-    """A session that says it is where it is not: no kernel of a convolution runs here but on the CPU."""
-
-    def __init__(self, model: bytes, providers: Sequence[str]) -> None:
-        self._session = ort.InferenceSession(model, providers=[CPU])
-        self._providers = providers
-
-    def get_providers(self) -> list[str]:
-        return list(self._providers)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
 def padding(model: bytes, full: Full = "auto", providers: Sequence[str] = ON_CUDA, size: int | None = None) -> Any:
     """What a batch of eight rows, or of so many bytes, is padded to."""
-    session: Any = Elsewhere(model, providers)
-    settings = ModelSettings(path=Path("model.onnx"), full_batches=full)
+    there: Any = SimpleNamespace(get_providers=lambda: list(providers))
+    declared = declared_by(ort.InferenceSession(model, providers=[CPU]), settings_of(full), 100)
     operators = frozenset({"Conv"} if b"Conv" in model else ())
-    return padding_of(session, operators, declared_by(session, settings, 100), settings, 8, size)
+    return padding_of(there, operators, declared, settings_of(full), 8, size)
+
+
+def settings_of(full: Full) -> ModelSettings:
+    return ModelSettings(path=Path("model.onnx"), full_batches=full)
 
 
 def test_a_convolution_on_cuda_always_has_a_full_batch() -> None:
