@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room, longest_key
+from worker.assembled_states import GIVE_UP_TIMEOUT, Start, Stateful, stateful_of
+from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.limits import Limit
@@ -36,13 +36,10 @@ from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
 from worker.kafka import (
     Announcement,
-    ChangelogFacts,
-    ChangelogRestorer,
     KafkaSink,
     KafkaSource,
     KafkaTransactions,
     Topics,
-    changelog_facts,
     cost_of_a_kill,
     others_since,
     poll_interval,
@@ -56,41 +53,20 @@ from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
 from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
-from worker.state import (
-    KeyStates,
-    KeyTurns,
-    OutsideStates,
-    OutsideValues,
-    StateFetch,
-    StatefulEncoder,
-    StatefulStacker,
-    StateLayout,
-    layout_of,
-)
+from worker.state import KeyStates, OutsideValues, StatefulEncoder, StatefulStacker
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
     from worker.ports import Delivery
-    from worker.stores import LocalStore
-    from worker.stores.link import StoreLink
-    from worker.stores.server import StoreServer
     from worker.telemetry.tracing import TracedCodec, TracedLanes, Tracing
 
 # Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
 # `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
 REVOKE_TIMEOUT = 10.0
-# What a failed worker gives the broker to take what was already sent, and a lane to end. It commits nothing any more.
-GIVE_UP_TIMEOUT = 1.0
 # How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have
 # overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
-# How long a connection to a store outside, or an answer of its, may take until it is tried again, seconds.
-STORE_TIMEOUT = 2.0
-# For how long a store outside knows that a key was forgotten, and keeps a state that nothing used, beyond its TTL,
-# seconds: a request that is read again so long after must find it. What is read again was not committed, so it is as
-# old as the longest outage.
-REREAD_WITHIN = 7 * 86_400
 # Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
 # long for its next. Between 32 and 256 no difference could be measured at batches of 64.
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
@@ -106,20 +82,17 @@ def assemble(
     closing: ExitStack,
 ) -> Worker:
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
-    logger = telemetry.kafka_logger()
-    tell_others = partial(_tell_others, settings, topics, events)
-    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
-    source = KafkaSource(
-        settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not
-    )
-    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
-    outlet = _outlet(settings, topics, source, events, closing)
+    start = Start(settings, topics, events, closing)
+    source = _source(start)
+    outlet = _outlet(start, source)
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)
     ledger = LEDGERS[settings.delivery.order]()
-    stateful = _stateful(settings, topics, model, ledger, events, closing)
-    signature = model.signature if stateful is None else stateful.signature
-    wire = _wire_contract(settings, topics, stateful)
+    stateful = stateful_of(start, model, ledger)
+    signature, states, link = model.signature, None, None
+    if stateful is not None:
+        states, signature, link, _ = stateful
+    wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes)
     for why in lack_of_room(model, signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
@@ -129,12 +102,7 @@ def assemble(
     punctuality = Punctuality(time.time, batching.lanes)
     policies = {signature.key: policy}
     batcher = Batcher(policies, punctuality.needed, _learning(batching, policies))
-    states = None if stateful is None else stateful.states
-    fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
-    turns = None if stateful is None else KeyTurns(fetch or batcher)
-    if states is not None and turns is not None:
-        states.is_taken = turns.is_taken
-    link = None if stateful is None else stateful.link
+    turns = None if stateful is None else stateful.turns(batcher)
     events.watch(
         telemetry.WatchedParts(
             ledger,
@@ -161,7 +129,7 @@ def assemble(
     rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
-    codec = codecs if tracing is None else _traced_codec(tracing, codecs)
+    codec, traced_lanes = (codecs, lanes) if tracing is None else _traced(tracing, codecs, lanes, model)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)
     return compose(
@@ -174,13 +142,18 @@ def assemble(
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
         stackers={signature.key: _stacker(settings, model, stateful)},
-        lanes=lanes if tracing is None else _traced_lanes(tracing, lanes, model),
+        lanes=traced_lanes,
         punctuality=punctuality,
-        delivery=_delivery(settings, outlet, source, ledger, codec, events, stateful),
+        delivery=_delivery(start, outlet, source, ledger, stateful, codec),
         rejections=rejections,
         events=events,
         signals=signals,
-        conduct=_conduct(settings),
+        conduct=Conduct(
+            lanes=batching.lanes,
+            inflight_batches=batching.max_inflight_batches,
+            drain_timeout=settings.delivery.drain_timeout_s,
+            revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
+        ),
         clock=time.monotonic,
         states=states,
         turns=turns,
@@ -189,162 +162,22 @@ def assemble(
     )
 
 
+def _source(start: Start) -> KafkaSource:
+    settings, topics, events, _ = start
+
+    def tell_others() -> None:
+        for why in others_since(settings.kafka, topics, telemetry.kafka_logger()):
+            events.warned("group_is_mixed", why=why)
+
+    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
+    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
+    logger = telemetry.kafka_logger()
+    return KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not)
+
+
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
     return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
-
-
-def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
-    """Who has joined the group meanwhile, and serves something else."""
-    for why in others_since(settings.kafka, topics, telemetry.kafka_logger()):
-        events.warned("group_is_mixed", why=why)
-
-
-class _Stateful(NamedTuple):
-    """What a model with state has besides; `signature` is what is left for requests and answers."""
-
-    states: KeyStates
-    signature: Signature
-    link: StoreLink | None = None
-    max_key_bytes: int = sys.maxsize
-
-
-def _stateful(
-    settings: Settings,
-    topics: Topics,
-    model: Model,
-    ledger: OffsetLedger,
-    events: telemetry.WorkerEvents,
-    closing: ExitStack,
-) -> _Stateful | None:
-    """None for a model without state. Raises `BadConfiguration`."""
-    state, changelog = settings.state, settings.kafka.changelog_topic
-    if not state.tensors:
-        return None
-    layout, signature = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
-    if state.steps == "axis:1":
-        signature = replace(signature, max_rows=1)
-    if state.store is not None:
-        link = _link(settings, events, closing)
-        return _Stateful(_states_outside(settings, layout, ledger, link, events), signature, link)
-    assert changelog is not None
-    room = longest_key(changelog, topics.max_bytes[changelog], layout.dtype.itemsize)
-    states = _states_in(changelog, settings, layout, ledger, events, closing)
-    return _Stateful(states, signature, max_key_bytes=room)
-
-
-def _states_outside(
-    settings: Settings, layout: StateLayout, ledger: OffsetLedger, link: StoreLink, events: telemetry.WorkerEvents
-) -> OutsideStates:
-    return OutsideStates(
-        layout,
-        ledger,
-        link,
-        most_in_memory=settings.state.keys_in_memory,
-        ttl=settings.state.ttl_s,
-        tell_trouble=events.store_troubled,
-        tell_applied=events.applied_before,
-        tell_foreign=events.foreign_values,
-        date=time.time,
-    )
-
-
-def _states_in(
-    changelog: str,
-    settings: Settings,
-    layout: StateLayout,
-    ledger: OffsetLedger,
-    events: telemetry.WorkerEvents,
-    closing: ExitStack,
-) -> KeyStates:
-    kafka, state, logger = settings.kafka, settings.state, telemetry.kafka_logger()
-    is_exact = settings.delivery.guarantee == "exactly_once"
-    facts = None if state.directory is None else changelog_facts(kafka, changelog, logger)
-    store = None if state.directory is None else _local_store(settings, layout, facts, events, closing)
-    retention = 0.0 if facts is None else facts.retention
-    restorer = ChangelogRestorer(
-        kafka, changelog, layout, logger, is_exact=is_exact, date=time.time, retention=retention
-    )
-    closing.callback(restorer.close, GIVE_UP_TIMEOUT)
-    return KeyStates(
-        layout,
-        ledger,
-        restorer,
-        ttl=state.ttl_s,
-        can_take_back=is_exact,
-        store=store,
-        most_in_memory=state.keys_in_memory,
-        keeper=None if facts is None else store,
-        tell_restored=events.restored,
-        tell_thrown_away=events.thrown_away,
-        tell_foreign=events.foreign_states,
-        clock=time.monotonic,
-        date=time.time,
-    )
-
-
-def store_server(settings: Settings) -> StoreServer:
-    """The server that keeps the states, not spoken to yet. Raises `BadConfiguration`."""
-    from worker.stores.server import StoreAddress, StoreServer  # noqa: PLC0415  # most workers have none
-
-    state = settings.state
-    password = None if state.store_password is None else state.store_password.get_secret_value()
-    address = StoreAddress(state.store or "", state.store_username, password, state.store_ca_location, STORE_TIMEOUT)
-    return StoreServer(address, state.key_prefix or f"{settings.kafka.group_id}-state:")
-
-
-def _link(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> StoreLink:
-    """Raises `BadConfiguration`."""
-    from worker.stores.link import StoreLink  # noqa: PLC0415  # the same
-    from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
-
-    server = store_server(settings)
-    facts = examine_store(server)
-    events.noted("state_store_examined", server=facts.name, version=facts.version)
-    for why in facts.warnings:
-        events.warned("state_store_noted", why=why)
-    ttl = settings.state.ttl_s
-    link = StoreLink(
-        server,
-        ttl=None if ttl is None else round(ttl) + REREAD_WITHIN,
-        forgotten_for=REREAD_WITHIN,
-        tell_round_trip=events.store_asked,
-    )
-    closing.callback(link.close, GIVE_UP_TIMEOUT)
-    return link
-
-
-def _local_store(
-    settings: Settings,
-    layout: StateLayout,
-    facts: ChangelogFacts | None,
-    events: telemetry.WorkerEvents,
-    closing: ExitStack,
-) -> LocalStore:
-    from worker.stores import LocalStore  # noqa: PLC0415  # most workers have none
-
-    directory, kafka = settings.state.directory, settings.kafka
-    assert directory is not None
-    identity = None
-    if facts is None:
-        why = "the cluster does not describe the changelog; grant DESCRIBE_CONFIGS on it"
-        events.warned("states_will_not_be_kept", why=why)
-    else:
-        identity = {
-            "group": kafka.group_id,
-            "cluster": facts.cluster_id,
-            "changelog": kafka.changelog_topic,
-            "changelog's topic id": facts.topic_id,
-            "delete.retention.ms": facts.retention,
-            "layout of the state": f"{layout.fingerprint:08x}, {layout.dtype.itemsize} bytes",
-        }
-    store = LocalStore(directory, identity)
-    closing.callback(store.close)
-    if store.kept:
-        events.noted("states_found", partitions=[str(partition) for partition in store.kept])
-    elif store.why_thrown_away is not None:
-        events.warned("states_thrown_away", why=store.why_thrown_away)
-    return store
 
 
 def _checkpoint(
@@ -356,16 +189,7 @@ def _checkpoint(
     return Checkpoint(states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic)
 
 
-def _conduct(settings: Settings) -> Conduct:
-    return Conduct(
-        lanes=settings.batching.lanes,
-        inflight_batches=settings.batching.max_inflight_batches,
-        drain_timeout=settings.delivery.drain_timeout_s,
-        revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
-    )
-
-
-def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> Stacker:
+def _stacker(settings: Settings, model: Model, stateful: Stateful | None) -> Stacker:
     non_finite = {
         "refuse_non_finite_input": settings.model.non_finite_input == "reject",
         "refuse_non_finite_output": settings.model.non_finite_output == "error",
@@ -382,7 +206,7 @@ def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> St
 
 
 def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolicy]) -> Linger | None:
-    """What chooses the linger, unless it is fixed."""
+    """The linger that learns, unless it is fixed."""
     if batching.linger is not None:
         return None
     return Linger(
@@ -392,43 +216,40 @@ def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolic
     )
 
 
-def _outlet(
-    settings: Settings, topics: Topics, source: KafkaSource, events: telemetry.WorkerEvents, closing: ExitStack
-) -> KafkaSink | KafkaTransactions:
-    """Where answers go: the one thing in which the guarantees differ."""
-    kafka, delivery, logger = settings.kafka, settings.delivery, telemetry.kafka_logger()
+def _outlet(start: Start, source: KafkaSource) -> KafkaSink | KafkaTransactions:
+    """The way of answers to Kafka: the one thing in which the guarantees differ."""
+    settings, topics, events, closing = start
+    kafka, delivery, logger, heard = settings.kafka, settings.delivery, telemetry.kafka_logger(), source.hear_of_login
     if delivery.guarantee == "at_least_once":
-        sink = KafkaSink(kafka, topics, logger, events, on_error=source.hear_of_login)
+        sink = KafkaSink(kafka, topics, logger, events, on_error=heard)
         closing.callback(sink.close, GIVE_UP_TIMEOUT)
         return sink
     name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-    timeout_ms, heard = delivery.transaction_timeout_ms, source.hear_of_login
+    timeout_ms = delivery.transaction_timeout_ms
     transactions = KafkaTransactions(kafka, topics, name, timeout_ms, source.member, logger, events, on_error=heard)
     closing.callback(transactions.close, GIVE_UP_TIMEOUT)
     events.noted("transactions_opened", transactional_id=name.text)
     if not name.is_stable:
-        events.warned("transactional_id_at_random", why=cost_of_a_kill(delivery.transaction_timeout_ms))
+        events.warned("transactional_id_at_random", why=cost_of_a_kill(timeout_ms))
     return transactions
 
 
 def _delivery(
-    settings: Settings,
+    start: Start,
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
     ledger: OffsetLedger,
-    codec: Encoder,
-    events: telemetry.WorkerEvents,
-    stateful: _Stateful | None,
+    stateful: Stateful | None,
+    encoder: Encoder,
 ) -> Delivery:
     """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
-    interval = settings.delivery.commit_interval_ms / 1000
-    encoder = codec
+    interval, events, clock = start.settings.delivery.commit_interval_ms / 1000, start.events, time.monotonic
     if stateful is not None:
-        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
+        encoder = StatefulEncoder(encoder, stateful.states, start.settings.kafka.changelog_topic or STORE)
     if isinstance(outlet, KafkaSink):
         sink: Sink = outlet
         if stateful is not None and stateful.link is not None:
-            sink = StoringSink(sink, stateful.link, OutsideValues(stateful.states.layout))
+            sink = StoringSink(outlet, stateful.link, OutsideValues(stateful.states.layout))
         return AtLeastOnce(
             ledger=ledger,
             encoder=encoder,
@@ -436,7 +257,7 @@ def _delivery(
             offsets=source,
             events=events,
             commit_interval=interval,
-            clock=time.monotonic,
+            clock=clock,
         )
     outlet.wait_until_ready()
     return ExactlyOnce(
@@ -446,20 +267,15 @@ def _delivery(
         group=source,
         events=events,
         commit_interval=interval,
-        clock=time.monotonic,
+        clock=clock,
     )
 
 
-def _traced_codec(tracing: Tracing, codecs: Codecs) -> TracedCodec:
-    from worker.telemetry.tracing import TracedCodec  # noqa: PLC0415  # as `app._tracing` says
+def _traced(tracing: Tracing, codecs: Codecs, lanes: InferenceLanes, model: Model) -> tuple[TracedCodec, TracedLanes]:
+    from worker.telemetry.tracing import ServedModel, TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
 
-    return TracedCodec(codecs, tracing)
-
-
-def _traced_lanes(tracing: Tracing, lanes: InferenceLanes, model: Model) -> TracedLanes:
-    from worker.telemetry.tracing import ServedModel, TracedLanes  # noqa: PLC0415  # the same
-
-    return TracedLanes(lanes, tracing, ServedModel(model.signature.name, model.signature.version, model.device.name))
+    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
+    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
 
 
 def announcement(settings: Settings) -> Announcement:
@@ -540,7 +356,7 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
         )
 
 
-def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | None) -> Wire:
+def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     answered = [topic for topic in (kafka.response_topic, *kafka.reply_topics) if topic not in topics.shut]
@@ -560,5 +376,5 @@ def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | Non
         reply_topics={topic: topics.partitions[topic] for topic in answered},
         reply_bytes={topic: topics.max_bytes[topic] for topic in answered[1:]},
         shut=topics.shut,
-        max_key_bytes=sys.maxsize if stateful is None else stateful.max_key_bytes,
+        max_key_bytes=max_key_bytes,
     )

@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worker.assembly import announcement, full_batch, store_server
+from worker.assembled_states import store_server
+from worker.assembly import announcement, full_batch
 from worker.codecs import Codecs, Wire, lack_of_room, longest_key
 from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.commands.check import CheckOrder

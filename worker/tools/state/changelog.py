@@ -121,7 +121,7 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
             "WORKER_STATE__STORE: the states lie in a server, and not in a changelog, which alone can be listed, "
             "exported and imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
         )
-    from worker.assembly import store_server  # noqa: PLC0415 - most workers have no store
+    from worker.assembled_states import store_server  # noqa: PLC0415 - most workers have no store
     from worker.stores.server import StoreAway  # noqa: PLC0415 - the same
 
     server = store_server(of.settings)
