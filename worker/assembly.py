@@ -57,8 +57,8 @@ from worker.settings import BatchingSettings, Settings
 from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
 from worker.state import (
+    ByKey,
     KeyStates,
-    KeyTurns,
     OutsideStates,
     OutsideValues,
     StateFetch,
@@ -131,9 +131,9 @@ def assemble(
     batcher = Batcher(policies, punctuality.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
     fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
-    turns = None if stateful is None else KeyTurns(fetch or batcher)
-    if states is not None and turns is not None:
-        states.is_taken = turns.is_taken
+    by_key = None if stateful is None else ByKey(fetch or batcher)
+    if states is not None and by_key is not None:
+        states.is_taken = by_key.is_taken
     link = None if stateful is None else stateful.link
     events.watch(
         telemetry.WatchedParts(
@@ -142,7 +142,7 @@ def assemble(
             running_since=lambda: lanes.running_since,
             linger=lambda: batcher.linger,
             stop_asked=lambda: signals.stop_asked,
-            waiting_for_key=lambda: 0 if turns is None else turns.waiting,
+            waiting_for_key=lambda: 0 if by_key is None else by_key.waiting,
             store_away_since=lambda: None if link is None else link.away_since,
             places_awaited=lambda: source.places_awaited,
         )
@@ -183,7 +183,7 @@ def assemble(
         conduct=_conduct(settings),
         clock=time.monotonic,
         states=states,
-        turns=turns,
+        by_key=by_key,
         checkpoint=_checkpoint(states, source, ledger, events),
         first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )

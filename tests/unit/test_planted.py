@@ -49,7 +49,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
-from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
+from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker
 from worker.state.outside_states import OutsideStates
 from worker.state.stored_slots import StoredSlots
 from worker.stores import checkpoint_file
@@ -124,7 +124,7 @@ def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
         self._consumer.resume([TopicPartition(*partition)])
 
 
-def _let_all_of_a_key_run_at_once(self: KeyTurns, request: Request, now: float) -> None:
+def _let_all_of_a_key_run_at_once(self: ByKey, request: Request, now: float) -> None:
     self._batcher.add(request, now)
 
 
@@ -229,7 +229,7 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),
     ),
     "two requests of one key share a batch": Planted(
-        KeyTurns,
+        ByKey,
         "add",
         _let_all_of_a_key_run_at_once,
         lambda _: test_state.test_requests_of_one_key_run_one_after_the_other(exactly_once=False, joins=False),

@@ -1,6 +1,6 @@
 """State by key: what a model remembers of each key from one request to the next.
 
-    request ─▶ `KeyTurns` (one of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
+    request ─▶ `ByKey` (one of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
       ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ changelog, beside the answers
 
 | module | what it owns |
@@ -12,7 +12,7 @@
 | `slabs` | the states, each in a slot |
 | `key_slots` | which slot each key's state has, and which keys of a store outside have one |
 | `stored_slots` | the same where not all keys fit into memory |
-| `turns` | the requests that wait for an earlier one of their key |
+| `by_key` | the requests that wait for an earlier one of their key |
 | `stacker` | state into the batch, and out of what the model gave |
 | `changes` | the changelog's messages |
 | `restoring` | which of them count when they are read back |
@@ -24,6 +24,7 @@
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
 
+from worker.state.by_key import ByKey
 from worker.state.changes import StatefulEncoder, tombstone_of
 from worker.state.checkpoints import Extent, why_not
 from worker.state.fetch import StateFetch
@@ -33,12 +34,11 @@ from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Restoration, RestoredRows
 from worker.state.stacker import StatefulStacker
 from worker.state.states import KeyStates
-from worker.state.turns import KeyTurns
 
 __all__ = [
+    "ByKey",
     "Extent",
     "KeyStates",
-    "KeyTurns",
     "OutsideStates",
     "OutsideValues",
     "Restoration",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Partition
 from worker.state.layout import NO_TIME
-from worker.state.slabs import Rows, Slabs
+from worker.state.slabs import Slabs, StateRows
 
 LOOKED_AT = 256  # slots, at once, for keys that no request used for long
 PASSED_AT_ONCE = 1024  # slots, by the hand
@@ -55,7 +55,7 @@ class KeySlots:
                 self._owners[slot] = partition, key
         return slots
 
-    def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
+    def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         """These are their states now."""
         self._slabs.put(slots, rows)
 
@@ -127,7 +127,7 @@ class CachedSlots(KeySlots):
         self._was_used[slot] = self._is_none[slot] = True
         return slot
 
-    def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
+    def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         super().put(slots, rows)
         self._is_none[slots] = False
 

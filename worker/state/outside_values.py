@@ -17,7 +17,7 @@ import numpy as np
 
 from worker.core.records import Array, Partition
 from worker.state.layout import FORMAT, NO_TIME, StateLayout
-from worker.state.slabs import NO_OFFSET, Rows
+from worker.state.slabs import NO_OFFSET, StateRows
 
 SOURCE = 8  # bytes
 FORGOTTEN = 2  # a flag: the key has no state
@@ -41,7 +41,7 @@ class ReadStates(NamedTuple):
     """
 
     found: list[int]
-    rows: Rows
+    rows: StateRows
     missing: list[int]
     offsets: list[int]
 
@@ -88,7 +88,7 @@ class OutsideValues:
             else:
                 found.append(at)
         there = [value for at in found if (value := values[at]) is not None]
-        rows = Rows.of(self._layout, self._layout.read([value[SOURCE:] for value in there]))
+        rows = StateRows.of(self._layout, self._layout.read([value[SOURCE:] for value in there]))
         ours = source_of(partition)
         are_ours: Array = np.array([value[:SOURCE] == ours for value in there], np.bool_)
         return ReadStates(found, rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET)), missing, offsets)

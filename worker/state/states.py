@@ -27,7 +27,7 @@ from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
-from worker.state.slabs import NO_OFFSET, Rows, Slabs
+from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
 
@@ -262,7 +262,7 @@ class KeyStates:
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        written = Rows(arrays, np.array(written_by, np.int64), used)
+        written = StateRows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, have_none, arrays)
         if is_whole:
@@ -273,7 +273,7 @@ class KeyStates:
                 some[row] = value
             given.values = some
 
-    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: Rows) -> None:
+    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: StateRows) -> None:
         if self._can_take_back:
             self._undos.remember(marks, before != 0, self._slabs.rows(before))
         self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
@@ -312,7 +312,7 @@ class KeyStates:
                 for key, before in self._undos.take(record.partition, record.offset):
                     self._put_back(record.partition, key, before)
 
-    def _put_back(self, partition: Partition, key: bytes, before: Rows | None) -> None:
+    def _put_back(self, partition: Partition, key: bytes, before: StateRows | None) -> None:
         if before is None:
             self._slots.drop(partition, key)
             return
@@ -418,7 +418,7 @@ class KeyStates:
         added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
         slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
         slots[new] = [slot_of[keys[at]] for at in new]
-        self._slots.put(slots, Rows.of(self.layout, rows))
+        self._slots.put(slots, StateRows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
         """Which come after what is here, in the order of the requests that wrote them.

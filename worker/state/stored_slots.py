@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from worker.core.records import Array, Partition
 from worker.state.layout import NO_TIME
-from worker.state.slabs import NO_OFFSET, Rows, Slabs, in_memory
+from worker.state.slabs import NO_OFFSET, Slabs, StateRows, in_memory
 
 # What leaves memory at once, of the keys there and at most: LMDB is to find several for a page. A million new keys with
 # 50,000 in memory take 4.0 us each, and 4.8 by a sixty-fourth; a turn of the loop waits 15 ms for it (2026-11).
@@ -127,7 +127,7 @@ class StoredSlots:
         self._make_room()
         return slots
 
-    def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
+    def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         """These are their states now."""
         self._slabs.put(slots, rows)
 

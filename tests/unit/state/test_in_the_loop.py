@@ -163,8 +163,8 @@ def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
 
     served(w, of(0, NONSENSE, 1, 2))
 
-    assert w.turns is not None
-    assert w.turns.waiting == 0
+    assert w.by_key is not None
+    assert w.by_key.waiting == 0
     assert served(w, of(1, 5))[name(1)] == [5]
 
 

@@ -15,7 +15,7 @@ from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition
 from worker.state import Extent
-from worker.state.slabs import Rows, Slabs
+from worker.state.slabs import Slabs, StateRows
 from worker.state.stored_slots import StoredSlots
 from worker.stores import LocalStore
 
@@ -32,7 +32,7 @@ def write(slots: StoredSlots, keys: list[bytes], value: float, partition: Partit
     found = dict(zip(keys, slots.find(partition, keys), strict=True))
     new = [key for key, slot in found.items() if not slot]
     found |= zip(new, slots.add(partition, new), strict=True)
-    rows = Rows([np.full((len(keys), 1), value, "<f4")], np.arange(len(keys)), np.zeros(len(keys), np.int64))
+    rows = StateRows([np.full((len(keys), 1), value, "<f4")], np.arange(len(keys)), np.zeros(len(keys), np.int64))
     slots.put(np.array([found[key] for key in keys]), rows)
 
 
