@@ -33,6 +33,8 @@ from worker.state.undos import Mark, Undos
 
 SOON = 0.001  # how often it is looked for states that come, seconds
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
+# States that are looked at after each batch because they may be too old: more than new keys can have come.
+FEWEST_LOOKS, LOOKS_EACH = 32, 2
 
 
 class KeyStates:
@@ -79,11 +81,7 @@ class KeyStates:
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
-        self._slots: KeySlots | StoredSlots
-        if store is None:
-            self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
-        else:
-            self._slots = StoredSlots(self._slabs, store, most_in_memory)
+        self._slots = KeySlots(self._slabs) if store is None else StoredSlots(self._slabs, store, most_in_memory)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
@@ -165,7 +163,7 @@ class KeyStates:
         return SOON if self._restoring else None
 
     def _slot_of(self, record: Record) -> int:
-        return next(self._slots.find(record.partition, (record.key or b"",)))
+        return self._slots.find(record.partition, (record.key or b"",))[0]
 
     @property
     def is_unsure(self) -> bool:
@@ -182,10 +180,9 @@ class KeyStates:
                 continue
             if outcome.request.state is not StateUse.READ:
                 groups.setdefault(id(outcome.states), []).append((place, outcome))
-        for group in groups.values():
-            self._write(group)
+        written = sum(map(self._write, groups.values()))
         if self._expiry is not None:
-            self._sweep(self._expiry)
+            self._sweep(self._expiry, max(FEWEST_LOOKS, LOOKS_EACH * written))
 
     def leaves(self, request: Request) -> Expired | None:
         """The answer to this request leaves, with the state behind it.
@@ -209,7 +206,7 @@ class KeyStates:
         """
         assert request.place is not None
         partition, records = request.record.partition, _records_of(request)
-        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        slots = np.array(self._slots.find(partition, keys), np.intp)
         times, offsets = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
         are_over = [
             offset < records[0].offset
@@ -225,14 +222,14 @@ class KeyStates:
             self._slots.drop(partition, key)
         return gone
 
-    def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states: the next answer forgets states that are too old for any request to come."""
-        for partition, key, time in self._slots.unused_since(expiry.oldest):
+    def _sweep(self, expiry: Expiry, most: int) -> None:
+        """Look at so many states: the next answer forgets states that are too old for any request to come."""
+        for partition, key, time in self._slots.unused_since(expiry.oldest, most):
             if expiry.is_to_be_dropped(partition, time):
                 expiry.is_old(partition, key)
 
-    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
-        """What predictions of one run leave behind."""
+    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> int:
+        """Write what predictions of one run leave behind. Returns for how many keys."""
         marks: list[Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
@@ -272,6 +269,7 @@ class KeyStates:
             for row, value in zip(rows, values, strict=True):
                 some[row] = value
             given.values = some
+        return len(rows)
 
     def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: StateRows) -> None:
         if self._can_take_back:
@@ -316,7 +314,7 @@ class KeyStates:
         if before is None:
             self._slots.drop(partition, key)
             return
-        slot = next(self._slots.find(partition, [key])) or self._slots.add(partition, [key])[0]
+        slot = self._slots.find(partition, [key])[0] or self._slots.add(partition, [key])[0]
         self._slots.put(np.array([slot]), before)
 
     # Partitions come and go
@@ -410,7 +408,7 @@ class KeyStates:
             raise BadConfiguration(_applied_words(self._applied))
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
-        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        slots = np.array(self._slots.find(partition, keys), np.intp)
         if not self._can_take_back:
             order = self._not_overtaken(slots, rows["offset"])
             slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
@@ -431,7 +429,7 @@ class KeyStates:
 
     def _still_forgotten(self, partition: Partition, keys: Sequence[bytes], by: Sequence[int]) -> Sequence[bytes]:
         """The keys whose state here no later request has written, at least once."""
-        here = self._slabs.offsets[list(self._slots.find(partition, keys))].tolist()
+        here = self._slabs.offsets[self._slots.find(partition, keys)].tolist()
         return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 
     def forget(self, partitions: Collection[Partition]) -> None:

@@ -17,7 +17,6 @@ from worker.loop.steps import REPORT_WAIT
 from worker.state.expiry import Expiry
 from worker.state.layout import is_first
 from worker.state.restoring import Restoration
-from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
 P2 = Partition("requests", 2)
@@ -61,14 +60,10 @@ def kept(world: World) -> dict[bytes, float]:
 def in_memory(world: World) -> dict[bytes, float]:
     """What the worker would run the next request of each key on, in memory or in the store."""
     assert world.states is not None
-    slots, found = world.states._slots, dict[bytes, int]()
-    if isinstance(slots, StoredSlots):
-        assert world.store is not None
-        for partition, ours in slots._keys.items():
-            found |= world.store.slots.get(partition, {}) | ours.older | ours.lately
-    else:
-        for index in slots._index.values():
-            found |= index
+    found = dict[bytes, int]()
+    for partition, ours in world.states._slots._keys.items():
+        stored = {} if world.store is None else world.store.slots.get(partition, {})
+        found |= stored | ours.older | ours.lately
     return {key: float(world.states._slabs.states[0][slot, 0]) for key, slot in found.items()}
 
 

@@ -95,8 +95,8 @@ def test_a_key_that_is_stored_is_not_written_again() -> None:
     store = FakeStore()
     slots, _ = slots_of(store)
     keys = [key(number) for number in range(4 * MOST)]
-    write(slots, keys, 1.0)
-    write(slots, keys, 2.0)
+    for one in keys:
+        write(slots, [one], 1.0)
     where = store.slots[P0].copy()
     store.slots[P0] = Unchanging(where)
 
@@ -118,7 +118,8 @@ def test_a_slot_that_is_free_is_given_again() -> None:
     """Also where its key was in the store alone; what is gone is gone there, too."""
     store = FakeStore()
     slots, slabs = slots_of(store)
-    write(slots, [key(number) for number in range(3 * MOST)], 1.0)
+    for number in range(3 * MOST):
+        write(slots, [key(number)], 1.0)
     used = slabs.used
 
     for number in range(3 * MOST):
