@@ -27,8 +27,8 @@ from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_answering, test_isolated_runs, test_turning
-from tests.unit.state import test_checkpoints, test_outside, test_stored_slots
 from tests.unit.state import test_in_the_loop as test_state
+from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
 from worker.codecs.encodings.raw_tensor import Rows
@@ -289,20 +289,20 @@ PLANTED: Mapping[str, Planted] = {
         "_confirmed",
         _confirm_without_asking,
         lambda _: (
-            test_checkpoints.test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote()
+            test_kept_states.test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote()
         ),
     ),
     "states are kept that a transaction took back": Planted(
         KeyStates,
-        "_cannot_be_kept",
+        "_is_uncommitted",
         _keep_what_is_in_doubt,
-        lambda _: test_checkpoints.test_what_a_transaction_took_back_is_not_kept(),
+        lambda _: test_kept_states.test_what_a_transaction_took_back_is_not_kept(),
     ),
     "in a tail, a copy is taken for the state before": Planted(
         Restoration,
         "_comes_again",
         _trust_a_tail,
-        lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
+        lambda _: test_kept_states.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
     ),
     "an old state stays forgotten when its transaction is taken back": Planted(
         KeyStates,

@@ -20,8 +20,8 @@ import numpy as np
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
-from worker.state.checkpoints import Extent
 from worker.state.expiry import Expiry
+from worker.state.extents import Extent
 from worker.state.key_slots import CachedSlots
 from worker.state.layout import ANOTHERS, StateLayout
 from worker.state.outside_values import OutsideValues

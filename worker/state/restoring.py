@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.records import Partition
-from worker.state.checkpoints import Extent
+from worker.state.extents import Extent
 from worker.state.layout import FIRST, PassedOver, Sieve, StateLayout
 
 
@@ -105,14 +105,13 @@ class Restoration:
         `is_tail`: what was before is there, in a copy.
         """
         self.partition = partition
-        self.is_doubtful = False  # the state before what comes again may be the copy's, or was compacted away
+        self.is_doubtful = False  # the state before what comes again may be older in the copy than it was
         self._attempt = attempt
         self._layout = layout
         self._committed = None if is_exact else committed
         self._stands_at = committed if is_exact else None
         self._is_tail = is_tail
         self._sieve = Sieve(layout, has_ours=is_tail)
-        self._behind: set[bytes] = set()  # keys of a tail of which something counts
         self._ahead: dict[bytes, _Ahead] = {}
 
     def states(
@@ -157,12 +156,8 @@ class Restoration:
     def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
         """The request that wrote this comes again, and goes on from the state before it."""
         earlier = self._ahead.get(key)
-        has_before = not is_first if earlier is None else earlier.has_before
-        self._ahead[key] = _Ahead(has_before, offset, row)
-        # In a tail without the state before, the copy's may be older.
-        self.is_doubtful |= self._is_tail and has_before and key not in self._behind
+        self._ahead[key] = _Ahead(not is_first if earlier is None else earlier.has_before, offset, row)
+        self.is_doubtful |= self._is_tail
 
     def _counting(self, keys: Sequence[bytes], rows: NDArray[Any] | None) -> RestoredRows:
-        if self._is_tail and self._committed is not None:
-            self._behind.update(keys)
         return RestoredRows(self.partition, self._attempt, keys, rows)

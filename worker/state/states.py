@@ -22,8 +22,8 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
-from worker.state.checkpoints import Checkpoints, Keeper
 from worker.state.expiry import Expired, Expiry
+from worker.state.extents import Extent, Keeper
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
@@ -75,13 +75,16 @@ class KeyStates:
         self._tell_restored = tell_restored
         self._tell_thrown_away = tell_thrown_away
         self._tell_foreign = tell_foreign
-        self._checkpoints = Checkpoints(keeper)
+        self._keeper = keeper
+        self._extents: dict[Partition, Extent] = {}  # of states that can be kept
+        self._has_ended = False  # what was written is what is kept
         self._clock = clock
         self._attempts = count()
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
-        self._slots = KeySlots(self._slabs) if store is None else StoredSlots(self._slabs, store, most_in_memory)
+        self._stored = None if store is None else StoredSlots(self._slabs, store, most_in_memory)
+        self._slots = self._stored or KeySlots(self._slabs)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
@@ -324,13 +327,11 @@ class KeyStates:
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
-            extent = self._checkpoints.take(partition)
-            self._last_offsets[partition] = NO_OFFSET if extent is None else self._last_offset_of_copy(partition)
+            extent, self._last_offsets[partition] = None, NO_OFFSET
+            if self._keeper is not None and self._stored is not None:
+                extent = self._keeper.take(partition)
+                self._last_offsets[partition] = self._stored.last_offset(partition)
             self._restorer.begin(partition, attempt, extent)
-
-    def _last_offset_of_copy(self, partition: Partition) -> int:
-        assert isinstance(self._slots, StoredSlots)
-        return self._slots.last_offset(partition)
 
     def is_restoring(self, partition: Partition) -> bool:
         """Whether states of this partition may be missing."""
@@ -389,7 +390,8 @@ class KeyStates:
         if new or gone:
             self._is_unsure[partition] = gone
         self._take_over(partition, [keys[at] for at in new], rows[new])
-        self._checkpoints.restored(partition, found.extent)
+        if found.extent is not None and self._keeper is not None:
+            self._extents[partition] = found.extent
         if found.passed_over is not None and found.passed_over.records:
             self._tell_foreign(partition, *found.passed_over)
         _, since = self._restoring.pop(partition)
@@ -434,9 +436,8 @@ class KeyStates:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more. What is about to be kept is left as it is."""
-        if self._checkpoints.has_ended:
+        if self._has_ended:
             return
-        self._checkpoints.forget(partitions)
         self._rewound.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
@@ -444,42 +445,39 @@ class KeyStates:
             self._expiry.forget(partitions)
         for partition in partitions:
             self._slots.forget(partition)
-            self._is_unsure.pop(partition, None)
-            self._applied.pop(partition, None)
-            self._last_offsets.pop(partition, None)
+            for ours in (self._extents, self._is_unsure, self._applied, self._last_offsets):
+                ours.pop(partition, None)
 
-    # A clean end
+    # A clean stop
 
     @property
     def can_keep(self) -> bool:
         """Whether a next process can go on from what is left here."""
-        return self._checkpoints.has_keeper
+        return self._keeper is not None
 
-    def ask_ends(self, timeout: float) -> Collection[Partition]:
-        """Ask how far the changelog goes of what is to be kept, for so long. Nothing that was taken is uncommitted.
+    def ask_ends(self, timeout: float) -> Mapping[Partition, Extent]:
+        """How far the states reach that can be kept; the changelog is asked for so long. All is committed.
 
-        Returns the partitions whose states are those of the group.
+        That is true of a partition that is still ours after this.
         """
-        self._checkpoints.forget(list(filter(self._cannot_be_kept, self._checkpoints.partitions)))
-        self._checkpoints.ask(lambda partitions: self._restorer.ends(partitions, timeout))
-        return self._checkpoints.partitions
+        self._extents = {p: extent for p, extent in self._extents.items() if not self._is_uncommitted(p)}
+        return {**self._extents, **self._restorer.ends(self._extents, timeout)} if self._extents else {}
 
-    def _cannot_be_kept(self, partition: Partition) -> bool:
+    def _is_uncommitted(self, partition: Partition) -> bool:
         """Whether it has states that the group has not committed."""
         return partition in self._rewound or partition in self._is_unsure
 
-    def end(self, confirmed: Collection[Partition]) -> None:
-        """No state is written any more, and none is forgotten. These were ours after the ends were asked for."""
-        self._checkpoints.end(confirmed)
+    def end(self, extents: Mapping[Partition, Extent]) -> None:
+        """No state is written any more, and none is forgotten. These partitions were ours after the ends were asked."""
+        self._extents |= {p: extent for p, extent in extents.items() if p in self._extents}
+        self._has_ended = True
 
     def keep(self, go_on: Callable[[], bool]) -> int | None:
         """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
-        assert isinstance(self._slots, StoredSlots)
-        partitions = self._checkpoints.partitions
-        if not self._slots.store_all(partitions, go_on):
-            return None
-        count = sum(map(self._slots.keys_of, partitions))
-        return count if self._checkpoints.keep(go_on) else None
+        assert self._keeper is not None
+        assert self._stored is not None
+        is_kept = self._stored.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
+        return sum(map(self._slots.keys_of, self._extents)) if is_kept else None
 
 
 def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from worker.core.records import Partition
-from worker.state.checkpoints import Extent
+from worker.state.extents import Extent
 from worker.stores.private_files import opened
 
 NAME = "checkpoint.json"

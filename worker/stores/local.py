@@ -27,7 +27,7 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, Partition
-from worker.state.checkpoints import Extent
+from worker.state.extents import Extent
 from worker.stores import checkpoint_file
 from worker.stores.private_files import made_folder, opened
 
