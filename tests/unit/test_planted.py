@@ -128,9 +128,7 @@ def _let_all_of_a_key_run_at_once(self: ByKey, request: Request, now: float) -> 
     self._batcher.add(request, now)
 
 
-def _count_what_comes_again(
-    self: Restoration, keys: Sequence[bytes], values: Sequence[bytes], _: object
-) -> RestoredRows:
+def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
     return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
 
 

@@ -21,11 +21,10 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
 from worker.state.expiry import Expiry
-from worker.state.extents import Extent
 from worker.state.key_slots import CachedSlots
 from worker.state.layout import ANOTHERS, StateLayout
 from worker.state.outside_values import OutsideValues
-from worker.state.restoring import RestoredRows
+from worker.state.restoring import Extent, RestoredRows
 from worker.state.slabs import NO_OFFSET
 from worker.state.states import SOON, KeyStates
 

@@ -2,10 +2,8 @@
 
     keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
 
-What is written can be taken back until the group has committed it: exactly once, an abort makes the partition be read
-again from where it was committed, and what it had written behind that is undone.
-
-A partition's requests do not come before its states have (`is_restoring`).
+Exactly once, an abort makes a partition be read again from where it was committed, and what it wrote since is undone. A
+partition's requests do not come before its states have (`is_restoring`).
 """
 
 from __future__ import annotations
@@ -23,10 +21,9 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
 from worker.state.expiry import Expired, Expiry
-from worker.state.extents import Extent, Keeper
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
-from worker.state.restoring import RestoredRows, Restorer
+from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
@@ -55,7 +52,7 @@ class KeyStates:
         keeper: Keeper | None = None,
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
         tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
-        tell_foreign: Callable[[Partition, int, int | None], object] = lambda *_: None,
+        tell_foreign: Callable[[Partition, int], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
@@ -63,11 +60,10 @@ class KeyStates:
 
         `can_take_back`: aborts may come.
 
-        With a `store` the states lie in its files, and `most_in_memory` keys in memory; without, all is in memory. As
-        its `keeper` it takes a clean end to the next start.
-        `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
-        `tell_thrown_away` with one of which what was kept cannot be used, and why; `tell_foreign` with how many records
-        of its changelog are no states of this model, and the offset of the first.
+        With a `store` the states lie in its files, and `most_in_memory` keys in memory. As a `keeper` it leaves them to
+        the next start. `tell_restored` is called with a partition that is restored, its keys, and the seconds it took;
+        `tell_thrown_away` with one whose kept states cannot be used, and why; `tell_foreign` with how many records of
+        its changelog are no states of this model.
         """
         self.layout = layout
         self._ledger = ledger
@@ -152,11 +148,11 @@ class KeyStates:
         written_by = self._slabs.offsets[self._slot_of(record)]
         return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
-    def is_foreign(self, record: Record) -> bool:  # noqa: ARG002  # what is none of ours is passed over
-        """Whether what lies where the state of this record's key is kept is no state of this model."""
+    def is_foreign(self, _: Record) -> bool:
+        """Whether a store outside has something else than a state under this record's key."""
         return False
 
-    def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
+    def is_here(self, _: Record) -> bool:
         """Whether the state of this record's key is in memory; if not, it will be."""
         return True
 
@@ -188,11 +184,10 @@ class KeyStates:
             self._sweep(self._expiry, max(FEWEST_LOOKS, LOOKS_EACH * written))
 
     def leaves(self, request: Request) -> Expired | None:
-        """The answer to this request leaves, with the state behind it.
+        """The answer to this request leaves. Returns the keys whose states are forgotten with it: they are too old.
 
-        Which states are too old, the requests say that have left. One that has run may be hours newer than one before
-        it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
-        Returns the keys whose states are forgotten now, because no request used them for so long.
+        The requests that have left say which are. One that has run may be hours newer than one before it that waits:
+        a tombstone for the state that this one goes on from would be committed before it.
         """
         if self._expiry is None:
             return None
@@ -202,9 +197,8 @@ class KeyStates:
         return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
     def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
-        """The keys that no request has used since. Their tombstones leave with this one's answer.
+        """The keys that no request has used since, or waits for. Their tombstones leave with this one's answer.
 
-        Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
         A state whose own request has not left comes behind the tombstone, and stays.
         """
         assert request.place is not None
@@ -392,8 +386,8 @@ class KeyStates:
         self._take_over(partition, [keys[at] for at in new], rows[new])
         if found.extent is not None and self._keeper is not None:
             self._extents[partition] = found.extent
-        if found.passed_over is not None and found.passed_over.records:
-            self._tell_foreign(partition, *found.passed_over)
+        if found.passed_over:
+            self._tell_foreign(partition, found.passed_over)
         _, since = self._restoring.pop(partition)
         self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
@@ -421,10 +415,9 @@ class KeyStates:
         self._slots.put(slots, StateRows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
-        """Which come after what is here, in the order of the requests that wrote them.
+        """The rows that come after what is here, in the order of their requests.
 
-        At least once, a replica that had stood still may have written behind its successor what that had written
-        before.
+        At least once, a replica that stood still may have written an old state behind its successor's.
         """
         order = np.argsort(offsets, kind="stable")
         return order[offsets[order] >= self._slabs.offsets[slots[order]]]
@@ -442,7 +435,7 @@ class KeyStates:
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
         if self._expiry is not None:
-            self._expiry.forget(partitions)
+            self._expiry.rewind(partitions)
         for partition in partitions:
             self._slots.forget(partition)
             for ours in (self._extents, self._is_unsure, self._applied, self._last_offsets):
