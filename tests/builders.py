@@ -44,8 +44,8 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Encoder
 from worker.state import (
+    ByKey,
     KeyStates,
-    KeyTurns,
     OutsideStates,
     OutsideValues,
     StateFetch,
@@ -209,7 +209,7 @@ class World:
         self.codec = RowCodec(
             dead_letters=self.dead_letters, joins=self.joins and self.order != "key", rejections=rejections
         )
-        self.states, self.turns, a_stacker = None, None, stacker()
+        self.states, self.by_key, a_stacker = None, None, stacker()
         self.encoder: Encoder = self.codec
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
@@ -228,10 +228,10 @@ class World:
                 clock=self.clock,
                 date=self.clock,
             )
-            self.turns = KeyTurns(self.batcher)
+            self.by_key = ByKey(self.batcher)
             if self.is_outside:
-                self.states, self.turns = self._kept_outside()
-            self.states.is_taken = self.turns.is_taken
+                self.states, self.by_key = self._kept_outside()
+            self.states.is_taken = self.by_key.is_taken
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
             self.encoder = StatefulEncoder(self.codec, self.states, STORE if self.is_outside else CHANGELOG)
@@ -267,14 +267,14 @@ class World:
             conduct=self.conduct,
             clock=self.clock,
             states=self.states,
-            turns=self.turns,
+            by_key=self.by_key,
             checkpoint=checkpoint,
             first=self.first,
         )
         self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine
 
-    def _kept_outside(self) -> tuple[OutsideStates, KeyTurns]:
+    def _kept_outside(self) -> tuple[OutsideStates, ByKey]:
         former, self.outside = self.outside, FakeOutsideStore(self.clock)
         self.outside.values = former.values if former is not None else {}
         states = OutsideStates(
@@ -289,7 +289,7 @@ class World:
             date=self.clock,
         )
         self.fetch = StateFetch(self.batcher, states, self.clock)
-        return states, KeyTurns(self.fetch)
+        return states, ByKey(self.fetch)
 
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(

@@ -595,7 +595,7 @@ class FakeEvents:
         self.restored_keys: list[tuple[Partition, int, float]] = []
         self.thrown: list[tuple[Partition, str]] = []
         self.foreign = 0  # records and values that are no states
-        self.passed_over: list[tuple[Partition, int, int | None]] = []
+        self.passed_over: list[tuple[Partition, int]] = []
         self.left_behind: list[int | str] = []
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
@@ -624,9 +624,9 @@ class FakeEvents:
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self.counted["rewound"] += 1
 
-    def foreign_states(self, partition: Partition, count: int, first: int | None) -> None:
+    def foreign_states(self, partition: Partition, count: int) -> None:
         self.foreign += count
-        self.passed_over.append((partition, count, first))
+        self.passed_over.append((partition, count))
 
     def foreign_values(self, count: int) -> None:
         self.foreign += count
@@ -877,12 +877,11 @@ class FakeRestorer:
         committed, is_tail = self._broker.committed.get(partition, 0), extent is not None
         restoration = Restoration(partition, attempt, self._layout, committed, is_exact=self._is_exact, is_tail=is_tail)
         start = 0 if extent is None else extent.next_offset
-        for offset, message in enumerate(changelog[start:], start):
+        for message in changelog[start:]:
             if message is None:
                 continue
             if message.value is not None:
-                found = restoration.states([message.key or b""], [message.value], lambda _, at=offset: at)  # type: ignore[misc]
-                self._portions.append(found)
+                self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
                 self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
             if restoration.is_doubtful:

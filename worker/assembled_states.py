@@ -20,8 +20,8 @@ from worker.inference import Model
 from worker.kafka import ChangelogFacts, ChangelogRestorer, Topics, changelog_facts
 from worker.settings import Settings
 from worker.state import (
+    ByKey,
     KeyStates,
-    KeyTurns,
     OutsideStates,
     StateFetch,
     StateLayout,
@@ -60,13 +60,13 @@ class Stateful(NamedTuple):
     link: StoreLink | None = None
     max_key_bytes: int = sys.maxsize
 
-    def turns(self, batcher: Batcher) -> KeyTurns:
+    def by_key(self, batcher: Batcher) -> ByKey:
         """The stage before the batcher."""
         states = self.states
         fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
-        turns = KeyTurns(fetch or batcher)
-        states.is_taken = turns.is_taken
-        return turns
+        by_key = ByKey(fetch or batcher)
+        states.is_taken = by_key.is_taken
+        return by_key
 
 
 def stateful_of(start: Start, model: Model, ledger: OffsetLedger) -> Stateful | None:

@@ -102,7 +102,7 @@ def assemble(
     punctuality = Punctuality(time.time, batching.lanes)
     policies = {signature.key: policy}
     batcher = Batcher(policies, punctuality.needed, _learning(batching, policies))
-    turns = None if stateful is None else stateful.turns(batcher)
+    by_key = None if stateful is None else stateful.by_key(batcher)
     events.watch(
         telemetry.WatchedParts(
             ledger,
@@ -110,7 +110,7 @@ def assemble(
             running_since=lambda: lanes.running_since,
             linger=lambda: batcher.linger,
             stop_asked=lambda: signals.stop_asked,
-            waiting_for_key=lambda: 0 if turns is None else turns.waiting,
+            waiting_for_key=lambda: 0 if by_key is None else by_key.waiting,
             store_away_since=lambda: None if link is None else link.away_since,
             places_awaited=lambda: source.places_awaited,
         )
@@ -156,7 +156,7 @@ def assemble(
         ),
         clock=time.monotonic,
         states=states,
-        turns=turns,
+        by_key=by_key,
         checkpoint=_checkpoint(states, source, ledger, events),
         first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )

@@ -266,7 +266,7 @@ def test_a_replica_is_refused_at_start_and_waited_for_later(store: RunningStore,
         server = StoreServer(StoreAddress(replica.url), PREFIX)
         with pytest.raises(BadConfiguration, match="primary"):
             examine_store(server)
-        with pytest.raises(StoreAway, match="primary"):
+        with pytest.raises(StoreAway, match="read only"):
             server.exchange([Write(b"k", stored(1, 1), 0)], [])
         server.close()
 
@@ -284,9 +284,7 @@ def test_what_an_operator_should_change_is_said(store: RunningStore, tmp_path: P
         server = StoreServer(StoreAddress(careless.url), PREFIX)
         evicts, loses = examine_store(server).warnings
         assert "noeviction" in evicts
-        assert "nothing on disk" in loses
-        careless.client().config_set("save", "60 1")
-        assert "snapshots alone" in examine_store(server).warnings[1]
+        assert "appendonly" in loses
         server.close()
 
 

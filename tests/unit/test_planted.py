@@ -27,8 +27,8 @@ from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_answering, test_isolated_runs, test_turning
-from tests.unit.state import test_checkpoints, test_outside, test_stored_slots
 from tests.unit.state import test_in_the_loop as test_state
+from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
 from worker.codecs.encodings.raw_tensor import Rows
@@ -49,7 +49,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
-from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
+from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker
 from worker.state.outside_states import OutsideStates
 from worker.state.stored_slots import StoredSlots
 from worker.stores import checkpoint_file
@@ -124,13 +124,11 @@ def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
         self._consumer.resume([TopicPartition(*partition)])
 
 
-def _let_all_of_a_key_run_at_once(self: KeyTurns, request: Request, now: float) -> None:
+def _let_all_of_a_key_run_at_once(self: ByKey, request: Request, now: float) -> None:
     self._batcher.add(request, now)
 
 
-def _count_what_comes_again(
-    self: Restoration, keys: Sequence[bytes], values: Sequence[bytes], _: object
-) -> RestoredRows:
+def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
     return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
 
 
@@ -178,8 +176,8 @@ def _keep_what_is_in_doubt(*_: object) -> bool:
     return False
 
 
-def _let_all_go(*_: object) -> bool:
-    return True
+def _let_all_go(_: OutsideStates, __: Partition, keys: Sequence[bytes], *___: object) -> Sequence[bool]:
+    return [True] * len(keys)
 
 
 def _take_what_is_being_restored(*_: object) -> bool:
@@ -229,7 +227,7 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),
     ),
     "two requests of one key share a batch": Planted(
-        KeyTurns,
+        ByKey,
         "add",
         _let_all_of_a_key_run_at_once,
         lambda _: test_state.test_requests_of_one_key_run_one_after_the_other(exactly_once=False, joins=False),
@@ -289,20 +287,20 @@ PLANTED: Mapping[str, Planted] = {
         "_confirmed",
         _confirm_without_asking,
         lambda _: (
-            test_checkpoints.test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote()
+            test_kept_states.test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote()
         ),
     ),
     "states are kept that a transaction took back": Planted(
         KeyStates,
-        "_cannot_be_kept",
+        "_is_uncommitted",
         _keep_what_is_in_doubt,
-        lambda _: test_checkpoints.test_what_a_transaction_took_back_is_not_kept(),
+        lambda _: test_kept_states.test_what_a_transaction_took_back_is_not_kept(),
     ),
     "in a tail, a copy is taken for the state before": Planted(
         Restoration,
         "_comes_again",
         _trust_a_tail,
-        lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
+        lambda _: test_kept_states.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
     ),
     "an old state stays forgotten when its transaction is taken back": Planted(
         KeyStates,
@@ -350,7 +348,7 @@ PLANTED: Mapping[str, Planted] = {
         OutsideStates,
         "_may_go",
         _let_all_go,
-        lambda _: test_outside.test_memory_holds_the_keys_used_lately(),
+        lambda _: test_outside.test_a_state_that_is_not_stored_stays_in_memory(),
     ),
     "what a store outside says is answered is applied again": Planted(
         OutsideStates,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
@@ -42,7 +42,7 @@ WAIT = 0.02  # for the next records, seconds
 # Records of one portion: the loop takes it over in some milliseconds. Portions that wait for the loop.
 PORTION, PORTIONS = 4_096, 16
 PUT_SLICE = 0.1
-DOUBTFUL = "a killed replica wrote states that do not count, and those before them may be newer than what was kept"
+DOUBTFUL = "a killed replica wrote states that do not count, and the ones before them may be newer"
 # Read ahead: a changelog is read once, and nothing else waits for it.
 TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.queue.backoff.ms": 5,
@@ -366,7 +366,7 @@ class ChangelogRestorer:
                 self._hand_over(restoration.forgotten(keys, [tombstone_of(headers_of(message)) for message in part]))
                 continue
             values = [message.value() or b"" for message in part]
-            self._hand_over(restoration.states(keys, values, partial(_offset, part)))
+            self._hand_over(restoration.states(keys, values))
 
     def _last(self, restoration: Restoration, extent: Extent) -> RestoredRows:
         """Raises `BadConfiguration` where no state there is of this model."""
@@ -412,7 +412,3 @@ def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFata
         "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
         f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
     )
-
-
-def _offset(messages: Sequence[Message], at: int) -> int | None:
-    return messages[at].offset()

@@ -44,8 +44,9 @@ class Checkpoint:
 
     def settle(self, left: Callable[[], float]) -> None:
         """Find out how far the states reach. All is committed, and the group not left yet."""
-        partitions = self._states.ask_ends(min(ASK_TIMEOUT, left()))
-        self._states.end(self._confirmed(self._ledger.committed_offsets(partitions), left))
+        extents = self._states.ask_ends(min(ASK_TIMEOUT, left()))
+        confirmed = self._confirmed(self._ledger.committed_offsets(extents), left)
+        self._states.end({partition: extents[partition] for partition in confirmed})
 
     def write(self, left: Callable[[], float]) -> None:
         """Leave them to the next process. The group is left, and all is committed: what fails here ends no worker."""

@@ -22,8 +22,8 @@ from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source
+from worker.state.by_key import ByKey
 from worker.state.states import KeyStates
-from worker.state.turns import KeyTurns
 
 
 def compose(  # noqa: PLR0913  # names every part once
@@ -46,13 +46,13 @@ def compose(  # noqa: PLR0913  # names every part once
     conduct: Conduct,
     clock: Callable[[], float],
     states: KeyStates | None = None,
-    turns: KeyTurns | None = None,
+    by_key: ByKey | None = None,
     checkpoint: Checkpoint | None = None,
     first: FirstRejections | None = None,
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets`, no `notes` and no `first`.
 
-    With a model that has state there are `states`, and `turns` before the batcher; and a `checkpoint`, if a clean stop
+    With a model that has state there are `states`, and `by_key` before the batcher; and a `checkpoint`, if a clean stop
     leaves them to the next start.
     """
     outcomes = Outcomes(
@@ -65,7 +65,7 @@ def compose(  # noqa: PLR0913  # names every part once
         events=events,
         clock=clock,
         states=states,
-        turns=turns,
+        by_key=by_key,
     )
     dispatch = Dispatch(
         batcher=batcher,
@@ -86,14 +86,14 @@ def compose(  # noqa: PLR0913  # names every part once
         dispatch=dispatch,
         punctuality=punctuality,
         states=states,
-        turns=turns,
+        by_key=by_key,
     )
     decoding = Decoding(
         quarantine=quarantine,
         codec=codec,
         ledger=ledger,
         intake=intake,
-        stage=turns or batcher,
+        stage=by_key or batcher,
         punctuality=punctuality,
         outcomes=outcomes,
         states=states,

@@ -41,8 +41,8 @@ from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
 from worker.loop.device_check import DeviceCheck
 from worker.ports import Delivery, Events
+from worker.state.by_key import ByKey
 from worker.state.states import KeyStates
-from worker.state.turns import KeyTurns
 
 
 class Outcomes:
@@ -60,11 +60,11 @@ class Outcomes:
         events: Events,
         clock: Callable[[], float],
         states: KeyStates | None = None,
-        turns: KeyTurns | None = None,
+        by_key: ByKey | None = None,
     ) -> None:
         """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
         self._states = states
-        self._turns = turns
+        self._by_key = by_key
         self._ledger = ledger
         self._delivery = delivery
         self._rejections = rejections
@@ -207,8 +207,8 @@ class Outcomes:
                 ready.append((request.place, whole))
         if self._states is not None:
             self._states.conclude(ready)
-        if self._turns is not None:
-            self._turns.concluded([request for request, _ in judged], self._clock())
+        if self._by_key is not None:
+            self._by_key.concluded([request for request, _ in judged], self._clock())
         return ready
 
     def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:

@@ -28,8 +28,8 @@ from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.suspects import IsolatedRun, Suspects
 from worker.ports import Codec, IsolationNotes
+from worker.state.by_key import ByKey
 from worker.state.states import KeyStates
-from worker.state.turns import KeyTurns
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
@@ -50,9 +50,9 @@ class Quarantine:
         dispatch: Dispatch,
         punctuality: Punctuality,
         states: KeyStates | None = None,
-        turns: KeyTurns | None = None,
+        by_key: ByKey | None = None,
     ) -> None:
-        self._states, self._turns = states, turns
+        self._states, self._by_key = states, by_key
         self._suspects = suspects
         self._notes = notes
         self._codec = codec
@@ -157,7 +157,7 @@ class Quarantine:
 
     def _must_wait(self, record: Record) -> bool:
         """Whether it may be of a key of which an earlier request is to run alone."""
-        return self._turns is not None and self._suspects.has_waiting(record.partition)
+        return self._by_key is not None and self._suspects.has_waiting(record.partition)
 
     def _has_state(self, run: IsolatedRun) -> bool:
         """Whether the state that it will run on is here. Asked before it is noted: a store may be away for long."""
@@ -178,9 +178,9 @@ class Quarantine:
 
     def _take_up(self, run: IsolatedRun, now: float) -> None:
         """No suspect's record before it is left: it finds company like any other."""
-        assert self._turns is not None
+        assert self._by_key is not None
         if (request := self._decoded(run, now)) is not None:
-            self._turns.add(request, now)
+            self._by_key.add(request, now)
         self._end(run)
 
     def _decoded(self, run: IsolatedRun, now: float) -> Request | None:

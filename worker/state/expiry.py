@@ -1,8 +1,7 @@
-"""Which states are forgotten because no request used them for so long, by the timestamps of the requests.
+"""States are forgotten that no request used for so long, by the timestamps of the requests: a replay gives the same.
 
-So a replay gives the same. A request finds no state that is too old for it. A state that is too old for any request to
-come is dropped with the next answer of its partition, and a tombstone goes with that to the changelog. A timestamp in
-the future counts as now: by one that is far ahead the states of all other keys were too old.
+A request finds no state that is too old for it. A state that is too old for any request to come is dropped with the
+next answer of its partition, and a tombstone goes with that to the changelog. A timestamp in the future counts as now.
 """
 
 from __future__ import annotations
@@ -71,16 +70,11 @@ class Expiry:
         self._old.setdefault(partition, {})[key] = None
 
     def take_old(self, partition: Partition) -> Expired:
-        """The keys of which that was said since the last call."""
+        """The keys whose states were found to be old since the last call."""
         return Expired(list(self._old.pop(partition, ())), self._latest[partition])
 
     def rewind(self, partitions: Collection[Partition]) -> None:
-        """These are read again, from where records are older than the newest so far: no state is known to be old."""
+        """These leave, or are read again from where records are older than the newest so far."""
         for partition in partitions:
-            self._old.pop(partition, None)
-            self._newest.pop(partition, None)
-            self._latest.pop(partition, None)
-
-    def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more."""
-        self.rewind(partitions)
+            for known in (self._old, self._newest, self._latest):
+                known.pop(partition, None)

@@ -1,9 +1,9 @@
 """Requests whose key's state is not in memory are held here until it has come from the store.
 
-    `KeyTurns` ─▶ all its keys are in memory ─▶ batcher
+    `ByKey` ─▶ all its keys are in memory ─▶ batcher
              └──▶ held ─▶ (the last of them came) ─▶ batcher
 
-Stands behind `KeyTurns`, so of each key one request is here at most, and none goes past another of its key. What is
+Stands behind `ByKey`, so of each key one request is here at most, and none goes past another of its key. What is
 held counts in the ledger: a store that is away fills its bounds, and then nothing more is taken.
 """
 
@@ -25,7 +25,7 @@ class _Held:
 
 
 class StateFetch:
-    """The stage between `KeyTurns` and the batcher. Owns the requests that wait for a state."""
+    """The stage between `ByKey` and the batcher. Owns the requests that wait for a state."""
 
     def __init__(self, batcher: Batcher, states: OutsideStates, clock: Callable[[], float]) -> None:
         self._batcher = batcher

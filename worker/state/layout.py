@@ -7,7 +7,7 @@ A changelog value is a head of 24 bytes and then each tensor, little-endian, row
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +29,12 @@ FIRST = 1  # a flag: the key had no state before this one
 HEAD_BYTES = 24  # of a changelog value, before the tensors
 ANOTHERS = "a state of other tensors than this model's"
 
-# Of a record without a timestamp.
-NO_TIME = -1
+NO_TIME = -1  # of a record without a timestamp
+HEAD = [("format", "u1"), ("flags", "u1"), ("spare", "<u2"), ("layout", "<u4"), ("offset", "<i8"), ("time", "<i8")]
 
 
 def is_first(value: bytes) -> bool:
-    """Whether a changelog value says that its key had no state before."""
+    """Whether it says that its key had no state before."""
     return bool(value[1] & FIRST)
 
 
@@ -71,15 +71,7 @@ class StateLayout:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """One changelog value."""
-        head = [
-            ("format", "u1"),
-            ("flags", "u1"),
-            ("spare", "<u2"),
-            ("layout", "<u4"),
-            ("offset", "<i8"),
-            ("time", "<i8"),
-        ]
-        return np.dtype([*head, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
+        return np.dtype([*HEAD, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
 
     @cached_property
     def _opaque(self) -> np.dtype[Any]:
@@ -128,21 +120,11 @@ class StateLayout:
         return rows
 
 
-class PassedOver(NamedTuple):
-    """How many `records`; `first`: where the first of them lies, as far as that is known."""
-
-    records: int
-    first: int | None
-
-
 class Sieve:
-    """The states of this model among records that any client may have left. Owns what was passed over.
+    """The states of this model among records that any client may have left. Owns how many were passed over.
 
-    | record | what becomes of it |
-    |---|---|
-    | a state of this model | it counts |
-    | states of another model, and none of this | the worker does not begin: its settings do not fit |
-    | anything else | it is passed over, named and counted; one record does not end a group |
+    Where states of another model are there and none of this one, the settings do not fit, and the worker does not
+    begin. Any other record is passed over and counted: one record does not end a group.
     """
 
     def __init__(self, layout: StateLayout, *, has_ours: bool = False) -> None:
@@ -150,28 +132,25 @@ class Sieve:
         self._layout = layout
         self._has_ours = has_ours
         self._has_anothers = False
-        self.passed_over = PassedOver(0, None)
+        self.passed_over = 0
 
-    def rows(
-        self, keys: Sequence[bytes], values: Sequence[bytes], offset_of: Callable[[int], int | None]
-    ) -> tuple[Sequence[bytes], NDArray[Any]]:
-        """The keys whose values are states of this model, and their rows. `offset_of` is asked where others lie."""
+    def rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[Any]]:
+        """The keys whose values are states of this model, and their rows."""
         try:
             rows = self._layout.read(values)
         except ValueError:
-            ours = [at for at, value in enumerate(values) if self.takes(value, offset_of(at))]
+            ours = [at for at, value in enumerate(values) if self.takes(value)]
             keys, rows = [keys[at] for at in ours], self._layout.read([values[at] for at in ours])
         self._has_ours |= bool(len(rows))
         return keys, rows
 
-    def takes(self, value: bytes, offset: int | None) -> bool:
+    def takes(self, value: bytes) -> bool:
         """Whether this is a state of this model; what is none is passed over."""
         if self._layout.is_ours(value):
             self._has_ours = True
             return True
         self._has_anothers |= self._layout.is_anothers(value)
-        records, first = self.passed_over
-        self.passed_over = PassedOver(records + 1, first if records else offset)
+        self.passed_over += 1
         return False
 
     def check(self) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Outcome, Partition, Place, Record, Rejection
-from worker.state.checkpoints import Extent
+from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
 from worker.state.expiry import Expiry
 from worker.state.key_slots import CachedSlots
 from worker.state.layout import ANOTHERS, StateLayout
 from worker.state.outside_values import OutsideValues
-from worker.state.restoring import RestoredRows
+from worker.state.restoring import Extent, RestoredRows
 from worker.state.slabs import NO_OFFSET
 from worker.state.states import SOON, KeyStates
 
@@ -109,7 +108,7 @@ class OutsideStates(KeyStates):
 
     def missing(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes]:
         """The keys that are not in memory, which are asked for now."""
-        slots = list(self._cache.find(partition, keys))
+        slots = self._cache.find(partition, keys)
         if all(slots):
             return ()
         missing = [key for key, slot in zip(keys, slots, strict=True) if not slot]
@@ -184,9 +183,10 @@ class OutsideStates(KeyStates):
         if last > self._ledger.settled(partition):
             self._applied_up_to[partition] = max(last, self._applied_up_to.get(partition, NO_OFFSET))
 
-    def _may_go(self, partition: Partition, key: bytes, offset: int) -> bool:
-        """Whether the state is stored, and no request needs it."""
-        return offset <= self._ledger.settled(partition) and not self.is_taken(partition, key)
+    def _may_go(self, partition: Partition, keys: Sequence[bytes], offsets: Array) -> Sequence[bool]:
+        """Whether each state is stored, and no request needs it."""
+        are_stored = (offsets <= self._ledger.settled(partition)).tolist()
+        return [stored and not self.is_taken(partition, key) for key, stored in zip(keys, are_stored, strict=True)]
 
     # What was answered before
 
@@ -216,7 +216,7 @@ class OutsideStates(KeyStates):
                 self._tell_applied(again[-1].record, len(again))
         super().conclude(outcomes)
 
-    def _sweep(self, expiry: Expiry) -> None:
+    def _sweep(self, expiry: Expiry, most: int) -> None:
         """The store forgets what nothing wrote for so long."""
 
     # Partitions come and go

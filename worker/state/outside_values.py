@@ -16,14 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.records import Array, Partition
-from worker.state.layout import FORMAT, NO_TIME, StateLayout
-from worker.state.slabs import NO_OFFSET, Rows
+from worker.state.layout import FORMAT, HEAD, NO_TIME, StateLayout
+from worker.state.slabs import NO_OFFSET, StateRows
 
 SOURCE = 8  # bytes
 FORGOTTEN = 2  # a flag: the key has no state
-_HEAD = np.dtype(
-    [("format", "u1"), ("flags", "u1"), ("spare", "<u2"), ("layout", "<u4"), ("offset", "<i8"), ("time", "<i8")]
-)
+_HEAD = np.dtype(HEAD)
 
 
 class Change(NamedTuple):
@@ -35,13 +33,13 @@ class Change(NamedTuple):
 
 
 class ReadStates(NamedTuple):
-    """Keys that were read: which of them have a state, their `rows`; which have none, and since which `offsets`.
+    """The keys that have a state, and their `rows`; the keys that have none, and since which `offsets`.
 
-    An offset of another partition says nothing of ours: it is `NO_OFFSET`.
+    The offset of another partition says nothing of ours: it is `NO_OFFSET`.
     """
 
     found: list[int]
-    rows: Rows
+    rows: StateRows
     missing: list[int]
     offsets: list[int]
 
@@ -78,31 +76,24 @@ class OutsideValues:
 
     def read(self, partition: Partition, values: Sequence[bytes | None]) -> ReadStates:
         """What the store has of some keys of the partition. Raises `ValueError` for a value of another layout."""
-        found: list[int] = []
-        missing: list[int] = []
-        offsets: list[int] = []
+        ours, offsets = source_of(partition), dict[int, int]()
+        there: dict[int, bytes] = {}
         for at, value in enumerate(values):
-            if value is None or self._is_forgotten(value):
-                missing.append(at)
-                offsets.append(NO_OFFSET if value is None else self._offset(partition, value))
+            if value is None:
+                offsets[at] = NO_OFFSET
+            elif self._is_forgotten(value):
+                head = np.frombuffer(value[SOURCE:], _HEAD)[0]
+                offsets[at] = int(head["offset"]) if value.startswith(ours) else NO_OFFSET
             else:
-                found.append(at)
-        there = [value for at in found if (value := values[at]) is not None]
-        rows = Rows.of(self._layout, self._layout.read([value[SOURCE:] for value in there]))
-        ours = source_of(partition)
-        are_ours: Array = np.array([value[:SOURCE] == ours for value in there], np.bool_)
-        return ReadStates(found, rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET)), missing, offsets)
+                there[at] = value
+        rows = StateRows.of(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
+        are_ours: Array = np.array([value.startswith(ours) for value in there.values()], np.bool_)
+        rows = rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET))
+        return ReadStates(list(there), rows, list(offsets), list(offsets.values()))
 
     def _is_forgotten(self, value: bytes) -> bool:
         if len(value) != SOURCE + _HEAD.itemsize:
             return False
         head = np.frombuffer(value[SOURCE:], _HEAD)[0]
-        return bool(
-            head["flags"] & FORGOTTEN and head["format"] == FORMAT and head["layout"] == self._layout.fingerprint
-        )
-
-    @staticmethod
-    def _offset(partition: Partition, value: bytes) -> int:
-        if value[:SOURCE] != source_of(partition):
-            return NO_OFFSET
-        return int(np.frombuffer(value[SOURCE:], _HEAD)[0]["offset"])
+        is_ours = head["format"] == FORMAT and head["layout"] == self._layout.fingerprint
+        return bool(is_ours and head["flags"] & FORGOTTEN)

@@ -1,8 +1,10 @@
-"""A partition's changelog as it is read back: which records count, and in which portions the loop takes them over.
+"""A partition's changelog is read back: which records count, and in which portions the loop takes them over.
 
-Exactly once all of it does: what is not committed is not read. At least once a state may have been written by a request
-whose offset was not committed, and that will come again: then the state before it counts, if the changelog still has
-it.
+Exactly once all records count: what is not committed is not read. At least once a state may be of a request whose
+offset was not committed, and that comes again: then the state before it counts, if the changelog still has it.
+
+A store that outlives the process may keep states (`Keeper`). They are used only where they lead to the states of the
+whole changelog: then only its tail is read, which came later.
 """
 
 from __future__ import annotations
@@ -16,8 +18,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.records import Partition
-from worker.state.checkpoints import Extent
-from worker.state.layout import FIRST, PassedOver, Sieve, StateLayout
+from worker.state.layout import FIRST, Sieve, StateLayout
+
+# Part of `delete.retention.ms` in which kept states are used. The rest is for reading what came later, and for clocks.
+TRUSTED = 0.9
+
+
+class Extent(NamedTuple):
+    """The states have in them all that counts of a changelog before `next_offset`, and maybe some of what follows.
+
+    `known_at`: when that was known for certain, seconds since the epoch.
+    """
+
+    next_offset: int
+    known_at: float
+
+
+class Keeper(Protocol):
+    """A store that outlives the process. Its calls wait, and may raise `Stop`."""
+
+    def take(self, partition: Partition) -> Extent | None:
+        """How far the states reach that a former process kept, and that are ours to change now; None for none."""
+
+    def keep(self, extents: Mapping[Partition, Extent], go_on: Callable[[], bool]) -> bool:
+        """Leave what is stored of these to the next process. Whether that was done before `go_on` said no."""
+
+
+def why_not(extent: Extent, start: int, end: int, now: float, retention: float) -> str | None:
+    """Why kept states cannot be used, where the changelog goes from `start` to `end`; None when they can.
+
+    `retention`: for how many seconds a tombstone is there to be read at least (`delete.retention.ms`).
+    """
+    if not start <= extent.next_offset <= end:
+        return f"it reaches to offset {extent.next_offset}, and the changelog goes from {start} to {end}"
+    if not 0 <= now - extent.known_at < retention * TRUSTED:
+        return (
+            f"it is {now - extent.known_at:.0f} s old, and the changelog keeps for {retention:.0f} s "
+            "(delete.retention.ms) that a key was forgotten"
+        )
+    return None
 
 
 class Tombstone(NamedTuple):
@@ -32,9 +71,9 @@ class Tombstone(NamedTuple):
 
 @dataclass(slots=True)
 class _Ahead:
-    """A key that requests have written which come again. `has_before`: it had a state before the first of them.
+    """A key that was written by requests that come again. `has_before`: it had a state before the first of them.
 
-    `row` is what the last of them left; None: that has it forgotten, by this `offset`.
+    `row` is what the last of them left, with this `offset`; None: it had the key forgotten.
     """
 
     has_before: bool
@@ -43,16 +82,14 @@ class _Ahead:
 
 
 class RestoredRows(NamedTuple):
-    """Some keys of one partition as the changelog has them, in its order; `rows` None: these were forgotten.
+    """Some keys of one partition as the changelog has them, in its order.
 
-    `forgotten_by`: the offsets of the requests by which each of those was, -1 where that is not known.
-    `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
-    compacted away, and what is left was written by a request that will be read again. That request had the keys of
-    `gone` forgotten, and its offset stands there. `extent` is the last's, too, and where the group `stands_at`: exactly
-    once, no state can be of a request from there on. What was `passed_over` is no state of this model.
-
-    `anew` says why the copy does not count from which the restore began: all that is there of the partition goes, and
-    all comes again.
+    `rows` None: the keys were forgotten; `forgotten_by` has the offsets of the requests, -1 where that is not known.
+    `is_last`: the partition's states are all there. At least once, the keys of the last portion had states that were
+    compacted away: a request that is read again wrote what is left, or had the keys of `gone` forgotten, by the offset
+    there. The last portion has the `extent`, where the group `stands_at` (exactly once no state can be of a request
+    from there on), and how much was `passed_over` because it is no state of this model.
+    `anew` says why kept states do not count: all that is there of the partition goes, and all comes again.
     """
 
     partition: Partition
@@ -65,7 +102,7 @@ class RestoredRows(NamedTuple):
     forgotten_by: Sequence[int] = ()
     gone: Mapping[bytes, int] = {}
     stands_at: int | None = None
-    passed_over: PassedOver | None = None
+    passed_over: int = 0
 
 
 class Restorer(Protocol):
@@ -100,29 +137,25 @@ class Restoration:
         is_exact: bool,
         is_tail: bool = False,
     ) -> None:
-        """`committed`: the group's next offset. `is_exact`: what the changelog has counts, however far it goes.
+        """`committed`: the group's next offset. `is_exact`: all of the changelog counts, however far it goes.
 
-        `is_tail`: what was before is there, in a copy.
+        `is_tail`: the states before are there already, for they were kept.
         """
         self.partition = partition
-        self.is_doubtful = False  # the state before what comes again may be the copy's, or was compacted away
+        self.is_doubtful = (
+            False  # a request of a tail comes again, and the state before it may be newer than the kept one
+        )
         self._attempt = attempt
         self._layout = layout
         self._committed = None if is_exact else committed
         self._stands_at = committed if is_exact else None
         self._is_tail = is_tail
         self._sieve = Sieve(layout, has_ours=is_tail)
-        self._behind: set[bytes] = set()  # keys of a tail of which something counts
         self._ahead: dict[bytes, _Ahead] = {}
 
-    def states(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
-        offset_of: Callable[[int], int | None] = lambda _: None,
-    ) -> RestoredRows:
-        """A portion of these; `offset_of` is asked where one lies that is no state of this model."""
-        keys, rows = self._sieve.rows(keys, values, offset_of)
+    def states(self, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
+        """A portion of these."""
+        keys, rows = self._sieve.rows(keys, values)
         if self._committed is None or not len(rows) or rows["offset"].max() < self._committed:
             return self._counting(keys, rows)
         behind = np.flatnonzero(rows["offset"] < self._committed)
@@ -157,12 +190,8 @@ class Restoration:
     def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
         """The request that wrote this comes again, and goes on from the state before it."""
         earlier = self._ahead.get(key)
-        has_before = not is_first if earlier is None else earlier.has_before
-        self._ahead[key] = _Ahead(has_before, offset, row)
-        # In a tail without the state before, the copy's may be older.
-        self.is_doubtful |= self._is_tail and has_before and key not in self._behind
+        self._ahead[key] = _Ahead(not is_first if earlier is None else earlier.has_before, offset, row)
+        self.is_doubtful |= self._is_tail
 
     def _counting(self, keys: Sequence[bytes], rows: NDArray[Any] | None) -> RestoredRows:
-        if self._is_tail and self._committed is not None:
-            self._behind.update(keys)
         return RestoredRows(self.partition, self._attempt, keys, rows)

@@ -23,7 +23,7 @@ MOST_MORE = 65_536  # slots, at once
 Grow = Callable[[str, Array, int], Array]
 
 
-class Rows(NamedTuple):
+class StateRows(NamedTuple):
     """Some keys' states, each with the offset that wrote it and the time of its last use."""
 
     states: Sequence[Array]
@@ -31,14 +31,14 @@ class Rows(NamedTuple):
     times: Array
 
     @classmethod
-    def of(cls, layout: StateLayout, rows: NDArray[Any]) -> Rows:
+    def of(cls, layout: StateLayout, rows: NDArray[Any]) -> StateRows:
         """As the changelog has them: rows of the layout's `dtype`."""
         return cls(layout.tensors_of(rows), rows["offset"], rows["time"])
 
-    def row(self, at: int) -> Rows:
+    def row(self, at: int) -> StateRows:
         """One of them."""
         only = slice(at, at + 1)
-        return Rows([state[only] for state in self.states], self.offsets[only], self.times[only])
+        return StateRows([state[only] for state in self.states], self.offsets[only], self.times[only])
 
 
 def in_memory(_: str, array: Array, rows: int) -> Array:
@@ -55,7 +55,7 @@ class Slabs:
         self.states = [np.empty((0, *first.shape), first.dtype) for first in layout.initial]
         self.offsets, self.times = np.empty(0, np.int64), np.empty(0, np.int64)
         self._grow(SMALLEST)
-        self.put(np.zeros(1, np.intp), Rows(layout.initial, np.array([NO_OFFSET]), np.array([NO_TIME])))
+        self.put(np.zeros(1, np.intp), StateRows(layout.initial, np.array([NO_OFFSET]), np.array([NO_TIME])))
         self.used = 1  # slots that were ever given, that of no state among them
         self._free: list[int] = []
 
@@ -89,11 +89,11 @@ class Slabs:
         """Copies of their states, one array per tensor."""
         return [slab.take(slots, axis=0) for slab in self.states]
 
-    def rows(self, slots: NDArray[np.intp]) -> Rows:
+    def rows(self, slots: NDArray[np.intp]) -> StateRows:
         """Copies of all that they hold."""
-        return Rows(self.gather(slots), self.offsets[slots], self.times[slots])
+        return StateRows(self.gather(slots), self.offsets[slots], self.times[slots])
 
-    def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
+    def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         """These are their states now."""
         for slab, state in zip(self.states, rows.states, strict=True):
             slab[slots] = state

@@ -2,10 +2,8 @@
 
     keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
 
-What is written can be taken back until the group has committed it: exactly once, an abort makes the partition be read
-again from where it was committed, and what it had written behind that is undone.
-
-A partition's requests do not come before its states have (`is_restoring`).
+Exactly once, an abort makes a partition be read again from where it was committed, and what it wrote since is undone. A
+partition's requests do not come before its states have (`is_restoring`).
 """
 
 from __future__ import annotations
@@ -22,17 +20,18 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
-from worker.state.checkpoints import Checkpoints, Keeper
 from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
-from worker.state.restoring import RestoredRows, Restorer
-from worker.state.slabs import NO_OFFSET, Rows, Slabs
+from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
+from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
 
 SOON = 0.001  # how often it is looked for states that come, seconds
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
+# States that are looked at after each batch because they may be too old: more than new keys can have come.
+FEWEST_LOOKS, LOOKS_EACH = 32, 2
 
 
 class KeyStates:
@@ -53,7 +52,7 @@ class KeyStates:
         keeper: Keeper | None = None,
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
         tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
-        tell_foreign: Callable[[Partition, int, int | None], object] = lambda *_: None,
+        tell_foreign: Callable[[Partition, int], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
@@ -61,11 +60,10 @@ class KeyStates:
 
         `can_take_back`: aborts may come.
 
-        With a `store` the states lie in its files, and `most_in_memory` keys in memory; without, all is in memory. As
-        its `keeper` it takes a clean end to the next start.
-        `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
-        `tell_thrown_away` with one of which what was kept cannot be used, and why; `tell_foreign` with how many records
-        of its changelog are no states of this model, and the offset of the first.
+        With a `store` the states lie in its files, and `most_in_memory` keys in memory. As a `keeper` it leaves them to
+        the next start. `tell_restored` is called with a partition that is restored, its keys, and the seconds it took;
+        `tell_thrown_away` with one whose kept states cannot be used, and why; `tell_foreign` with how many records of
+        its changelog are no states of this model.
         """
         self.layout = layout
         self._ledger = ledger
@@ -73,17 +71,16 @@ class KeyStates:
         self._tell_restored = tell_restored
         self._tell_thrown_away = tell_thrown_away
         self._tell_foreign = tell_foreign
-        self._checkpoints = Checkpoints(keeper)
+        self._keeper = keeper
+        self._extents: dict[Partition, Extent] = {}  # of states that can be kept
+        self._has_ended = False  # what was written is what is kept
         self._clock = clock
         self._attempts = count()
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
-        self._slots: KeySlots | StoredSlots
-        if store is None:
-            self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
-        else:
-            self._slots = StoredSlots(self._slabs, store, most_in_memory)
+        self._stored = None if store is None else StoredSlots(self._slabs, store, most_in_memory)
+        self._slots = self._stored or KeySlots(self._slabs)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
@@ -151,11 +148,11 @@ class KeyStates:
         written_by = self._slabs.offsets[self._slot_of(record)]
         return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
-    def is_foreign(self, record: Record) -> bool:  # noqa: ARG002  # what is none of ours is passed over
-        """Whether what lies where the state of this record's key is kept is no state of this model."""
+    def is_foreign(self, _: Record) -> bool:
+        """Whether a store outside has something else than a state under this record's key."""
         return False
 
-    def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
+    def is_here(self, _: Record) -> bool:
         """Whether the state of this record's key is in memory; if not, it will be."""
         return True
 
@@ -165,7 +162,7 @@ class KeyStates:
         return SOON if self._restoring else None
 
     def _slot_of(self, record: Record) -> int:
-        return next(self._slots.find(record.partition, (record.key or b"",)))
+        return self._slots.find(record.partition, (record.key or b"",))[0]
 
     @property
     def is_unsure(self) -> bool:
@@ -182,17 +179,15 @@ class KeyStates:
                 continue
             if outcome.request.state is not StateUse.READ:
                 groups.setdefault(id(outcome.states), []).append((place, outcome))
-        for group in groups.values():
-            self._write(group)
+        written = sum(map(self._write, groups.values()))
         if self._expiry is not None:
-            self._sweep(self._expiry)
+            self._sweep(self._expiry, max(FEWEST_LOOKS, LOOKS_EACH * written))
 
     def leaves(self, request: Request) -> Expired | None:
-        """The answer to this request leaves, with the state behind it.
+        """The answer to this request leaves. Returns the keys whose states are forgotten with it: they are too old.
 
-        Which states are too old, the requests say that have left. One that has run may be hours newer than one before
-        it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
-        Returns the keys whose states are forgotten now, because no request used them for so long.
+        The requests that have left say which are. One that has run may be hours newer than one before it that waits:
+        a tombstone for the state that this one goes on from would be committed before it.
         """
         if self._expiry is None:
             return None
@@ -202,14 +197,13 @@ class KeyStates:
         return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
     def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
-        """The keys that no request has used since. Their tombstones leave with this one's answer.
+        """The keys that no request has used since, or waits for. Their tombstones leave with this one's answer.
 
-        Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
         A state whose own request has not left comes behind the tombstone, and stays.
         """
         assert request.place is not None
         partition, records = request.record.partition, _records_of(request)
-        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        slots = np.array(self._slots.find(partition, keys), np.intp)
         times, offsets = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
         are_over = [
             offset < records[0].offset
@@ -225,14 +219,14 @@ class KeyStates:
             self._slots.drop(partition, key)
         return gone
 
-    def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states: the next answer forgets states that are too old for any request to come."""
-        for partition, key, time in self._slots.unused_since(expiry.oldest):
+    def _sweep(self, expiry: Expiry, most: int) -> None:
+        """Look at so many states: the next answer forgets states that are too old for any request to come."""
+        for partition, key, time in self._slots.unused_since(expiry.oldest, most):
             if expiry.is_to_be_dropped(partition, time):
                 expiry.is_old(partition, key)
 
-    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
-        """What predictions of one run leave behind."""
+    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> int:
+        """Write what predictions of one run leave behind. Returns for how many keys."""
         marks: list[Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
@@ -262,7 +256,7 @@ class KeyStates:
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        written = Rows(arrays, np.array(written_by, np.int64), used)
+        written = StateRows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, have_none, arrays)
         if is_whole:
@@ -272,8 +266,9 @@ class KeyStates:
             for row, value in zip(rows, values, strict=True):
                 some[row] = value
             given.values = some
+        return len(rows)
 
-    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: Rows) -> None:
+    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: StateRows) -> None:
         if self._can_take_back:
             self._undos.remember(marks, before != 0, self._slabs.rows(before))
         self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
@@ -312,11 +307,11 @@ class KeyStates:
                 for key, before in self._undos.take(record.partition, record.offset):
                     self._put_back(record.partition, key, before)
 
-    def _put_back(self, partition: Partition, key: bytes, before: Rows | None) -> None:
+    def _put_back(self, partition: Partition, key: bytes, before: StateRows | None) -> None:
         if before is None:
             self._slots.drop(partition, key)
             return
-        slot = next(self._slots.find(partition, [key])) or self._slots.add(partition, [key])[0]
+        slot = self._slots.find(partition, [key])[0] or self._slots.add(partition, [key])[0]
         self._slots.put(np.array([slot]), before)
 
     # Partitions come and go
@@ -326,13 +321,11 @@ class KeyStates:
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
-            extent = self._checkpoints.take(partition)
-            self._last_offsets[partition] = NO_OFFSET if extent is None else self._last_offset_of_copy(partition)
+            extent, self._last_offsets[partition] = None, NO_OFFSET
+            if self._keeper is not None and self._stored is not None:
+                extent = self._keeper.take(partition)
+                self._last_offsets[partition] = self._stored.last_offset(partition)
             self._restorer.begin(partition, attempt, extent)
-
-    def _last_offset_of_copy(self, partition: Partition) -> int:
-        assert isinstance(self._slots, StoredSlots)
-        return self._slots.last_offset(partition)
 
     def is_restoring(self, partition: Partition) -> bool:
         """Whether states of this partition may be missing."""
@@ -391,9 +384,10 @@ class KeyStates:
         if new or gone:
             self._is_unsure[partition] = gone
         self._take_over(partition, [keys[at] for at in new], rows[new])
-        self._checkpoints.restored(partition, found.extent)
-        if found.passed_over is not None and found.passed_over.records:
-            self._tell_foreign(partition, *found.passed_over)
+        if found.extent is not None and self._keeper is not None:
+            self._extents[partition] = found.extent
+        if found.passed_over:
+            self._tell_foreign(partition, found.passed_over)
         _, since = self._restoring.pop(partition)
         self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
@@ -410,7 +404,7 @@ class KeyStates:
             raise BadConfiguration(_applied_words(self._applied))
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
-        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        slots = np.array(self._slots.find(partition, keys), np.intp)
         if not self._can_take_back:
             order = self._not_overtaken(slots, rows["offset"])
             slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
@@ -418,70 +412,65 @@ class KeyStates:
         added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
         slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
         slots[new] = [slot_of[keys[at]] for at in new]
-        self._slots.put(slots, Rows.of(self.layout, rows))
+        self._slots.put(slots, StateRows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
-        """Which come after what is here, in the order of the requests that wrote them.
+        """The rows that come after what is here, in the order of their requests.
 
-        At least once, a replica that had stood still may have written behind its successor what that had written
-        before.
+        At least once, a replica that stood still may have written an old state behind its successor's.
         """
         order = np.argsort(offsets, kind="stable")
         return order[offsets[order] >= self._slabs.offsets[slots[order]]]
 
     def _still_forgotten(self, partition: Partition, keys: Sequence[bytes], by: Sequence[int]) -> Sequence[bytes]:
         """The keys whose state here no later request has written, at least once."""
-        here = self._slabs.offsets[list(self._slots.find(partition, keys))].tolist()
+        here = self._slabs.offsets[self._slots.find(partition, keys)].tolist()
         return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more. What is about to be kept is left as it is."""
-        if self._checkpoints.has_ended:
+        if self._has_ended:
             return
-        self._checkpoints.forget(partitions)
         self._rewound.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
         if self._expiry is not None:
-            self._expiry.forget(partitions)
+            self._expiry.rewind(partitions)
         for partition in partitions:
             self._slots.forget(partition)
-            self._is_unsure.pop(partition, None)
-            self._applied.pop(partition, None)
-            self._last_offsets.pop(partition, None)
+            for ours in (self._extents, self._is_unsure, self._applied, self._last_offsets):
+                ours.pop(partition, None)
 
-    # A clean end
+    # A clean stop
 
     @property
     def can_keep(self) -> bool:
         """Whether a next process can go on from what is left here."""
-        return self._checkpoints.has_keeper
+        return self._keeper is not None
 
-    def ask_ends(self, timeout: float) -> Collection[Partition]:
-        """Ask how far the changelog goes of what is to be kept, for so long. Nothing that was taken is uncommitted.
+    def ask_ends(self, timeout: float) -> Mapping[Partition, Extent]:
+        """How far the states reach that can be kept; the changelog is asked for so long. All is committed.
 
-        Returns the partitions whose states are those of the group.
+        That is true of a partition that is still ours after this.
         """
-        self._checkpoints.forget(list(filter(self._cannot_be_kept, self._checkpoints.partitions)))
-        self._checkpoints.ask(lambda partitions: self._restorer.ends(partitions, timeout))
-        return self._checkpoints.partitions
+        self._extents = {p: extent for p, extent in self._extents.items() if not self._is_uncommitted(p)}
+        return {**self._extents, **self._restorer.ends(self._extents, timeout)} if self._extents else {}
 
-    def _cannot_be_kept(self, partition: Partition) -> bool:
+    def _is_uncommitted(self, partition: Partition) -> bool:
         """Whether it has states that the group has not committed."""
         return partition in self._rewound or partition in self._is_unsure
 
-    def end(self, confirmed: Collection[Partition]) -> None:
-        """No state is written any more, and none is forgotten. These were ours after the ends were asked for."""
-        self._checkpoints.end(confirmed)
+    def end(self, extents: Mapping[Partition, Extent]) -> None:
+        """No state is written any more, and none is forgotten. These partitions were ours after the ends were asked."""
+        self._extents |= {p: extent for p, extent in extents.items() if p in self._extents}
+        self._has_ended = True
 
     def keep(self, go_on: Callable[[], bool]) -> int | None:
         """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
-        assert isinstance(self._slots, StoredSlots)
-        partitions = self._checkpoints.partitions
-        if not self._slots.store_all(partitions, go_on):
-            return None
-        count = sum(map(self._slots.keys_of, partitions))
-        return count if self._checkpoints.keep(go_on) else None
+        assert self._keeper is not None
+        assert self._stored is not None
+        is_kept = self._stored.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
+        return sum(map(self._slots.keys_of, self._extents)) if is_kept else None
 
 
 def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.records import Line, Partition
-from worker.state.slabs import Rows
+from worker.state.slabs import StateRows
 
 FEWEST = 64  # batches, before it is looked which of them are committed
 
@@ -36,13 +36,13 @@ class _Undo:
 
     marks: list[Mark]
     had: NDArray[np.bool_]
-    rows: Rows
+    rows: StateRows
 
     def is_over(self) -> bool:
         """Whether all of it is committed, or of partitions that left."""
         return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
 
-    def of(self, mark: Mark, offset: int) -> Iterator[tuple[bytes, Rows | None]]:
+    def of(self, mark: Mark, offset: int) -> Iterator[tuple[bytes, StateRows | None]]:
         for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
             if wrote >= offset:
                 yield key, self.rows.row(at) if self.had[at] else None
@@ -58,14 +58,14 @@ class Undos:
     def __len__(self) -> int:
         return len(self._undos)
 
-    def remember(self, marks: list[Mark], had: NDArray[np.bool_], rows: Rows) -> None:
+    def remember(self, marks: list[Mark], had: NDArray[np.bool_], rows: StateRows) -> None:
         """A batch is about to write: `rows` are its keys' states, of which some have none."""
         self._undos.append(_Undo(marks, had, rows))
         if len(self._undos) >= self._look_at:
             self._undos = [undo for undo in self._undos if not undo.is_over()]
             self._look_at = max(FEWEST, 2 * len(self._undos))
 
-    def take(self, partition: Partition, offset: int) -> Iterator[tuple[bytes, Rows | None]]:
+    def take(self, partition: Partition, offset: int) -> Iterator[tuple[bytes, StateRows | None]]:
         """What the partition's records from this offset on have overwritten, for the last time: None where nothing."""
         for undo in reversed(self._undos):
             for mark in undo.marks:

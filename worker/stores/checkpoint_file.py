@@ -1,8 +1,11 @@
-"""The file that a clean stop leaves next to the states: their changelog, how far they reach, and their checksums.
+"""The checkpoint that a clean stop leaves next to the states: their changelog, how far they reach, their checksums.
 
 It is there only while no process has the states open: the one that opens them removes it first, durably. So states
-without it were left by a process that did not end well, and states that changed since do not have its checksum. That
-also says whether all had reached the disk when a machine went down: the states themselves are not synchronised.
+without it were left by a process that did not end well. States that changed since, or that had not reached the disk
+when a machine went down, have another checksum: they are not synchronised themselves.
+
+Others may write to the directory, as to `/tmp`. So files are opened for this user alone, and through no link: a link
+under a name of ours would have the file that it leads to overwritten, with our rights.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from worker.core.records import Partition
-from worker.state.checkpoints import Extent
-from worker.stores.private_files import opened
+from worker.state.restoring import Extent
 
 NAME = "checkpoint.json"
 FORMAT = 2  # of this file, and of how states are stored
@@ -27,7 +29,7 @@ UNCLEAN = "the process that had it did not stop cleanly"
 DAMAGED = "it is damaged"
 
 
-class Found(NamedTuple):
+class KeptStates(NamedTuple):
     """The states that can be used; else `why` not. Neither: there was nothing."""
 
     extents: Mapping[Partition, Extent] = {}
@@ -44,14 +46,8 @@ def leave(
     """Write it, as the last thing that is done with what lies in `states`. Whether that was before `go_on` said no."""
     if (files := _files(states, go_on)) is None:
         return False
-    said = json.dumps(
-        {
-            "format": FORMAT,
-            "identity": identity,
-            "extents": [[*partition, *extent] for partition, extent in extents.items()],
-            "files": files,
-        }
-    ).encode()
+    reach = [[*partition, *extent] for partition, extent in extents.items()]
+    said = json.dumps({"format": FORMAT, "identity": identity, "extents": reach, "files": files}).encode()
     new = folder / f"{NAME}.new"
     new.unlink(missing_ok=True)  # of a process that was killed, or a link to another file
     with opened(new, "xb") as file:
@@ -63,7 +59,7 @@ def leave(
     return True
 
 
-def take(folder: Path, states: Path, identity: Mapping[str, object]) -> Found:
+def take(folder: Path, states: Path, identity: Mapping[str, object]) -> KeptStates:
     """Read it, and remove it: the states may be changed from now on. Raises `OSError`."""
     written = b""
     with suppress(FileNotFoundError):
@@ -72,30 +68,28 @@ def take(folder: Path, states: Path, identity: Mapping[str, object]) -> Found:
         (folder / NAME).unlink()
         _synchronise(folder)
     if not states.exists() or not any(states.iterdir()):
-        return Found()
+        return KeptStates()
     if not written:
-        return Found(why=UNCLEAN)
+        return KeptStates(why=UNCLEAN)
     try:
         return _read(written, states, identity)
     except (ValueError, KeyError, TypeError):
-        return Found(why=DAMAGED)
+        return KeptStates(why=DAMAGED)
 
 
-def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> Found:
+def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> KeptStates:
     """Raises `ValueError`, `KeyError` or `TypeError` for what is damaged."""
     checksum, said = written.split(b" ", 1)
     if int(checksum, 16) != zlib.crc32(said):
-        return Found(why=DAMAGED)
+        return KeptStates(why=DAMAGED)
     found = json.loads(said)
-    if found["format"] != FORMAT:
-        return Found(why=f"it has format {found['format']}, and this version reads {FORMAT}")
-    theirs = found["identity"]
-    for name, ours in identity.items():
+    theirs = {"format": found["format"]} | found["identity"]
+    for name, ours in ({"format": FORMAT, **identity}).items():
         if theirs.get(name) != ours:
-            return Found(why=f"it is of another {name}: {theirs.get(name)}, and not {ours}")
+            return KeptStates(why=f"it is of another {name}: {theirs.get(name)}, and not {ours}")
     if found["files"] != _files(states, lambda: True):
-        return Found(why=DAMAGED)
-    return Found({Partition(topic, number): Extent(*extent) for topic, number, *extent in found["extents"]})
+        return KeptStates(why=DAMAGED)
+    return KeptStates({Partition(topic, number): Extent(*extent) for topic, number, *extent in found["extents"]})
 
 
 def _files(folder: Path, go_on: Callable[[], bool]) -> dict[str, list[int]] | None:
@@ -119,9 +113,21 @@ def _checksum(path: Path, go_on: Callable[[], bool]) -> int | None:
 
 
 def _synchronise(folder: Path) -> None:
-    """What is in the folder, and what is not, stays so if the machine goes down."""
-    opened = os.open(folder, os.O_RDONLY)
+    """Which files the folder has stays so if the machine goes down."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
+
+
+def opened(path: Path, mode: str) -> IO[bytes]:
+    """As `open`; raises `OSError` for a link, too. A pipe, which could be waited for without end, fails or is empty."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+
+
+def made_folder(path: Path) -> None:
+    """Make it unless it is there. Raises `OSError` for a link, and for what is no folder."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink():
+        raise OSError(f"{path} is a link, and may be another user's")

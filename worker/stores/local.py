@@ -1,12 +1,10 @@
-"""States in a directory of this machine: where each lies says LMDB, with a database for each partition.
+"""States in a directory of this machine: LMDB says where each lies, with a database for each partition.
 
     key ─▶ LMDB: its slot ─▶ a row of a file, which is mapped into memory
 
-So a state that changes is written where it is: no tree is written for it, and no page of one copied. 64 of a million
-states at random are written in 0.17 ms so, and in 0.91 where LMDB has them (2026-11).
-
-What a clean stop leaves is used by the next start (`checkpoint_file.py`). What else a process leaves behind is deleted
-and restored from the changelog; so nothing is synchronised to the disk.
+So a state that changes is written where it is. 64 of a million states at random are written in 0.17 ms so, and in 0.91
+where LMDB has them (2026-11). The next start uses the states that a clean stop leaves (`checkpoint_file.py`), deletes
+any others and restores them from the changelog. So nothing is synchronised to the disk.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ import numpy as np
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, Partition
-from worker.state.checkpoints import Extent
+from worker.state.restoring import Extent
 from worker.stores import checkpoint_file
-from worker.stores.private_files import made_folder, opened
+from worker.stores.checkpoint_file import made_folder, opened
 
 SETTING = "WORKER_STATE__DIRECTORY"
 try:
@@ -39,8 +37,7 @@ except ImportError as missing:
         f"{SETTING}: lmdb is not installed ({missing}): install this package with its extra, "
         "pip install '.[state-directory]'"
     ) from missing
-# LMDB's keys have 511 bytes at most, and one at least. Longer ones of ours are known by their digest, and stand behind
-# the slot.
+# LMDB's keys have 1 to 511 bytes. A longer one of ours is stored under its digest, and stands behind its slot.
 _LONGEST = 510
 _AS_IT_IS, _DIGEST = b"\0", b"\1"
 _SLOT = np.dtype("<u4")
@@ -93,7 +90,7 @@ class LocalStore:
         return list(self._kept)
 
     def take(self, partition: Partition) -> Extent | None:
-        """How far what a former process kept of it reaches, which from now on is ours to change; None for nothing."""
+        """How far the states reach that a former process kept, and that are ours to change now; None for none."""
         if (extent := self._kept.pop(partition, None)) is not None:
             with self._speaking():
                 self._databases[partition] = self._environment.open_db(str(partition).encode())
@@ -135,7 +132,7 @@ class LocalStore:
         if (database := self._databases.get(partition)) is None:
             return [0] * len(keys)
         with self._reading(database) as reading:
-            found = list(map(reading.get, _stored_of(keys), repeat(_NONE)))
+            found = list(map(reading.get, map(_stored, keys), repeat(_NONE)))
         return _slots(found)
 
     def put(self, partition: Partition, keys: Sequence[bytes], slots: Sequence[int]) -> None:
@@ -215,12 +212,6 @@ def _slots(values: Sequence[bytes]) -> list[int]:
         joined = b"".join([value[: _SLOT.itemsize] for value in values])
     slots: list[int] = np.frombuffer(joined, _SLOT).tolist()
     return slots
-
-
-def _stored_of(keys: Sequence[bytes]) -> list[bytes]:
-    if max(map(len, keys), default=0) <= _LONGEST:
-        return [_AS_IT_IS + key for key in keys]
-    return list(map(_stored, keys))
 
 
 def _stored(key: bytes) -> bytes:

@@ -1,14 +1,11 @@
 """A Valkey or Redis server that holds states: what is said to it, and what its errors mean.
 
-| what happened                                                | raised |
-|---|---|
-| it cannot be reached, is slow, loads, is no primary now, has no memory or disk left | `StoreAway`: again later |
-| it refuses our login, our rights or a command | `BadConfiguration` |
+A server that cannot be reached, is slow, loads, is no primary now, or has no memory or disk left is asked again later
+(`StoreAway`). One that refuses our login, our rights or a command ends the worker (`BadConfiguration`).
 
 All of a batch is one round trip. A value is written by a script, and only if its request is later than the one whose
 state is there: a replica that stood still and wakes up writes nothing over its successor's states. Offsets say so where
-both are of one partition. Of two partitions, as where the topic got more, the times say so that the states were used:
-none is earlier than that of the state it goes on from. What is no state is written over.
+both are of one partition. Where a topic got partitions, the times of last use say so. What is no state is written over.
 """
 
 from __future__ import annotations
@@ -47,9 +44,8 @@ except ImportError as missing:
     ) from missing
 # Keys of one command: the server does nothing else meanwhile, and takes some 2 µs for each.
 MOST_KEYS = 512
-# What comes first in a value: 8 bytes for the partition, the format, from the 13th byte the layout, from the 17th the
-# offset, and from the 25th the time.
-# Sent whole each time, for a server that was restarted has forgotten what it was told.
+# A value has 8 bytes for the partition, then the format; from the 13th byte the layout, from the 17th the offset, from
+# the 25th the time. The script is sent whole each time: a server that was restarted has forgotten it.
 _WRITE_IF_LATER = """
 for at, key in ipairs(KEYS) do
   local new, seconds = ARGV[2 * at - 1], ARGV[2 * at]
@@ -66,20 +62,9 @@ for at, key in ipairs(KEYS) do
 end
 return 0
 """
-_PASSING = (
-    BusyLoadingError,
-    ReadOnlyError,
-    MasterDownError,
-    ClusterDownError,
-    TryAgainError,
-    OutOfMemoryError,
-)
-# What only the text of an error tells.
+# Refusals that pass, by how they begin: some have classes of their own, which drop this word, and some have none.
+_PASSING = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
 _PASSING_TEXTS = ("MISCONF", "NOREPLICAS", "BUSY ", "OOM ", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED")
-_CURES = {
-    OutOfMemoryError: "raise its maxmemory",
-    ReadOnlyError: "it is a replica now: WORKER_STATE__STORE must lead to the primary",
-}
 
 
 class StoreAway(Exception):
@@ -140,13 +125,6 @@ class StoreServer:
         with self._speaking():
             return dict(self._redis.info())
 
-    def config(self, name: str) -> str | None:
-        """One of its settings; None where we may not ask."""
-        try:
-            return {**self._redis.config_get(name)}.get(name)
-        except RedisError:
-            return None
-
     def close(self) -> None:
         """Let go of the connection."""
         self._redis.close()
@@ -174,7 +152,6 @@ def examine_store(server: StoreServer) -> StoreFacts:
     try:
         about = server.about()
         server.exchange([], [b"examined"])
-        warnings = tuple(_warnings(server, about))
     except StoreAway as away:
         raise BadConfiguration(f"{SETTING}: {away}; see that the server runs and can be reached from here") from None
     if about.get("cluster_enabled"):
@@ -185,23 +162,18 @@ def examine_store(server: StoreServer) -> StoreFacts:
     if about.get("role") not in {None, "master"}:
         raise BadConfiguration(f"{SETTING}: {server.name} is a replica, which takes no writes; name the primary")
     kind = "Valkey" if "valkey_version" in about else "Redis"
-    return StoreFacts(server.name, f"{kind} {about.get('valkey_version') or about.get('redis_version')}", warnings)
+    version = f"{kind} {about.get('valkey_version') or about.get('redis_version')}"
+    return StoreFacts(server.name, version, tuple(_warnings(server.name, about)))
 
 
-def _warnings(server: StoreServer, about: dict[str, object]) -> Iterator[str]:
-    policy = about.get("maxmemory_policy") or server.config("maxmemory-policy")
-    if about.get("maxmemory") and policy not in {None, "noeviction"}:
+def _warnings(name: str, about: dict[str, object]) -> Iterator[str]:
+    if about.get("maxmemory") and (policy := about.get("maxmemory_policy")) not in {None, "noeviction"}:
         yield (
-            f"{SETTING}: {server.name} has maxmemory-policy={policy}: when its memory is full it drops states, and "
+            f"{SETTING}: {name} has maxmemory-policy={policy}: when its memory is full it drops states, and "
             "their keys begin anew; set it to noeviction"
         )
-    if not about.get("aof_enabled") and server.config("save") == "":
-        yield f"{SETTING}: {server.name} keeps nothing on disk: states are gone when it restarts; set appendonly yes"
-    elif not about.get("aof_enabled"):
-        yield (
-            f"{SETTING}: {server.name} writes snapshots alone: what came behind the last one is gone when it is "
-            "killed; set appendonly yes"
-        )
+    if not about.get("aof_enabled"):
+        yield f"{SETTING}: {name} may lose states when it restarts; set appendonly yes"
 
 
 def _portions(whole: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -247,8 +219,6 @@ def _verdict(name: str, error: Exception) -> Exception:
             f"{SETTING}: the certificate of {name} is not trusted: {said}; name its authority in "
             "WORKER_STATE__STORE_CA_LOCATION"
         )
-    is_passing = isinstance(error, _PASSING) or said.startswith(_PASSING_TEXTS)
-    if not isinstance(error, ResponseError) or is_passing:
-        cure = next((f"; {cure}" for kind, cure in _CURES.items() if isinstance(error, kind)), "")
-        return StoreAway(f"{name}: {said}{cure}")
+    if not isinstance(error, ResponseError) or isinstance(error, _PASSING) or said.startswith(_PASSING_TEXTS):
+        return StoreAway(f"{name}: {said}")
     return BadConfiguration(f"{SETTING}: {name} refuses what is asked: {said}; it must be one primary, no cluster")

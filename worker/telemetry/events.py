@@ -213,11 +213,10 @@ class WorkerEvents:
         """The kept states of this partition are not used: all of them are read back."""
         self._log.warning("states_thrown_away", partition=str(partition), why=why)
 
-    def foreign_states(self, partition: Partition, count: int, first: int | None) -> None:
-        """So many records of its changelog are no states of this model, the first at this offset: they do not count."""
+    def foreign_states(self, partition: Partition, count: int) -> None:
+        """So many records of its changelog are no states of this model: they do not count."""
         self._numbers.add(metrics.FOREIGN_STATES, count)
-        at = {"partition": str(partition), "count": count, "first": first}
-        self._log.warning("foreign_states_passed_over", **at, why=_FOREIGN)
+        self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=_FOREIGN)
 
     def foreign_values(self, count: int) -> None:
         """So many values in the store are no states: the requests that asked for them are refused, and say so."""

@@ -28,7 +28,7 @@ from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
-from worker.state import KeyStates, KeyTurns, OutsideStates, Restoration, RestoredRows
+from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
 # The tests that may catch one.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
@@ -228,7 +228,7 @@ def _take_the_first(self: _Waiting) -> MessageRun:
 
 _last = _Waiting.last
 _restored = Restoration.states
-_add = KeyTurns.add
+_add = ByKey.add
 
 
 def _say_no(*_: object) -> bool:
@@ -240,7 +240,7 @@ def _restore_past_what_is_committed(self: Restoration, *given: Any) -> RestoredR
     return _restored(self, *given)
 
 
-def _wait_for_no_single_row(self: KeyTurns, request: Request, now: float) -> None:
+def _wait_for_no_single_row(self: ByKey, request: Request, now: float) -> None:
     if request.rows == 1:
         self._batcher.add(request, now)
     else:
@@ -312,6 +312,6 @@ IN_A_STORE = (
 AT_A_CHANGELOG_EXACTLY_ONCE = (
     Mutant("states outlive their transaction", KeyStates, "rewind", None),
     Mutant("states do not wait for the last of their key", _Waiting, "last", _take_the_first),
-    Mutant("requests of a key run at once", KeyTurns, "add", _wait_for_no_single_row),
+    Mutant("requests of a key run at once", ByKey, "add", _wait_for_no_single_row),
     Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, REBALANCE),
 )

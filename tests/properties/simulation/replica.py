@@ -33,8 +33,8 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Delivery, Encoder, Sink, Transactions
 from worker.state import (
+    ByKey,
     KeyStates,
-    KeyTurns,
     OutsideStates,
     OutsideValues,
     StateFetch,
@@ -193,12 +193,12 @@ class Replica:
         punctuality = Punctuality(clock, setup.conduct.lanes)
         self.batcher = Batcher({MODEL: setup.policy}, punctuality.needed)
         self.states: KeyStates | None = None
-        self.turns: KeyTurns | None = None
+        self.by_key: ByKey | None = None
         self.encoder: Encoder = self.codec
         a_stacker, policy = stacker(), setup.policy
         sink: Sink = watched(process, SimSink(process, self._broker))
         if setup.memory is not None:
-            self.states, self.turns, sink = self._remembering(setup.memory, sink)
+            self.states, self.by_key, sink = self._remembering(setup.memory, sink)
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states)
             self.encoder = StatefulEncoder(self.codec, self.states, STORE if setup.memory == "store" else CHANGELOG)
             policy = replace(policy, max_rows=1)
@@ -222,20 +222,20 @@ class Replica:
             conduct=setup.conduct,
             clock=clock,
             states=self.states,
-            turns=self.turns,
+            by_key=self.by_key,
         )
 
-    def _remembering(self, memory: Memory, sink: Sink) -> tuple[KeyStates, KeyTurns, Sink]:
+    def _remembering(self, memory: Memory, sink: Sink) -> tuple[KeyStates, ByKey, Sink]:
         process, setup, clock = self.process, self.setup, self._world.clock
         if memory == "changelog":
             restorer = watched(process, SimRestorer(process, self._broker, STATE, is_exact=setup.is_exact))
             states = KeyStates(STATE, self.ledger, restorer, can_take_back=setup.is_exact, clock=clock)
-            return states, KeyTurns(self.batcher), sink
+            return states, ByKey(self.batcher), sink
         link = watched(process, SimLink(process, self._store))
         outside = OutsideStates(STATE, self.ledger, link, most_in_memory=2)
-        turns = KeyTurns(StateFetch(self.batcher, outside, clock))
-        outside.is_taken = turns.is_taken
-        return outside, turns, StoringSink(sink, link, OutsideValues(STATE))
+        by_key = ByKey(StateFetch(self.batcher, outside, clock))
+        outside.is_taken = by_key.is_taken
+        return outside, by_key, StoringSink(sink, link, OutsideValues(STATE))
 
     def _at_least_once(self, sink: Sink) -> AtLeastOnce:
         return AtLeastOnce(

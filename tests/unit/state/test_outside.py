@@ -305,7 +305,7 @@ def test_memory_holds_the_keys_used_lately() -> None:
     assert w.states is not None
     for offset in range(440):
         w.broker.append(of(offset, 1, key=b"%d" % (offset % 40)))
-        if offset % 4 == 3:
+        if offset % 4 != 2:
             w.turn_for(0.05)
 
     assert kept(w) == {b"%d" % n: 11 for n in range(40)}
@@ -317,6 +317,17 @@ def test_memory_holds_the_keys_used_lately() -> None:
     the_store(w).back()
     w.turn_for(2.0)
     assert kept(w) == {b"%d" % n: 12 for n in range(40)}
+
+
+def test_a_state_that_is_not_stored_stays_in_memory() -> None:
+    """However many keys come after it: the store would give the one before it."""
+    w = world(most_in_memory=4)
+    w.sink.delay = lambda _: 1.0
+    for at in range(5):
+        w.broker.append(*(of(at * 8 + n, 1, key=b"k" if n == at == 0 else b"%d-%d" % (at, n)) for n in range(8)))
+        w.turn_for(0.1)
+
+    assert served(w, of(40, 1))[name(40)] == [2]
 
 
 def test_a_partition_that_comes_back_is_read_anew() -> None:

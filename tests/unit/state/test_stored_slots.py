@@ -15,7 +15,7 @@ from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition
 from worker.state import Extent
-from worker.state.slabs import Rows, Slabs
+from worker.state.slabs import Slabs, StateRows
 from worker.state.stored_slots import StoredSlots
 from worker.stores import LocalStore
 
@@ -32,7 +32,7 @@ def write(slots: StoredSlots, keys: list[bytes], value: float, partition: Partit
     found = dict(zip(keys, slots.find(partition, keys), strict=True))
     new = [key for key, slot in found.items() if not slot]
     found |= zip(new, slots.add(partition, new), strict=True)
-    rows = Rows([np.full((len(keys), 1), value, "<f4")], np.arange(len(keys)), np.zeros(len(keys), np.int64))
+    rows = StateRows([np.full((len(keys), 1), value, "<f4")], np.arange(len(keys)), np.zeros(len(keys), np.int64))
     slots.put(np.array([found[key] for key in keys]), rows)
 
 
@@ -95,8 +95,8 @@ def test_a_key_that_is_stored_is_not_written_again() -> None:
     store = FakeStore()
     slots, _ = slots_of(store)
     keys = [key(number) for number in range(4 * MOST)]
-    write(slots, keys, 1.0)
-    write(slots, keys, 2.0)
+    for one in keys:
+        write(slots, [one], 1.0)
     where = store.slots[P0].copy()
     store.slots[P0] = Unchanging(where)
 
@@ -118,7 +118,8 @@ def test_a_slot_that_is_free_is_given_again() -> None:
     """Also where its key was in the store alone; what is gone is gone there, too."""
     store = FakeStore()
     slots, slabs = slots_of(store)
-    write(slots, [key(number) for number in range(3 * MOST)], 1.0)
+    for number in range(3 * MOST):
+        write(slots, [key(number)], 1.0)
     used = slabs.used
 
     for number in range(3 * MOST):

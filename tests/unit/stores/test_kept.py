@@ -149,7 +149,7 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
     said = json.dumps(json.loads(mark.read_bytes()[9:]) | {"format": 3}).encode()
     mark.write_bytes(b"%08x %b" % (zlib.crc32(said), said))
 
-    expect_nothing(tmp_path, "it has format 3, and this version reads 2")
+    expect_nothing(tmp_path, "it is of another format: 3, and not 2")
 
 
 def test_what_is_not_done_in_time_is_not_kept(tmp_path: Path) -> None:

@@ -573,7 +573,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> No
     events.restored(P0, 12, 0.5)
     events.store_troubled("refused")
     events.store_troubled(None)
-    events.foreign_states(P0, 2, 7)
+    events.foreign_states(P0, 2)
     events.thrown_away(P0, "another model's")
     events.kept(12, 0.1)
     events.not_kept("the disk is full")

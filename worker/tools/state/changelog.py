@@ -100,7 +100,7 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[LastStates]
         sieve.check()
     except ValueError as error:
         raise _of_another(of, error) from None
-    if records := sieve.passed_over.records:
+    if records := sieve.passed_over:
         tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
@@ -110,7 +110,7 @@ def _keep(states: dict[bytes, bytes], record: Record, sieve: Sieve) -> None:
     key = record.key or b""
     if record.value is None:
         states.pop(key, None)
-    elif sieve.takes(record.value, record.offset):
+    elif sieve.takes(record.value):
         states[key] = record.value
 
 

@@ -10,31 +10,31 @@ from worker.core.batching.batcher import Batcher
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import BatchKind, Partition, Reply, Request
 from worker.core.runs import Run, run_of
-from worker.state import KeyTurns
+from worker.state import ByKey
 
 
 class Rig:
-    """Turns before a batcher."""
+    """A `ByKey` before a batcher."""
 
     def __init__(self) -> None:
         self.ledger = OffsetLedger()
         self.batcher = Batcher({MODEL: POLICY})
-        self.turns = KeyTurns(self.batcher)
+        self.by_key = ByKey(self.batcher)
 
     def add(self, offset: int, key: bytes, *, rows: int = 1, partition: Partition = P0) -> Request:
         made = request(offset, rows=rows, partition=partition)
         made.record = made.record._replace(key=key)
         made.place = self.ledger.track(made.record, rows, 4, 0.0)
-        self.turns.add(made, 1.0)
+        self.by_key.add(made, 1.0)
         return made
 
     def add_parts(self, run: Run) -> list[int]:
         """Where it was cut."""
         stops = [0]
-        for stop in self.turns.stops(run):
+        for stop in self.by_key.stops(run):
             part = run.single(stops[-1]) if stop - stops[-1] == 1 else run.part(stops[-1], stop)
             part.place = self.ledger.track(run.records[stop - 1], part.rows, part.size, 0.0, stop - stops[-1])
-            self.turns.add(part, 1.0)
+            self.by_key.add(part, 1.0)
             stops.append(stop)
         return stops[1:]
 
@@ -57,11 +57,11 @@ def test_the_next_of_a_key_goes_when_the_one_before_it_is_concluded() -> None:
     """And is due at once, for it has waited already."""
     rig = Rig()
     first, _second, _other = rig.add(0, b"a"), rig.add(1, b"a"), rig.add(2, b"b")
-    assert (rig.running(), rig.turns.waiting, rig.turns.backlog) == ([0, 2], 1, 0)
+    assert (rig.running(), rig.by_key.waiting, rig.by_key.backlog) == ([0, 2], 1, 0)
 
-    rig.turns.concluded([first], 5.0)
+    rig.by_key.concluded([first], 5.0)
 
-    assert (rig.batcher.next_due, rig.turns.waiting) == (5.0, 0)
+    assert (rig.batcher.next_due, rig.by_key.waiting) == (5.0, 0)
     assert rig.running() == [1]
 
 
@@ -73,7 +73,7 @@ def test_what_is_let_go_brings_the_open_batch_forward() -> None:
     rig.running()
     rig.add(2, b"b")
 
-    rig.turns.concluded([first], 1.001)
+    rig.by_key.concluded([first], 1.001)
 
     assert rig.batcher.next_due == 1.001
 
@@ -83,14 +83,14 @@ def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
     rig = Rig()
     first = rig.add(0, b"a")
     rig.add(1, b"a")
-    rig.turns.forget([P0])
+    rig.by_key.forget([P0])
     rig.ledger.forget([P0])
-    assert rig.turns.waiting == 0
-    rig.turns.concluded([first], 2.0)
+    assert rig.by_key.waiting == 0
+    rig.by_key.concluded([first], 2.0)
 
     rig.add(0, b"a")
     rig.add(1, b"a")
-    rig.turns.concluded([first], 3.0)
+    rig.by_key.concluded([first], 3.0)
 
     assert rig.running() == [0]
 
@@ -125,8 +125,8 @@ def test_a_run_is_cut_before_each_key_that_is_taken(keys: list[bytes], taken: li
         rig.add(offset, key, partition=P1)
 
     assert rig.add_parts(run(*keys)) == stops
-    assert rig.turns.waiting == len(keys) + len(taken) - len({*keys, *taken})
-    assert rig.turns.kind(run(*keys)) == BatchKind(MODEL, ((1,),))
+    assert rig.by_key.waiting == len(keys) + len(taken) - len({*keys, *taken})
+    assert rig.by_key.kind(run(*keys)) == BatchKind(MODEL, ((1,),))
 
 
 def test_of_requests_of_several_rows_each_goes_alone() -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, P1, STATE, World
+from tests.builders import P0, P1, World
 from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of, served
 from worker.core.failures import BadConfiguration
 from worker.core.records import Record
-from worker.state import Extent, Restoration, why_not
-from worker.state.restoring import Tombstone
+from worker.state import Extent, why_not
 
 AT = 1_000_000.0
 
@@ -240,8 +238,8 @@ def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:
     [
         (Extent(10, AT), None),
         (Extent(5, AT), None),
-        (Extent(4, AT), "it reaches to offset 4, and the changelog begins at 5"),
-        (Extent(11, AT), "it reaches to offset 11, and the changelog ends at 10"),
+        (Extent(4, AT), "it reaches to offset 4, and the changelog goes from 5 to 10"),
+        (Extent(11, AT), "it reaches to offset 11, and the changelog goes from 5 to 10"),
         (Extent(10, AT - 89), None),
         (Extent(10, AT - 90), "it is 90 s old, and the changelog keeps for 100 s"),
         (Extent(10, AT + 1), "it is -1 s old, and the changelog keeps for 100 s"),
@@ -252,32 +250,6 @@ def test_a_copy_is_used_within_the_changelog_and_its_memory(extent: Extent, why:
     found = why_not(extent, 5, 10, AT, retention=100.0)
 
     assert found is None if why is None else found is not None and found.startswith(why)
-
-
-def value(offset: int, *, is_first: bool = False) -> bytes:
-    ones = np.ones(1, np.int64)
-    return STATE.written(ones * offset, ones, np.array([is_first]), [np.ones((1, 1), "<f4")])[0]
-
-
-def test_in_a_tail_what_comes_again_needs_the_state_before_it() -> None:
-    """At least once: the copy's may be older than the one that was compacted away."""
-
-    def tail(*, is_tail: bool = True) -> Restoration:
-        return Restoration(P0, 0, STATE, committed=10, is_exact=False, is_tail=is_tail)
-
-    behind, first, gone, without, whole = tail(), tail(), tail(), tail(), tail(is_tail=False)
-    none_before = tail()
-    behind.states([b"a"], [value(9)])
-    behind.states([b"a"], [value(10)])
-    behind.forgotten([b"a"], [Tombstone(11)])
-    first.states([b"a", b"a"], [value(10, is_first=True), value(11)])
-    gone.forgotten([b"a"], [Tombstone(10)])
-    without.states([b"a"], [value(10)])
-    whole.states([b"a"], [value(10)])
-    none_before.forgotten([b"a"], [Tombstone(10, is_first=True)])
-
-    assert [one.is_doubtful for one in (behind, first, none_before)] == [False, False, False]
-    assert [one.is_doubtful for one in (gone, without, whole)] == [True, True, False]
 
 
 def test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away() -> None:

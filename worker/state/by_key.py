@@ -21,7 +21,7 @@ from worker.ports import NextStage
 
 
 @dataclass(slots=True)
-class _Turns:
+class _Keys:
     """One partition during one assignment: the keys that are taken, and what waits for some of them."""
 
     line: Line
@@ -32,13 +32,13 @@ class _Turns:
 _NONE: frozenset[bytes] = frozenset()
 
 
-class KeyTurns:
+class ByKey:
     """The stage before the batcher. Owns the requests that wait."""
 
     def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or what stands between."""
         self._batcher = stage
-        self._lines: dict[Partition, _Turns] = {}
+        self._lines: dict[Partition, _Keys] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
     @property
@@ -67,9 +67,9 @@ class KeyTurns:
                 stop = most
             else:
                 taken = self._taken(run.record.partition)
-                ours = set[bytes]()
-                while stop < most and (key := keys[stop]) not in taken and key not in ours:
-                    ours.add(key)
+                own = set[bytes]()
+                while stop < most and (key := keys[stop]) not in taken and key not in own:
+                    own.add(key)
                     stop += 1
             stop = max(stop, start + 1)
             yield stop
@@ -80,67 +80,67 @@ class KeyTurns:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its key is free."""
-        turns = self._turns_of(request)
+        ours = self._keys_of(request)
         if isinstance(request, Run):
-            turns.taken.update(request.keys)
+            ours.taken.update(request.keys)
             self._batcher.add(request, now)
             return
         key = request.record.key or b""
         first, *rest = [request] if request.rows == 1 else cut(request, 1)
-        if key in turns.taken:
-            self._wait(turns, key, (first, *rest))
+        if key in ours.taken:
+            self._wait(ours, key, (first, *rest))
             return
-        turns.taken.add(key)
+        ours.taken.add(key)
         if rest:
-            self._wait(turns, key, rest)
+            self._wait(ours, key, rest)
         self._batcher.add(first, now)
 
     def concluded(self, requests: Iterable[Request], now: float) -> None:
         """These have their outcomes: the next request of each of their keys may go on."""
         for request in requests:
             assert request.place is not None
-            turns = self._lines.get(request.record.partition)
-            if turns is None or turns.line is not request.place.line:
+            ours = self._lines.get(request.record.partition)
+            if ours is None or ours.line is not request.place.line:
                 continue
             keys = request.keys if isinstance(request, Run) else (request.record.key or b"",)
-            turns.taken.difference_update(keys)
-            if turns.waiting:
-                for key in filter(turns.waiting.__contains__, keys):
-                    self._release(turns, key, now)
+            ours.taken.difference_update(keys)
+            if ours.waiting:
+                for key in filter(ours.waiting.__contains__, keys):
+                    self._release(ours, key, now)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions."""
         for partition in partitions:
-            turns = self._lines.pop(partition, None)
-            if turns is not None:
-                self.waiting -= sum(map(len, turns.waiting.values()))
+            ours = self._lines.pop(partition, None)
+            if ours is not None:
+                self.waiting -= sum(map(len, ours.waiting.values()))
         self._batcher.forget(partitions)
 
     def _taken(self, partition: Partition) -> set[bytes] | frozenset[bytes]:
-        turns = self._lines.get(partition)
-        return _NONE if turns is None else turns.taken
+        ours = self._lines.get(partition)
+        return _NONE if ours is None else ours.taken
 
-    def _turns_of(self, request: Request) -> _Turns:
+    def _keys_of(self, request: Request) -> _Keys:
         assert request.place is not None
         line = request.place.line
-        turns = self._lines.get(line.partition)
-        if turns is None or turns.line is not line:
-            turns = self._lines[line.partition] = _Turns(line)
-        return turns
+        ours = self._lines.get(line.partition)
+        if ours is None or ours.line is not line:
+            ours = self._lines[line.partition] = _Keys(line)
+        return ours
 
-    def _wait(self, turns: _Turns, key: bytes, requests: Collection[Request]) -> None:
-        turns.waiting.setdefault(key, deque()).extend(requests)
+    def _wait(self, ours: _Keys, key: bytes, requests: Collection[Request]) -> None:
+        ours.waiting.setdefault(key, deque()).extend(requests)
         self.waiting += len(requests)
 
-    def _release(self, turns: _Turns, key: bytes, now: float) -> None:
+    def _release(self, ours: _Keys, key: bytes, now: float) -> None:
         """The key is free: its next request takes it, if one waits whose earlier rows have not failed."""
-        queue = turns.waiting[key]
+        queue = ours.waiting[key]
         while queue:
             request = queue.popleft()
             self.waiting -= 1
             if not queue:
-                del turns.waiting[key]
+                del ours.waiting[key]
             if request.reassembly is None or not request.reassembly.is_over:
-                turns.taken.add(key)
+                ours.taken.add(key)
                 self._batcher.add_late(request, now)
                 return
