@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from worker.codecs.accept import admitted
-from worker.codecs.reply_to import REPLY_NAMES, ReplyTopics
+from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
 from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
@@ -44,8 +43,6 @@ _FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
-# An instant of our days has so many digits.
-_UNITS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
 _ROWS_DIGITS = range(1, 10)
 _LONGEST_DATATYPE = 20  # characters that are kept of what may be none: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
@@ -259,16 +256,13 @@ class Envelopes:
         if TIMEOUT in found:
             digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
             if not digits:
-                got, unit = _shown(found, TIMEOUT), _unit(found[TIMEOUT][1])
-                cure = f": an instant, which the header {DEADLINE} takes" if unit else ""
-                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {got}{cure}")
+                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
             until = _until(found[DEADLINE][1])
             if until is None:
-                got, unit = _shown(found, DEADLINE), _unit(found[DEADLINE][1])
-                cure = f", which looks like {unit}" if unit not in {"", "milliseconds"} else ""
-                faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}{cure}")
+                got = _shown(found, DEADLINE)
+                faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}")
             asked = Timeout(asked.seconds, until)
         return asked
 
@@ -355,12 +349,6 @@ def _until(value: bytes) -> float | None:
     """Seconds since the epoch; None for what is no such instant."""
     digits = _digits(value, _DEADLINE_DIGITS)
     return digits / 1000 if digits else None
-
-
-def _unit(value: bytes) -> str:
-    """What a number of some time since 1970 counts; empty for another, and for none."""
-    whole, _, _ = value.strip().partition(b".")
-    return _UNITS.get(len(whole), "") if whole.isdigit() else ""
 
 
 def _digits(value: bytes, lengths: range) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.codecs.accept import admitted
+from worker.codecs.replies import admitted
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 
 

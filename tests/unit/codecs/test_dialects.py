@@ -141,7 +141,6 @@ JSON_AS_ROWS = of_rows_length(b'{"instances": [[1, 2, 3]]}')
     [
         (of_rows_length(b'{"inputs": [{"name": "x"}]}'), "it looks like JSON: send the header content-type"),
         (JSON_AS_ROWS, "it looks like a request of KServe version 1"),
-        (of_rows_length(b'{"payment_id": 1}'), "it looks like a JSON object with the field 'payment_id'"),
         (b"\x93NUMPY\x01\x00v\x00" + bytes(2), "it looks like a file of numpy"),
     ],
 )

@@ -19,7 +19,6 @@ from tests.unit.codecs.builders import (
     elements,
     floats,
     model,
-    packed,
     record,
     rejection,
     request,
@@ -432,26 +431,6 @@ def test_what_is_read_is_a_part_of_the_contract() -> None:
     for name in ("inputs", "outputs"):
         ours, theirs = read.fields_by_name[name].message_type, whole.fields_by_name[name].message_type
         assert {f.name: f.number for f in ours.fields} == {f.name: f.number for f in theirs.fields}
-
-
-# Strings, and what is said of what came
-
-
-@pytest.mark.parametrize(
-    ("raw", "said"),
-    [
-        (packed("a", "b"), "expected 3 strings, got 2"),
-        (packed("a", "b", "c", "d"), "expected 3 strings, got more"),
-        (packed("a", "b", "c")[:-1], "the bytes end inside string 2"),
-        (packed("a", "b") + b"\1\0", "the bytes end inside string 2"),
-        (packed("a") + b"\xff\0\0\0b", "the bytes end inside string 1"),
-    ],
-)
-def test_strings_are_counted(raw: bytes, said: str) -> None:
-    """No more of them are read than the shape says."""
-    head = {"inputs": [tensor(datatype="BYTES", parameters={"binary_data_size": len(raw)})]}
-
-    assert said in rejection(codecs(taking("BYTES")), as_binary(head, raw)).message
 
 
 def test_a_name_of_a_megabyte_is_not_written_out() -> None:

@@ -79,8 +79,7 @@ ENCODINGS = ["json", "binary", "protobuf"]
         ],
         ("input", {"content_type": "str"}, "'str' is not decoded here"),  # of numbers
         ("input", {"content_type": "pd"}, "'pd' is not decoded here"),
-        ("input", {"shared_memory_region": "r"}, "shares no memory with you; send the elements"),
-        ("output", {"shared_memory_region": "r"}, "shares no memory with you; outputs come in the answer"),
+        ("input", {"shared_memory_region": "r"}, "shares no memory with you"),
         ("output", {"classification": 3}, "take the highest of the scores that come"),
     ],
 )
@@ -128,7 +127,7 @@ def test_a_content_type_is_a_string() -> None:
     """What is none is refused in words, however it is nested."""
     asked = as_json(document(inputs=[tensor(parameters={"content_type": ["np"]})]))
 
-    assert "expected content_type to be a string, got an array" in rejection(codecs(), asked).message
+    assert "content_type: an array is not decoded here" in rejection(codecs(), asked).message
 
 
 def telling(signature: Signature | None = None) -> tuple[Codecs, list[tuple[str, str]]]:

@@ -10,9 +10,8 @@ import pytest
 
 from tests.unit.codecs.builders import AS_JSON, AS_ROWS, codecs, record
 from worker.codecs.registry import Codecs
-from worker.core.message_runs import fields_of
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
-from worker.core.runs import Run
+from worker.core.runs import Run, fields_of
 
 ROW = np.array([1, 2, 3], "<f4").tobytes()
 TOPICS = {"responses": 4, "mine": 2}

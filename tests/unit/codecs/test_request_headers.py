@@ -217,27 +217,6 @@ def test_a_deadline_that_is_none_is_a_fault(name: str, value: bytes) -> None:
     assert envelope.fault.startswith("deadline: expected milliseconds since 1970, 12 to 14 digits, got ")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("deadline", b"1764000000", "12 to 14 digits, got '1764000000', which looks like seconds"),
-        ("deadline", b"1764000000.25", "got '1764000000.25', which looks like seconds"),
-        ("deadline", b"1764000000000000", ", which looks like microseconds"),
-        ("deadline", b"1764000000000000000", ", which looks like nanoseconds"),
-        ("deadline", b"1764000000000.5", "got '1764000000000.5'"),
-        ("deadline", b"5000", "got '5000'"),
-        ("timeout-ms", b"1764000000000", "got '1764000000000': an instant, which the header deadline takes"),
-        ("timeout-ms", b"30s", "got '30s'"),
-    ],
-)
-def test_a_fault_says_which_unit_a_number_seems_to_have(name: str, value: bytes, says: str) -> None:
-    """By its digits, where a number of these days has so many."""
-    fault = read(AS_ROWS, (name, value)).fault
-
-    assert fault is not None
-    assert fault.endswith(says)
-
-
 def test_the_deployment_says_how_long_others_wait() -> None:
     """Those that name no timeout; of that and an instant the earlier counts."""
     envelopes = Envelopes(JSON, default_timeout=2.0)

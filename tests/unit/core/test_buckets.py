@@ -168,7 +168,7 @@ def test_outputs_as_long_as_the_axis_are_cut_back() -> None:
 
 def test_an_output_that_follows_the_axis_at_another_length_is_refused() -> None:
     """Half as long, say: nobody knows which of its elements are the padding's."""
-    with pytest.raises(BadConfiguration, match="output tokens is 2 and 4 long where input ids axis 1 is 4 and 8"):
+    with pytest.raises(BadConfiguration, match=r"output tokens has shape \[1, 2, 2\] where .* is 4 and \[1, 4, 2\]"):
         with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 2, 2)], [(1, 2), (1, 4, 2)]))
 
 
@@ -194,7 +194,7 @@ def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:
     if fits:
         check_weight(model)
     else:
-        with pytest.raises(BadConfiguration, match=f"would take {longest * 16} bytes, more than any request can have"):
+        with pytest.raises(BadConfiguration, match=f"takes {longest * 16} bytes at most, more than any .* lower"):
             check_weight(model)
 
 
@@ -202,7 +202,7 @@ def test_a_row_that_is_too_large_without_buckets_is_not_laid_to_them() -> None:
     """Nobody has set any; it is the model's file that says so."""
     model = Signature("m", "1", (TensorSpec("x", "FP32", (250_000_001,)),), (TensorSpec("y", "FP32", ()),))
 
-    with pytest.raises(BadConfiguration, match=r"^one row of its inputs takes 1000000004 bytes.*: export the model"):
+    with pytest.raises(BadConfiguration, match=r"^one row takes 1000000004 bytes.*: export the model"):
         check_weight(model)
 
 

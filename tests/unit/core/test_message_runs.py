@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from worker.core.message_runs import MessageRun, MessageRuns, fields_of, value_bytes
 from worker.core.records import Message
+from worker.core.runs import MessageRun, MessageRuns, fields_of, value_bytes
 
 MESSAGES = [
     Message("answers", b"a", b"one", [("source", b"requests/3/7")], 3),

@@ -73,16 +73,6 @@ def test_a_claim_that_does_not_fit_is_rejected(name: str, datatype: str, shape: 
     assert rejected.value.message == str(rejected.value)
 
 
-def test_an_empty_past_is_rejected_with_what_to_bring() -> None:
-    """A decoder has none at its first step. Of another input nothing is said of pasts."""
-    model = signature(spec("past_key_values.0.key", dims=(4, None, 8)), IMAGE)
-
-    with pytest.raises(Reject, match="for a decoder's first step bring a past of length 1, of zeros, with a 0 for it"):
-        model.check_claim("past_key_values.0.key", "FP32", [1, 4, 0, 8])
-    with pytest.raises(Reject, match=r"got \[1, 0, 3\]$"):
-        model.check_claim("image", "UINT8", [1, 0, 3])
-
-
 def test_sizes_that_overflow_machine_integers_are_counted_right() -> None:
     """The product of claimed dimensions is a Python integer, so no claim is ever mistaken for a small one."""
     assert signature(IMAGE).check_claim("image", "UINT8", [2**12, 2**60, 3]) == 3 * 2**72

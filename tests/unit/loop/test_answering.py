@@ -28,7 +28,7 @@ from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
 from worker.core.tensors.stacking import Stacker
-from worker.loop.device_check import PATIENCE
+from worker.loop.outcomes import PATIENCE
 
 
 def world_of(**fields: object) -> World:

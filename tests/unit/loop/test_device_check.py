@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import rejection, request
-from worker.loop.device_check import PATIENCE, DeviceCheck
+from worker.loop.outcomes import PATIENCE, DeviceCheck
 
 HELD = (request(0), rejection(0))
 

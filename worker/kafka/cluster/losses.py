@@ -12,7 +12,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from worker.core.listing import listed
+from worker.core.failures import listed
 from worker.core.records import Partition
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worker.codecs.examples import encode_request, encodings, example_feeds
-from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.records import Array, Record
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.destination import ANY_PARTITION
