@@ -5,7 +5,7 @@ The one place that knows these headers: `DeadLetters` writes them, `read` takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from worker.codecs.answers import Header, readable
@@ -61,18 +61,8 @@ class DeadLetters:
     def _shortened(self, letter: Message, rejection: Rejection, original: list[Header]) -> Message:
         """The letter with a short message, and without the parts that have no room."""
         ours = self._ours(rejection._replace(message=rejection.message[:SHORT_MESSAGE]))
-        amounts = {"value": len(letter.value or b""), "key": len(letter.key or b""), "headers": len(original)}
-        for parts in _OMISSIONS:
-            omitted = [part for part in parts if amounts[part]]
-            said: list[Header] = [(_PARTS[part][0], b"%d" % amounts[part]) for part in omitted]
-            shortened = letter._replace(
-                key=None if "key" in omitted else letter.key,
-                value=None if "value" in omitted else letter.value,
-                headers=[*(() if "headers" in omitted else original), *ours, *said],
-            )
-            if size_of(shortened) <= self._limit:
-                break
-        return shortened
+        shortened = [_without(parts, letter, original, ours) for parts in _OMISSIONS]
+        return next((each for each in shortened if size_of(each) <= self._limit), shortened[-1])
 
     def _ours(self, rejection: Rejection) -> list[Header]:
         partition, offset = rejection.record.partition, rejection.record.offset
@@ -85,6 +75,18 @@ class DeadLetters:
             (PREFIX + "message", readable(rejection.message).encode()),
             ("error-code", rejection.code.encode()),
         ]
+
+
+def _without(parts: Sequence[str], letter: Message, original: list[Header], ours: list[Header]) -> Message:
+    """The letter without these parts of its request, and with headers that say so."""
+    amounts = {"value": len(letter.value or b""), "key": len(letter.key or b""), "headers": len(original)}
+    omitted = [part for part in parts if amounts[part]]
+    said: list[Header] = [(_PARTS[part][0], b"%d" % amounts[part]) for part in omitted]
+    return letter._replace(
+        key=None if "key" in omitted else letter.key,
+        value=None if "value" in omitted else letter.value,
+        headers=[*(() if "headers" in omitted else original), *ours, *said],
+    )
 
 
 def _original(headers: Headers) -> list[Header]:

@@ -23,7 +23,7 @@ from worker.codecs.encodings.oip import (
     reply_to,
 )
 from worker.codecs.encodings.oip_json import JsonBody
-from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.replies import ReplyTopics
@@ -69,7 +69,7 @@ class Codecs:
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
-        self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
+        self._rows = PlainRows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
         self._bounds = TensorCounts.of(*signatures)
         self._answers = Answers(signatures, wire)
         topic = wire.dead_letter_topic

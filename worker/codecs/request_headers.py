@@ -36,7 +36,7 @@ _READ = frozenset(
 )
 
 # The headers that mean something, as they were sent, by their names in lower case.
-Found = dict[str, tuple[str, bytes]]
+KnownHeaders = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
 _FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
@@ -241,7 +241,7 @@ class Envelopes:
         fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
         return self._read([*headers[:half], *headers[-half:]])._replace(fault=fault)
 
-    def _reply_to(self, found: Found, faults: list[str]) -> ReplyTo | None:
+    def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
         """What cannot be is a fault, which is answered where all are."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
@@ -250,7 +250,7 @@ class Envelopes:
                 faults.append(no.message)
         return None
 
-    def _asked(self, found: Found, faults: list[str]) -> Timeout:
+    def _asked(self, found: KnownHeaders, faults: list[str]) -> Timeout:
         """What the headers ask for, and the default where they name no timeout."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
@@ -266,7 +266,7 @@ class Envelopes:
             asked = Timeout(asked.seconds, until)
         return asked
 
-    def _content_type(self, found: Found, faults: list[str]) -> str:
+    def _content_type(self, found: KnownHeaders, faults: list[str]) -> str:
         """One of ours, or nothing for one that is not."""
         if CONTENT_TYPE not in found:
             return self._default
@@ -284,9 +284,9 @@ def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     known[key] = value
 
 
-def _last_of_each(headers: Headers) -> tuple[Found, int]:
+def _last_of_each(headers: Headers) -> tuple[KnownHeaders, int]:
     """The headers that mean something, and the bytes of all."""
-    found: Found = {}
+    found: KnownHeaders = {}
     size = 0
     for name, value in headers:
         size += len(name) + len(value or b"")
@@ -299,7 +299,7 @@ def _last_of_each(headers: Headers) -> tuple[Found, int]:
     return found, size
 
 
-def _check_encoding(found: Found, faults: list[str]) -> None:
+def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
     if (_text(found[_ENCODING][1]) or "").strip().lower() in _PACKED:
         faults.append(
             f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
@@ -307,7 +307,7 @@ def _check_encoding(found: Found, faults: list[str]) -> None:
         )
 
 
-def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
+def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ...]:
     text = _text(found[ACCEPT][1]) if ACCEPT in found else ""
     accepted = admitted(text.strip() or "*/*", own) if text is not None else ()
     if not accepted:
@@ -315,7 +315,7 @@ def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
     return accepted
 
 
-def _head_length(found: Found, faults: list[str]) -> int | None:
+def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
     if _HEAD_LENGTH not in found:
         return None
     digits = found[_HEAD_LENGTH][1].strip()
@@ -325,7 +325,7 @@ def _head_length(found: Found, faults: list[str]) -> int | None:
     return None
 
 
-def _stated_rows(found: Found, faults: list[str]) -> StatedRows:
+def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
     if DATATYPE not in found and ROWS not in found:
         return NOTHING_STATED
     datatype = found[DATATYPE][1].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
@@ -335,7 +335,7 @@ def _stated_rows(found: Found, faults: list[str]) -> StatedRows:
     return StatedRows(datatype, rows)
 
 
-def _state(found: Found, faults: list[str]) -> StateUse | None:
+def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
     if STATE not in found:
         return None
     text = (_text(found[STATE][1]) or "").strip().lower()
@@ -357,12 +357,12 @@ def _digits(value: bytes, lengths: range) -> int:
     return int(digits) if digits.isdigit() and len(digits) in lengths else 0
 
 
-def _request_id(found: Found) -> str | None:
+def _request_id(found: KnownHeaders) -> str | None:
     """None for one that could not be sent back as it came."""
     return (_text(found[REQUEST_ID][1]) or None) if REQUEST_ID in found else None
 
 
-def _echoes(found: Found) -> Iterable[tuple[str, bytes]]:
+def _echoes(found: KnownHeaders) -> Iterable[tuple[str, bytes]]:
     return [header for name, header in found.items() if name in ECHOED and len(header[1]) <= MAX_TEXT]
 
 
@@ -374,5 +374,5 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _shown(found: Found, name: str) -> str:
+def _shown(found: KnownHeaders, name: str) -> str:
     return repr(found[name][1][:60])[1:]

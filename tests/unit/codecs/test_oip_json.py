@@ -221,13 +221,6 @@ def test_another_model_is_not_found(held: Any, code: Code | None) -> None:
     assert getattr(decoded, "code", None) == code
 
 
-def test_too_many_rows_are_refused() -> None:
-    """By what the shape claims, before the elements are looked at."""
-    refused = rejection(codecs(model(max_rows=1)), as_json({"inputs": [tensor(shape=[2, 3], data=None)]}))
-
-    assert refused.code == Code.RESOURCE_EXHAUSTED
-
-
 def test_of_a_member_that_comes_twice_the_last_counts() -> None:
     """As in every JSON parser."""
     value = b'{"inputs": 7, "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}'
@@ -257,15 +250,6 @@ def test_every_datatype_can_be_answered(datatype: str, data: list[Any]) -> None:
     assert np.array(output["data"], DTYPES[datatype]).tolist() == array.reshape(-1).tolist()
 
 
-def test_an_answer_does_not_depend_on_how_its_arrays_lie_in_memory() -> None:
-    """A slice with strides is written like a copy."""
-    strided = np.arange(8, dtype="<f4").reshape(2, 4)[:, ::2]
-
-    message = answer(codecs(), as_json(document()), strided)
-
-    assert json_of(message)["outputs"][0]["data"] == [0, 2, 4, 6]
-
-
 def test_outputs_come_as_asked_for() -> None:
     """Some of them, in the order asked."""
     held = document(outputs=[{"name": "c"}, {"name": "a"}])
@@ -275,14 +259,6 @@ def test_outputs_come_as_asked_for() -> None:
     )
 
     assert [(o["name"], o["data"]) for o in json_of(message)["outputs"]] == [("c", [False]), ("a", [0.0])]
-
-
-def test_an_empty_id_comes_back_empty() -> None:
-    """As it was sent; it is no name for the request."""
-    message = answer(codecs(), as_json(document(id="")), np.zeros((1, 2), "<f4"))
-
-    assert json_of(message)["id"] == ""
-    assert "request-id" not in headers_of(message)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from tests.unit.codecs.builders import (
     codecs,
     document,
     floats,
-    packed,
     record,
     rejection,
     request,
@@ -108,19 +107,6 @@ def test_what_says_no_more_than_the_protocol_changes_nothing(
 ) -> None:
     """MLServer's clients write `np` and `pd` with each request, and the elements are what they are."""
     assert request(codecs(), in_every_encoding(where, parameters)[encoding]).rows == 1
-
-
-@pytest.mark.parametrize("content_type", ["str", "np"])
-def test_strings_are_strings_already(content_type: str) -> None:
-    """MLServer's clients write `str` with each BYTES input; `base64` beside it is refused."""
-    text = {"name": "x", "shape": [1, 1], "datatype": "BYTES", "data": ["aGk="]}
-    said = {"content_type": content_type}
-    in_protobuf = as_protobuf(packed("aGk="), of_input=said, datatype="BYTES", shape=[1, 1], name="x")
-
-    assert request(codecs(TEXT), as_json({"inputs": [{**text, "parameters": said}]})).rows == 1
-    assert request(codecs(TEXT), in_protobuf).rows == 1
-    base64 = as_json({"inputs": [{**text, "parameters": {"content_type": "base64"}}]})
-    assert "'base64' is not decoded here" in rejection(codecs(TEXT), base64).message
 
 
 def test_a_content_type_is_a_string() -> None:

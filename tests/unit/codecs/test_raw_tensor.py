@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,8 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.records import Request, Timeout
-from worker.core.tensors.specs import DTYPES, TensorSpec
+from worker.core.records import Request
+from worker.core.tensors.specs import TensorSpec
 
 
 def sized(size: object, **changes: Any) -> dict[str, Any]:
@@ -55,17 +54,6 @@ def test_rows_are_the_value_itself() -> None:
     assert decoded.tensors[0] is value
     assert (decoded.rows, decoded.shapes) == (2, ((3,),))
     assert decoded.size == len(value) + len("k") + len("content-type") + len("application/octet-stream")
-
-
-@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
-def test_rows_of_every_numeric_datatype_are_taken(datatype: str) -> None:
-    """A row's length is the datatype's."""
-    value = np.array([0, 1, 1, 0, 1, 0], DTYPES[datatype]).tobytes()
-
-    decoded = request(codecs(taking(datatype)), record(value, AS_ROWS))
-
-    assert decoded.rows == 2
-    assert elements(decoded.tensors[0], DTYPES[datatype].str) == [0, 1, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("length", [1, 11, 13, 23])
@@ -148,13 +136,6 @@ def test_what_is_no_plain_rows_says_itself_what_it_is() -> None:
     assert request(codecs(), as_binary({"inputs": [sized(12)]}, floats(1, 2, 3), *said)).rows == 1
 
 
-def test_a_model_that_rows_cannot_feed_looks_at_no_header_of_them() -> None:
-    """What is wrong is the form."""
-    refused = rejection(codecs(taking("FP32", None)), record(floats(1, 2, 3), AS_ROWS, OF_FP64))
-
-    assert refused.message.startswith("raw rows need a model with one numeric input")
-
-
 @pytest.mark.parametrize("said", [OF_FP32, ("rows", b"2")])
 def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, bytes]) -> None:
     """Of its own datatype; one in another form needs no such headers."""
@@ -167,13 +148,6 @@ def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, by
     assert {"datatype": "FP64", "rows": "2"}.items() <= headers_of(message).items()
     assert not {"datatype", "rows"} & set(headers_of(in_json))
     assert not {"datatype", "rows"} & set(headers_of(answer(codecs(), record(six, AS_ROWS), output.astype("<f4"))))
-
-
-def test_too_many_rows_are_refused() -> None:
-    """Before anything is allocated for them."""
-    refused = rejection(codecs(model(max_rows=2)), record(floats(*range(9)), AS_ROWS))
-
-    assert refused.code == Code.RESOURCE_EXHAUSTED
 
 
 def test_a_boolean_is_a_byte_of_zero_or_one() -> None:
@@ -217,21 +191,6 @@ def test_what_rows_cannot_say_is_answered_in_binary_data_form(signature: Any, ou
     head = int(headers_of(message)[HEAD_LENGTH])
     assert message.value[head:] == tail
     assert message.value[:head].startswith(b'{"model_name":"m","model_version":"1","outputs":[{"name":"a"')
-
-
-@pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
-def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
-    """As `accept` says."""
-    message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
-
-    assert headers_of(message)["content-type"] == accept.decode()
-
-
-def test_half_floats_have_no_form_in_json() -> None:
-    """So rows whose answer would need one are refused before inference."""
-    given = record(floats(1, 2, 3), AS_ROWS, ("accept", b"application/json"))
-
-    assert "FP16 has no form in JSON" in rejection(codecs(giving("FP16")), given).message
 
 
 def test_the_binary_data_form_views_the_value() -> None:
@@ -310,17 +269,6 @@ def test_a_head_longer_than_the_value_is_refused() -> None:
     assert refused.message == f"{HEAD_LENGTH}: 1000000 bytes announced, the value has 2"
 
 
-@pytest.mark.parametrize(("more", "why"), [(-1, "unexpected end of data"), (1, "unexpected content after document")])
-def test_a_head_of_another_length_than_announced_is_called_so(more: int, why: str) -> None:
-    """Whoever counts its characters announces fewer bytes than it has. The value as a whole is not meant to be JSON."""
-    head = '{"id": "ü", "inputs": []}'.encode()
-    announced = len(head) + more
-
-    refused = rejection(codecs(), record(head + floats(1, 2, 3), AS_ROWS, (HEAD_LENGTH, b"%d" % announced)))
-
-    assert refused.message.startswith(f"the head of {announced} bytes ({HEAD_LENGTH}) is not JSON: {why}")
-
-
 @pytest.mark.parametrize(
     ("head", "binary"),
     [
@@ -376,15 +324,9 @@ def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
     assert [type(one) for one in decoded] == [Request] * 8
 
 
-def test_rows_that_are_refused_are_refused_with_defaults_too() -> None:
-    """A part of a row is no row."""
-    assert "rows of 12 bytes" in rejection(codecs(SCALED), record(b"1234", AS_ROWS)).message
+@pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
+def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
+    """As `accept` says."""
+    message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
 
-
-def test_rows_of_a_model_with_defaults_keep_their_timeout() -> None:
-    """What is filled in changes nothing about when the answer is wanted."""
-    codec = codecs(model(X, replace(X, name="offset", default=0)))
-
-    decoded = request(codec, record(floats(1, 2, 3), AS_ROWS, ("timeout-ms", b"250")))
-
-    assert decoded.timeout == Timeout(0.25)
+    assert headers_of(message)["content-type"] == accept.decode()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
-from worker.codecs.request_headers import ECHOED, Envelope, Envelopes
+from worker.codecs.request_headers import Envelope, Envelopes
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.records import UNREADABLE_HEADERS, Headers, Timeout
 
@@ -71,12 +71,6 @@ def test_headers_that_could_not_be_read_are_a_fault(default: str) -> None:
     assert read(*UNREADABLE_HEADERS, default=default).fault == "the headers: the name of a header is not UTF-8"
 
 
-@pytest.mark.parametrize("headers", [[("\ufffd", b"x")], [("\ufffd", b"x"), ("content-type", OCTETS.encode())]])
-def test_a_header_whose_name_was_read_wrongly_before_it_came_is_none_of_ours(headers: Headers) -> None:
-    """Who reads a name in the wrong encoding and passes it on sends the sign that stands for unreadable headers."""
-    assert read(*headers).fault is None
-
-
 def test_a_fault_does_not_hide_who_asked() -> None:
     """The error answer needs the request's id and its echoes."""
     envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
@@ -126,12 +120,6 @@ def test_nothing_else_comes_back() -> None:
     )
 
     assert envelope.reply.echo == ()
-
-
-def test_what_can_be_echoed_is_bounded() -> None:
-    """At most 16 headers, each name at most 64 bytes."""
-    assert len(ECHOED) <= 16
-    assert all(len(name) <= 64 for name in ECHOED)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +215,6 @@ def test_the_deployment_says_how_long_others_wait() -> None:
         assert envelopes.read(headers).timeout == Timeout(2.0, 1_700_000_000.25)
 
 
-def test_all_headers_count_for_the_memory_a_request_takes() -> None:
-    """Those that mean nothing too."""
-    assert read(("a", b"12345"), ("b", None)).size == 7
-
-
 def test_a_content_type_alone_is_read_once() -> None:
     """It is what nearly every request has."""
     envelopes = Envelopes(JSON)
@@ -255,20 +238,6 @@ def test_what_is_remembered_is_bounded() -> None:
     assert max(len(envelopes._layouts), len(envelopes._forms)) <= 256
     assert all(envelope.fault is None for envelope in envelopes._alone.values())
     assert {name for name, _ in envelopes._alone} == {"content-type"}
-
-
-def test_what_comes_late_is_remembered_too() -> None:
-    """However many came before, and come no more."""
-    envelopes, late = Envelopes(JSON), [("content-type", b"application/json; late=1")]
-    for number in range(256):
-        envelopes.read([("content-type", b"application/json; n=%d" % number)])
-        envelopes.read([AS_ROWS, (f"x-{number}", b"")])
-
-    envelopes.read([AS_ROWS, ("late", b"")])
-
-    assert envelopes.read(late) is envelopes.read(late)
-    assert ("content-type", "late") in envelopes._layouts
-    assert len(envelopes._alone) == len(envelopes._layouts) == len(envelopes._forms) == 1
 
 
 def test_what_is_long_is_read_each_time() -> None:

@@ -140,18 +140,6 @@ def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
     assert world.answered("error") == names(*range(9))
 
 
-def test_a_group_that_proves_to_have_served_is_held_up_no_longer(group: Newcomer) -> None:
-    """Another of its partitions may tell, without a record to be decoded."""
-    world = world_of(group)
-    world.broker.append(*odd(0, 1, 2))
-    world.turn(2)
-    group.has_served = True
-
-    world.turn_for(HOLD * 0.8)
-
-    assert world.answered("error") == names(0, 1, 2)
-
-
 def test_what_says_nothing_of_publishers_is_not_counted(group: Newcomer) -> None:
     """What the operator skips, and records that could not be read, pass at once: a damaged batch stops no worker."""
     world = world_of(group)
