@@ -21,8 +21,7 @@ from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.limits import Limit
 from worker.core.batching.linger import Linger
 from worker.core.deadlines import Punctuality
-from worker.core.failures import BadConfiguration
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, listed
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.records import ModelKey

@@ -26,9 +26,7 @@ def test_a_worker_at_a_foreign_topic_stops_and_leaves_no_trace(kafka: Cluster, t
         for _ in range(5):  # after three ends without progress, partitions would be in quarantine
             replica = scene.start()
             assert replica.exit_code() == 6, replica.log
-            assert (
-                "look like a JSON object with the fields 'payment_id', 'amount', 'currency' and 1 more" in replica.log
-            )
+            assert "looks like a JSON object with the fields 'payment_id', 'amount'" in replica.log
 
         assert sum(kafka.end_offsets(scene.response_topic).values()) == 0
         assert sum(kafka.end_offsets(scene.dead_letter_topic).values()) == 0

@@ -9,7 +9,7 @@ from tests.builders import CHUNK, record, rejection, request
 from tests.meeting import meeting, met
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.ordering.ledger import OffsetLedger
-from worker.loop.device_check import PATIENCE, DeviceCheck
+from worker.loop.outcomes import PATIENCE, DeviceCheck
 
 # Fetching pauses when each glance of a stall has brought a record for so long, so stalls are drawn as such.
 STEPS = st.lists(

@@ -31,7 +31,7 @@ from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
-from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.request_headers import StatedRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
@@ -57,7 +57,7 @@ from worker.stores import checkpoint_file
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
 _write = Answers._oip
-_counted = Rows._counted
+_counted = PlainRows._counted
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
@@ -110,7 +110,7 @@ def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
     return _write(self, next(iter(self._signatures)), *given)
 
 
-def _believe_the_first_of_them(self: Rows, length: int, stated: Sequence[StatedRows]) -> int | None:
+def _believe_the_first_of_them(self: PlainRows, length: int, stated: Sequence[StatedRows]) -> int | None:
     return _counted(self, length, stated[:1])
 
 
@@ -221,7 +221,7 @@ def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Ch
 
 PLANTED: Mapping[str, Planted] = {
     "rows that say otherwise go with a run": Planted(
-        Rows,
+        PlainRows,
         "_counted",
         _believe_the_first_of_them,
         lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),

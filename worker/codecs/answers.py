@@ -28,9 +28,8 @@ from worker.codecs.wire_contract import (
     Wire,
 )
 from worker.core.failures import Code, Reject
-from worker.core.message_runs import MessageRun
 from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply, ReplyTo
-from worker.core.runs import Run
+from worker.core.runs import MessageRun, Run
 from worker.core.tensors.signature import Signature
 
 Header = tuple[str, bytes | None]

@@ -5,11 +5,11 @@ The one place that knows these headers: `DeadLetters` writes them, `read` takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from worker.codecs.answers import Header, readable
-from worker.codecs.message_sizes import KEY_OMITTED, OVERHEAD, size_of, size_of_headers
+from worker.codecs.message_sizes import KEY_OMITTED, size_of
 from worker.codecs.wire_contract import SHORT_MESSAGE
 from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Rejection
 
@@ -25,17 +25,11 @@ _PARTS = {
     "key": (KEY_OMITTED, "bytes"),
     "headers": ("headers-omitted", "of them"),
 }
-# What is left out of a letter that is too large: the first that suffices. As few parts as may be; of two sets the one
-# without the value, which can be looked up where the request lies; headers only where they are what is too large.
+# The parts that are left out of a letter that is too large: the first set that suffices. The value can be looked up
+# where the request lies, so it goes first.
 _OMISSIONS = (
-    (),
-    ("value",),
-    ("headers",),
-    ("key",),
-    ("value", "key"),
-    ("key", "headers"),
-    ("value", "headers"),
-    ("value", "key", "headers"),
+    *((), ("value",), ("headers",), ("key",)),
+    *(("value", "key"), ("key", "headers"), ("value", "headers"), tuple(_PARTS)),
 )
 
 # A letter's words beside those of its namespace, and an answer's. Names are compared without case, as readers do.
@@ -65,16 +59,10 @@ class DeadLetters:
         return letter if size_of(letter) <= self._limit else self._shortened(letter, rejection, original)
 
     def _shortened(self, letter: Message, rejection: Rejection, original: list[Header]) -> Message:
-        """With a short message before anything is left out."""
-        brief = rejection._replace(message=rejection.message[:SHORT_MESSAGE])
-        explained = [(ours, size_of_headers(ours)) for ours in (self._ours(rejection), self._ours(brief))]
-        choices = [(cut, ours, cut.size + size) for cut in _cuts(letter, original) for ours, size in explained]
-        cut, ours, _ = next((choice for choice in choices if choice[-1] <= self._limit), choices[-1])
-        return letter._replace(
-            key=None if "key" in cut.omitted else letter.key,
-            value=None if "value" in cut.omitted else letter.value,
-            headers=[*(() if "headers" in cut.omitted else original), *ours, *cut.said],
-        )
+        """The letter with a short message, and without the parts that have no room."""
+        ours = self._ours(rejection._replace(message=rejection.message[:SHORT_MESSAGE]))
+        shortened = [_without(parts, letter, original, ours) for parts in _OMISSIONS]
+        return next((each for each in shortened if size_of(each) <= self._limit), shortened[-1])
 
     def _ours(self, rejection: Rejection) -> list[Header]:
         partition, offset = rejection.record.partition, rejection.record.offset
@@ -89,31 +77,22 @@ class DeadLetters:
         ]
 
 
-class _Cut(NamedTuple):
-    """Parts that are left out of a letter, the headers that say so, and the bytes of the rest without ours."""
-
-    omitted: tuple[str, ...]
-    said: list[Header]
-    size: int
-
-
-def _cuts(letter: Message, original: list[Header]) -> list[_Cut]:
-    """In the order in which they are tried. What the request has not got is not left out."""
+def _without(parts: Sequence[str], letter: Message, original: list[Header], ours: list[Header]) -> Message:
+    """The letter without these parts of its request, and with headers that say so."""
     amounts = {"value": len(letter.value or b""), "key": len(letter.key or b""), "headers": len(original)}
-    sizes = {**amounts, "headers": size_of_headers(original)}
-    cuts = []
-    for parts in _OMISSIONS:
-        omitted = tuple([part for part in parts if amounts[part]])
-        said: list[Header] = [(_PARTS[part][0], b"%d" % amounts[part]) for part in omitted]
-        kept = sum([size for part, size in sizes.items() if part not in omitted])
-        cuts.append(_Cut(omitted, said, OVERHEAD + kept + size_of_headers(said)))
-    return cuts
+    omitted = [part for part in parts if amounts[part]]
+    said: list[Header] = [(_PARTS[part][0], b"%d" % amounts[part]) for part in omitted]
+    return letter._replace(
+        key=None if "key" in omitted else letter.key,
+        value=None if "value" in omitted else letter.value,
+        headers=[*(() if "headers" in omitted else original), *ours, *said],
+    )
 
 
 def _original(headers: Headers) -> list[Header]:
-    """The request's own, with names that are not taken for ours.
+    """The request's own headers, with names that are not taken for ours.
 
-    What a dead letter was that came back as it stood, instead of by a replay, is described anew: its own words go.
+    A dead letter that came back without a replay is described anew: its own words go.
     """
     plain = [name.lower() for name, _ in headers]
     was_letter = any(name.startswith(_NAMESPACE) for name in plain)

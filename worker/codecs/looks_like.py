@@ -7,15 +7,15 @@ parsed where it is small, which takes at most 30 µs. Never says anything about 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import orjson
 
 from worker.codecs.wire_contract import JSON, OCTETS
+from worker.core.failures import listed
 
 _HEAD = 512  # bytes that are looked at
 _SMALL = 1024  # bytes of JSON that is parsed
-_MOST_NAMED = 3
 _LONGEST_NAME = 40
 
 _UNPACK = "send the value as it is, and let the producer compress (compression.type)"
@@ -29,90 +29,42 @@ _FIRST_BYTES: Sequence[tuple[bytes, str]] = (
     (b"{\x00", f"UTF-16: {_UTF8}"),
     (b"\x00{", f"UTF-16: {_UTF8}"),
     (b"\x93NUMPY", "a file of numpy (.npy): send array.tobytes()"),
-    (b"\xac\xed\x00\x05", "a serialized Java object: use ByteArraySerializer or StringSerializer"),
-    (b"\x89PNG", "a PNG image: send its pixels as a tensor, unless the model takes files"),
-    (b"\xff\xd8\xff", "a JPEG image: send its pixels as a tensor, unless the model takes files"),
-    (b"\x80\x04\x95", "a pickle of Python: nothing unpickles it here"),
+    (b'"{\\"', "a JSON string with JSON in it: it was serialized twice"),
 )
-
-_V2 = "`inputs`, an array of tensors with name, shape, datatype and data"
-# Members that one of these has, all of them, and what it is then. The first that fits.
-_DIALECTS: Sequence[tuple[Collection[str], str]] = (
-    ({"instances"}, f"a request of KServe version 1 or TensorFlow Serving: send version 2, {_V2}"),
-    ({"dataframe_split"}, f"a dataframe_split of MLflow: send each column as one of {_V2}"),
-    ({"dataframe_records"}, f"dataframe_records of MLflow: send each column as one of {_V2}"),
-    ({"specversion", "type"}, "a CloudEvent in structured mode: send what is in its `data` as the value (binary mode)"),
-    (
-        {"schema", "payload"},
-        "the envelope of Kafka Connect: set value.converter.schemas.enable=false, and the payload alone is the value",
-    ),
-)
-# A member `inputs` that is no array of objects; and what protobuf's own JSON has in place of `data`.
-_COLUMNS = re.compile(rb'"inputs"\s*:\s*(?:\{|\[\s*[^\s{\]])')
-_CONTENTS = re.compile(rb'"(?:contents|rawInputContents|raw_input_contents)"\s*:')
 _MEMBER = re.compile(rb'"([A-Za-z_][\w.-]{0,60})"\s*:')
 _IS_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def looks_like(value: bytes, content_type: str) -> str | None:
-    """What it is, and the cure behind a colon; None where nothing tells. `content_type` is as what it was read.
+    """The thing, and the cure behind a colon; None where nothing tells. The value was read as this `content_type`.
 
     Without apostrophes: the log would take what follows for a quotation, and leave it out.
     """
-    head = value[:_HEAD]
-    found = next((words for first, words in _FIRST_BYTES if head.startswith(first)), None)
-    if found is None and head[:1] == b"\x00":
-        found = _framed(value, content_type)
-    if found is None and head.lstrip()[:1] in {b"{", b'"'}:
-        found = _written(value, head.lstrip(), content_type)
+    found = next((words for first, words in _FIRST_BYTES if value.startswith(first)), None)
+    # A row may begin so, too. JSON behind it does not.
+    if found is None and value[:1] == b"\x00" and len(value) > 5 and (value[5:6] == b"{" or content_type != OCTETS):
+        number = int.from_bytes(value[1:5], "big")
+        return f"the framing of Confluent serializers, a 0 and the schema id {number}: use a plain serializer"
+    if found is None and value[:_HEAD].lstrip()[:1] == b"{":
+        return _object(_members(value), content_type)
     return found
 
 
-def _framed(value: bytes, content_type: str) -> str | None:
-    """Behind a 0 and four bytes. A row may begin so, too: JSON behind it does not."""
-    number = int.from_bytes(value[1:5], "big")
-    if number == len(value) - 5:
-        return "the framing of gRPC, a byte and the length: send the message alone"
-    is_sure = value[5:6] == b"{" or content_type != OCTETS
-    if len(value) <= 5 or not is_sure:
-        return None
-    return (
-        f"the framing of Confluent serializers, a 0 and the schema id {number}: use a plain serializer of JSON, "
-        "protobuf or bytes"
-    )
-
-
-def _written(value: bytes, head: bytes, content_type: str) -> str | None:
-    """An object of JSON, or a string with one in it."""
-    if head.startswith(b'"'):
-        is_object = head[1:].lstrip().startswith(b'{\\"')
-        return "a JSON string with JSON in it: it was serialized twice" if is_object else None
-    names = _members(value)
+def _object(names: Sequence[str], content_type: str) -> str | None:
+    """By its names, as far as they are names: a key of a map may be an address. In quotes, which the log leaves out."""
     if "inputs" in names:
-        if _COLUMNS.search(head):
-            return f"a request of MLflow or TensorFlow Serving: send version 2, {_V2}"
-        if _CONTENTS.search(head):
-            return "the JSON of protobuf: elements of an input are its `data` here"
         return None if content_type == JSON else f"JSON: send the header content-type: {JSON}"
-    dialect = next((words for members, words in _DIALECTS if set(members) <= set(names)), None)
-    return dialect or _foreign(names)
+    if "instances" in names:
+        return "a request of KServe version 1 or TensorFlow Serving: send version 2, `inputs` with name, shape and data"
+    shown = [repr(name[:_LONGEST_NAME]) for name in names if _IS_NAME.fullmatch(name)]
+    return f"a JSON object with the fields {listed(shown)}" if shown else None
 
 
 def _members(value: bytes) -> Sequence[str]:
     """The names of an object's members; for a long one the names in its beginning, at whatever depth."""
-    if len(value) <= _SMALL:
-        try:
-            return list(orjson.loads(value))
-        except orjson.JSONDecodeError:
-            return ()
-    return list(dict.fromkeys(name.decode() for name in _MEMBER.findall(value[:_HEAD])))
-
-
-def _foreign(names: Sequence[str]) -> str | None:
-    """By its names, as far as they are names: a key of a map may be an address. In quotes, which the log leaves out."""
-    shown = [repr(name[:_LONGEST_NAME]) for name in names if _IS_NAME.fullmatch(name)][:_MOST_NAMED]
-    if not shown:
-        return None
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    fields = "field" if len(names) == 1 else "fields"
-    return f"a JSON object with the {fields} {', '.join(shown)}{more}"
+    if len(value) > _SMALL:
+        return list(dict.fromkeys(name.decode() for name in _MEMBER.findall(value[:_HEAD])))
+    try:
+        return list(orjson.loads(value))
+    except orjson.JSONDecodeError:
+        return ()

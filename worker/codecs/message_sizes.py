@@ -1,8 +1,19 @@
-"""How large a record to produce is, and how an answer that is too large is made to fit."""
+"""How large a record to produce is, and whether a topic takes it.
+
+Whether a row of the model has room is asked before requests come: a model with images of 640 by 640 loads, warms up,
+and has each request refused for its length. Only the bytes of numbers count: how long texts are is not known, and
+numbers are seldom shorter in JSON.
+"""
 
 from __future__ import annotations
 
-from worker.core.records import Headers, Message
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from worker.codecs.wire_contract import Wire
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Array, Headers, Message
+from worker.core.tensors.signature import Signature
 
 # What a record and the set around it add to key, value and headers: at most 61 + 36 bytes (message format 2).
 OVERHEAD = 100
@@ -39,3 +50,65 @@ def without_key(message: Message) -> Message:
     """The message with a null key, and a header that says how many bytes it had."""
     omitted = (KEY_OMITTED, b"%d" % len(message.key or b""))
     return message._replace(key=None, headers=[*message.headers, omitted])
+
+
+# Is there room for a row of this model in a request, for its answer, and for its state?
+
+# A record that says that a key is forgotten has a header: `offset`, up to 19 digits, and 10 for their lengths.
+_FORGOTTEN = 35
+
+
+class ProbedModel(Protocol):
+    """The part of `inference.Model` that is asked here."""
+
+    @property
+    def signature(self) -> Signature: ...
+    def blank(self, rows: int) -> Mapping[str, Array]: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
+
+
+def lack_of_room(model: ProbedModel, signature: Signature, wire: Wire) -> list[str]:
+    """Why a row's request or answer is too long, with the cure. Empty where both fit, or the model does not run.
+
+    `signature` says what requests bring and answers hold: with state that is less than the model takes and gives. The
+    row is the one of the warm-up: an axis that the file leaves open may be shorter there than in any request.
+    """
+    row, answer = model.blank(1), model.probe()
+    if isinstance(answer, RunFailure):
+        return []
+    asked = _bytes_of([row[spec.name] for spec in signature.required])
+    given = {spec.name: array for spec, array in zip(model.signature.outputs, answer, strict=True)}
+    answered = _bytes_of([given[spec.name] for spec in signature.outputs]) // len(answer[0])
+    lacks = []
+    if asked > wire.max_request_bytes:
+        lacks.append(
+            f"a request of one row has {asked:,} bytes and more, and WORKER_KAFKA__MAX_REQUEST_BYTES is "
+            f"{wire.max_request_bytes:,}: longer requests are rejected; raise it, and max.message.bytes of the request "
+            "topics above it"
+        )
+    lacks += [
+        f"the answer to one row has {answered:,} bytes and more, and topic {topic} takes records of "
+        f"{wire.room_in(topic):,}: longer answers become errors; raise its max.message.bytes, or export the model with "
+        "smaller outputs"
+        for topic in (wire.response_topic, *wire.reply_bytes)
+        if answered > wire.room_in(topic)
+    ]
+    return lacks
+
+
+def longest_key(changelog: str, limit: int, state_bytes: int) -> int:
+    """How long a key may be, so that this topic, which takes records of `limit` bytes, takes its state.
+
+    Raises `BadConfiguration` where it takes that of no key: each transaction would fail.
+    """
+    room = limit - OVERHEAD - max(state_bytes, _FORGOTTEN)
+    if room > 0:
+        return room
+    raise BadConfiguration(
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: the state of a key has {state_bytes:,} bytes, and topic {changelog} takes "
+        f"records of {limit:,}: none could be kept; raise its max.message.bytes"
+    )
+
+
+def _bytes_of(arrays: Sequence[Array]) -> int:
+    return sum(array.nbytes for array in arrays if array.dtype != object)

@@ -12,14 +12,22 @@ from operator import attrgetter
 
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
-from worker.codecs.encodings.oip import ANY_MODEL, Body, TensorCounts, judge, memory, reply_to
+from worker.codecs.encodings.oip import (
+    ANY_MODEL,
+    PASSED_OVER,
+    Body,
+    TensorCounts,
+    check_sequence,
+    judge,
+    memory,
+    reply_to,
+)
 from worker.codecs.encodings.oip_json import JsonBody
-from worker.codecs.encodings.parameters import PASSED_OVER, check_sequence
-from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
-from worker.codecs.reply_to import ReplyTopics
-from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
+from worker.codecs.replies import ReplyTopics
+from worker.codecs.request_headers import Envelope, Envelopes
 from worker.codecs.wire_contract import JSON, PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
@@ -61,7 +69,7 @@ class Codecs:
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics, wire.shut),
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
-        self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
+        self._rows = PlainRows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
         self._bounds = TensorCounts.of(*signatures)
         self._answers = Answers(signatures, wire)
         topic = wire.dead_letter_topic
@@ -84,11 +92,8 @@ class Codecs:
             if not value or is_unfit or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
                 raise self._refusal_of(record, envelope)
             if envelope.rows is not None:
-                try:
-                    return self._rows.request(record, value, envelope)
-                except Reject as no:
-                    raise _with_default(no, record, envelope) from None
-            body = _body(record, value, envelope, self._bounds)
+                return self._rows.request(record, value, envelope)
+            body = parse(value, envelope, self._bounds)
             reply = _named(reply, body.body_id)
             return self._request(record, envelope, body, reply)
         except Reject as no:
@@ -326,31 +331,13 @@ def is_answered_by_bytes(reply: Reply) -> bool:
     return reply.content_type != JSON and all(output.binary for output in reply.outputs)
 
 
-def _body(record: Record, value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:
-    try:
-        return parse(value, envelope, bounds)
-    except Reject as no:
-        raise _with_default(no, record, envelope) from None
-
-
-def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
-    """Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
-    if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
-        return no
-    return Reject(f"{no.message}{_by_default(envelope)}", no.code)
-
-
-def _by_default(envelope: Envelope) -> str:
-    return f"; without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
-
-
 def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
-    """The message, and what the value looks like, where that says more."""
+    """The message, with what the value looks like where it cannot be read."""
     is_read = (
         record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
     )
     words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
-    return no.message if words is None else f"{no.message.removesuffix(_by_default(envelope))}; it looks like {words}"
+    return no.message if words is None else f"{no.message}; it looks like {words}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from worker.codecs.accept import admitted
-from worker.codecs.reply_to import REPLY_NAMES, ReplyTopics
+from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
 from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
@@ -37,15 +36,13 @@ _READ = frozenset(
 )
 
 # The headers that mean something, as they were sent, by their names in lower case.
-Found = dict[str, tuple[str, bytes]]
+KnownHeaders = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
 _FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
-# An instant of our days has so many digits.
-_UNITS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
 _ROWS_DIGITS = range(1, 10)
 _LONGEST_DATATYPE = 20  # characters that are kept of what may be none: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
@@ -244,7 +241,7 @@ class Envelopes:
         fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
         return self._read([*headers[:half], *headers[-half:]])._replace(fault=fault)
 
-    def _reply_to(self, found: Found, faults: list[str]) -> ReplyTo | None:
+    def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
         """What cannot be is a fault, which is answered where all are."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
@@ -253,26 +250,23 @@ class Envelopes:
                 faults.append(no.message)
         return None
 
-    def _asked(self, found: Found, faults: list[str]) -> Timeout:
+    def _asked(self, found: KnownHeaders, faults: list[str]) -> Timeout:
         """What the headers ask for, and the default where they name no timeout."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
             digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
             if not digits:
-                got, unit = _shown(found, TIMEOUT), _unit(found[TIMEOUT][1])
-                cure = f": an instant, which the header {DEADLINE} takes" if unit else ""
-                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {got}{cure}")
+                faults.append(f"{TIMEOUT}: expected milliseconds, 1 to 9999999999, got {_shown(found, TIMEOUT)}")
             asked = Timeout(digits / 1000)
         if DEADLINE in found:
             until = _until(found[DEADLINE][1])
             if until is None:
-                got, unit = _shown(found, DEADLINE), _unit(found[DEADLINE][1])
-                cure = f", which looks like {unit}" if unit not in {"", "milliseconds"} else ""
-                faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}{cure}")
+                got = _shown(found, DEADLINE)
+                faults.append(f"{DEADLINE}: expected milliseconds since 1970, 12 to 14 digits, got {got}")
             asked = Timeout(asked.seconds, until)
         return asked
 
-    def _content_type(self, found: Found, faults: list[str]) -> str:
+    def _content_type(self, found: KnownHeaders, faults: list[str]) -> str:
         """One of ours, or nothing for one that is not."""
         if CONTENT_TYPE not in found:
             return self._default
@@ -290,9 +284,9 @@ def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     known[key] = value
 
 
-def _last_of_each(headers: Headers) -> tuple[Found, int]:
+def _last_of_each(headers: Headers) -> tuple[KnownHeaders, int]:
     """The headers that mean something, and the bytes of all."""
-    found: Found = {}
+    found: KnownHeaders = {}
     size = 0
     for name, value in headers:
         size += len(name) + len(value or b"")
@@ -305,7 +299,7 @@ def _last_of_each(headers: Headers) -> tuple[Found, int]:
     return found, size
 
 
-def _check_encoding(found: Found, faults: list[str]) -> None:
+def _check_encoding(found: KnownHeaders, faults: list[str]) -> None:
     if (_text(found[_ENCODING][1]) or "").strip().lower() in _PACKED:
         faults.append(
             f"{_ENCODING}: {_shown(found, _ENCODING)} is not unpacked here: send the value as it is, and let the "
@@ -313,7 +307,7 @@ def _check_encoding(found: Found, faults: list[str]) -> None:
         )
 
 
-def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
+def _accepted(found: KnownHeaders, own: str, faults: list[str]) -> tuple[str, ...]:
     text = _text(found[ACCEPT][1]) if ACCEPT in found else ""
     accepted = admitted(text.strip() or "*/*", own) if text is not None else ()
     if not accepted:
@@ -321,7 +315,7 @@ def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
     return accepted
 
 
-def _head_length(found: Found, faults: list[str]) -> int | None:
+def _head_length(found: KnownHeaders, faults: list[str]) -> int | None:
     if _HEAD_LENGTH not in found:
         return None
     digits = found[_HEAD_LENGTH][1].strip()
@@ -331,7 +325,7 @@ def _head_length(found: Found, faults: list[str]) -> int | None:
     return None
 
 
-def _stated_rows(found: Found, faults: list[str]) -> StatedRows:
+def _stated_rows(found: KnownHeaders, faults: list[str]) -> StatedRows:
     if DATATYPE not in found and ROWS not in found:
         return NOTHING_STATED
     datatype = found[DATATYPE][1].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
@@ -341,7 +335,7 @@ def _stated_rows(found: Found, faults: list[str]) -> StatedRows:
     return StatedRows(datatype, rows)
 
 
-def _state(found: Found, faults: list[str]) -> StateUse | None:
+def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
     if STATE not in found:
         return None
     text = (_text(found[STATE][1]) or "").strip().lower()
@@ -357,24 +351,18 @@ def _until(value: bytes) -> float | None:
     return digits / 1000 if digits else None
 
 
-def _unit(value: bytes) -> str:
-    """What a number of some time since 1970 counts; empty for another, and for none."""
-    whole, _, _ = value.strip().partition(b".")
-    return _UNITS.get(len(whole), "") if whole.isdigit() else ""
-
-
 def _digits(value: bytes, lengths: range) -> int:
     """The number that so many decimal digits are; 0 for anything else."""
     digits = value.strip()
     return int(digits) if digits.isdigit() and len(digits) in lengths else 0
 
 
-def _request_id(found: Found) -> str | None:
+def _request_id(found: KnownHeaders) -> str | None:
     """None for one that could not be sent back as it came."""
     return (_text(found[REQUEST_ID][1]) or None) if REQUEST_ID in found else None
 
 
-def _echoes(found: Found) -> Iterable[tuple[str, bytes]]:
+def _echoes(found: KnownHeaders) -> Iterable[tuple[str, bytes]]:
     return [header for name, header in found.items() if name in ECHOED and len(header[1]) <= MAX_TEXT]
 
 
@@ -386,5 +374,5 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _shown(found: Found, name: str) -> str:
+def _shown(found: KnownHeaders, name: str) -> str:
     return repr(found[name][1][:60])[1:]

@@ -7,8 +7,10 @@
 | stop   | this process is done; nothing unsettled has been committed | `Stop` and its subclasses |
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import ClassVar
 
 
@@ -97,3 +99,14 @@ class Incomplete(Stop):
     """A command did a part of its work and says which: answers that did not come, records that were not sent."""
 
     exit_code = 7
+
+
+MOST_LISTED = 3  # a model may have an input for each of 500 columns
+
+
+def listed(things: Iterable[object]) -> str:
+    """The first three, and how many more there are, for a message."""
+    rest = iter(things)
+    named = ", ".join(map(str, islice(rest, MOST_LISTED)))
+    more = sum(1 for _ in rest)
+    return f"{named} and {more} more" if more else named

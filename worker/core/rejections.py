@@ -1,13 +1,11 @@
 """So many rejections in a row, and the worker stops: where all are refused, it is seldom the requests that are wrong.
 
-In a row is meant of answers in the order in which they are written: among the records of a poll or a batch, rejections
-are known before results, and a result may turn out not to fit only when it is written. So the encoder counts, and the
-loop checks. That a request came too late says nothing of what it holds, and does not count.
+Answers count in the order in which they are written: a result may turn out not to fit only then. So the encoder counts,
+and the loop checks. A request that came too late does not count, for that says nothing of what it holds.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -30,7 +28,7 @@ class Rejections:
         self._reached = ""  # how many, and which was the last; empty below the limit
 
     def rejected(self, rejection: Rejection) -> None:
-        """This is what the next request is answered."""
+        """The next request is answered with this."""
         if self._limit is None or rejection.is_silent or rejection.code is Code.DEADLINE_EXCEEDED:
             return
         self._in_a_row += 1
@@ -67,9 +65,9 @@ class Newcomer(Protocol):
 
 
 class FirstRejections:
-    """Stops a worker at the wrong topic before it has answered what is there. Owns the rejections held.
+    """Stops a worker at the wrong topic before it has answered the records there. Owns the rejections held.
 
-    While neither this process nor its group has ever had a request, what is none is held for a moment: taken, but not
+    While neither this process nor its group has ever had a request, rejections are held for a moment: taken, but not
     answered, and so not committed. One request that can be decoded ends that for good, and so does a sign of an earlier
     one: a publisher that is broken for a night must not stop workers that served it for months.
     """
@@ -84,9 +82,9 @@ class FirstRejections:
         is_exact: bool,
         limit: int = FIRST,
     ) -> None:
-        """`describe` says what a record looks like, and `reason` why it is refused, both without what is in it.
+        """`describe` says what a record looks like, and `reason` why it is refused, both without its contents.
 
-        `takes` says what the model's inputs are. `is_exact`: what was answered is not to be answered again.
+        `takes` names the model's inputs. `is_exact`: an answer is not to be given again.
         """
         self._group = group
         self._is_exact = is_exact
@@ -95,12 +93,12 @@ class FirstRejections:
         self._takes = takes
         self._limit = limit
         self._held: list[tuple[Place, Rejection]] = []
-        self._lines: set[Line] = set()  # those of which something was held
+        self._lines: set[Line] = set()  # of all that was held
         self._in_a_row = 0
         self._release_at = 0.0
 
     def is_over(self, decoded: Sequence[Request | Rejection]) -> bool:
-        """Whether there is a request among these, or was one before: what is held can go, and nothing is held again."""
+        """Whether there is a request among these, or was one before: nothing is to be held any more."""
         return self._group.has_served or not all(isinstance(each, Rejection) for each in decoded)
 
     def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
@@ -118,7 +116,7 @@ class FirstRejections:
         return True
 
     def due(self, now: float) -> Sequence[tuple[Place, Rejection]]:
-        """What was held for long enough, or of a group that has served after all."""
+        """The rejections that were held for long enough, or whose group has served after all."""
         return self.release() if self._held and (now >= self._release_at or self._group.has_served) else ()
 
     def release(self) -> Sequence[tuple[Place, Rejection]]:
@@ -139,10 +137,8 @@ class FirstRejections:
 
     def _why(self) -> str:
         held, last = len(self._held), self._held[-1][1]
-        looks = Counter(self._describe(rejection.record) for _, rejection in self._held)
-        (most, count), *_ = looks.most_common(1)
-        looks_like = f"{count} of the last {held} look like {most}"
-        seen = f"The last one was refused so: {self._reason(last)}" if most is None else looks_like
+        looks = self._describe(last.record)
+        seen = f"The last one was refused so: {self._reason(last)}" if looks is None else f"It looks like {looks}"
         return (
             f"{self._in_a_row} records in a row are no requests, the last one {last.record.source}, and this group "
             f"never had one: is this the right topic? {seen}. The worker takes {self._takes}. {held} of them are not "

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
 from worker.core.records import Partition, Place
+from worker.core.runs import value_bytes
 from worker.ports import Encoder, Events, Offsets, Sink
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a

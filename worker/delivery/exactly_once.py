@@ -22,10 +22,9 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from worker.core.failures import KafkaFatal
-from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
 from worker.core.records import CommitResult, Line, Partition, Place, Prediction
-from worker.core.runs import predictions
+from worker.core.runs import predictions, value_bytes
 from worker.ports import Encoder, Events, GroupCommits, Transactions
 
 # How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.

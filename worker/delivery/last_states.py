@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from worker.core.message_runs import MessageHeaders, MessageRun, fields_of
 from worker.core.records import Message, Partition, Place
+from worker.core.runs import MessageHeaders, MessageRun, fields_of
 from worker.ports import Transactions
 from worker.state.changes import Concluded
 from worker.state.layout import is_first, marked

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from worker.core.message_runs import MessageHeaders, fields_of
 from worker.core.records import Line, Message, Place
+from worker.core.runs import MessageHeaders, fields_of
 from worker.ports import Sink
 from worker.state.changes import HEAD, OFFSET, Concluded
 from worker.state.layout import time_of

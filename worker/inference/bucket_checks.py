@@ -13,7 +13,6 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.axes import named_otherwise, other_lengths, with_outputs
 from worker.core.tensors.buckets import Axis, tokens
-from worker.core.tensors.padding import misfit
 from worker.core.tensors.signature import Signature
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
 from worker.inference.warm_up import Feeds, Lengths
@@ -55,7 +54,7 @@ class BucketChecks:
                 most = min(most, max_bytes // buckets.row_bytes(shapes))
             bucket = "x".join(map(str, lengths))
             for rows in [n for n in row_counts if n <= most] or [self._rows]:
-                if wrong := misfit(buckets, self._run_at(rows, at, bucket), shapes):
+                if wrong := buckets.misfit(self._run_at(rows, at, bucket), shapes):
                     raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
 
     def _check_apart(self, axis: Axis) -> None:

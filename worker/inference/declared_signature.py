@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.failures import BadConfiguration
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, listed
 from worker.core.records import Array, Value
-from worker.core.tensors.element_values import can_be, wanted
 from worker.core.tensors.left_out_inputs import filling_of
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
@@ -199,9 +197,9 @@ def _with_defaults(signature: Signature, values: Mapping[str, Value]) -> Signatu
 
 def _check_value(spec: TensorSpec, value: Value) -> None:
     """Raises `BadConfiguration` for a value that this input cannot have."""
-    if not can_be(spec, value):
+    if not spec.can_be(value):
         raise BadConfiguration(
-            f"{_DEFAULTS}: {spec.name} is {spec.datatype} and cannot be {value!r}: give {wanted(spec)}"
+            f"{_DEFAULTS}: {spec.name} is {spec.datatype} and cannot be {value!r}: give {spec.values}"
         )
 
 

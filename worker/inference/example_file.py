@@ -14,9 +14,8 @@ import numpy as np
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import TensorCounts, judge
 from worker.codecs.encodings.oip_json import JsonBody
-from worker.core.damaged_files import DAMAGED
-from worker.core.failures import BadConfiguration, Reject
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, Reject, listed
+from worker.core.foreign_values import DAMAGED
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import onnxruntime as ort
 
-from worker.core.failures import Code, RowsLost, RunFailure
-from worker.core.listing import listed
+from worker.core.failures import Code, RowsLost, RunFailure, listed
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import TensorSpec

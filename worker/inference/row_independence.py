@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, RunFailure, listed
 from worker.core.records import Array
 from worker.inference.made_up_rows import MadeUpRows, Row, recipes
 from worker.inference.model import Model

@@ -1,4 +1,4 @@
-"""The loop put together of its nouns, the same for a worker between topics and one between files."""
+"""The loop put together of its nouns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from worker.state.states import KeyStates
 def compose(  # noqa: PLR0913  # names every part once
     *,
     source: Source,
-    offsets: Offsets | None = None,
-    notes: IsolationNotes | None = None,
+    offsets: Offsets,
+    notes: IsolationNotes,
     codec: Codec,
     ledger: OffsetLedger,
     intake: Intake,
@@ -50,10 +50,10 @@ def compose(  # noqa: PLR0913  # names every part once
     checkpoint: Checkpoint | None = None,
     first: FirstRejections | None = None,
 ) -> Worker:
-    """A worker of these parts. Without a group there are no `offsets`, no `notes` and no `first`.
+    """A worker of these parts.
 
-    With a model that has state there are `states`, and `by_key` before the batcher; and a `checkpoint`, if a clean stop
-    leaves them to the next start.
+    A model with state has `states`, and `by_key` before the batcher; and a `checkpoint`, if a clean stop leaves the
+    states to the next start.
     """
     outcomes = Outcomes(
         ledger=ledger,

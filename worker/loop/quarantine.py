@@ -37,13 +37,13 @@ WITHDRAW_TIMEOUT = 1.0  # for the group to take the withdrawal of a note, or the
 
 
 class Quarantine:
-    """Runs the records of suspects alone. Without `notes` there is no group that names suspects: it stays empty."""
+    """Runs the records of suspects alone."""
 
     def __init__(  # noqa: PLR0913  # what a record that runs alone meets
         self,
         *,
         suspects: Suspects,
-        notes: IsolationNotes | None,
+        notes: IsolationNotes,
         codec: Codec,
         ledger: OffsetLedger,
         outcomes: Outcomes,
@@ -54,7 +54,7 @@ class Quarantine:
     ) -> None:
         self._states, self._by_key = states, by_key
         self._suspects = suspects
-        self._notes = notes
+        self._group = notes
         self._codec = codec
         self._ledger = ledger
         self._outcomes = outcomes
@@ -197,8 +197,3 @@ class Quarantine:
     def _end(self, run: IsolatedRun) -> None:
         if self._suspects.end():
             self._group.release(run.record.partition)
-
-    @property
-    def _group(self) -> IsolationNotes:
-        assert self._notes is not None, "only a group names suspects"
-        return self._notes

@@ -25,15 +25,12 @@ REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free any
 
 
 class Steps:
-    """Owns the order of the calls within one step.
-
-    Without `offsets` nothing is committed: no gap has to be committed past, and no answer is ever taken back.
-    """
+    """Owns the order of the calls within one step."""
 
     def __init__(  # noqa: PLR0913  # the four nouns, and what a step asks besides
         self,
         *,
-        offsets: Offsets | None,
+        offsets: Offsets,
         admission: Admission,
         dispatch: Dispatch,
         outcomes: Outcomes,
@@ -119,7 +116,7 @@ class Steps:
         self._pace()
 
     def _commit_past_gaps(self, now: float) -> None:
-        if self._offsets is not None and now >= self._next_look and not self._quarantine.is_exclusive:
+        if now >= self._next_look and not self._quarantine.is_exclusive:
             self._next_look = now + LOOK_AGAIN_AFTER
             self._outcomes.commit_past_gaps(self._offsets.positions(), now)
 
@@ -137,7 +134,6 @@ class Steps:
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
-        assert self._offsets is not None, "answers are taken back only with their offsets"
         if (interrupted := self.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
         self._outcomes.take_back()

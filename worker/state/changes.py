@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from worker.core.foreign_values import whole_number
-from worker.core.message_runs import MessageRun, MessageRuns
 from worker.core.records import Message, Outcome, Prediction, StateUse
-from worker.core.runs import Run
+from worker.core.runs import MessageRun, MessageRuns, Run
 from worker.ports import Encoder
 from worker.state.layout import HEAD_BYTES, is_first
 from worker.state.restoring import Tombstone

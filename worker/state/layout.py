@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, Value
 from worker.core.tensors.buckets import Axis, Spot
-from worker.core.tensors.element_values import can_be, wanted
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -252,10 +251,10 @@ def _element(spec: TensorSpec, number: float) -> Value:
         value = bool(number)
     elif kind in "iu" and number.is_integer():
         value = int(number)
-    if not can_be(spec, value):
+    if not spec.can_be(value):
         raise BadConfiguration(
             f"WORKER_STATE__INITIAL: {spec.name} is {spec.datatype} and cannot be {number:g}: give "
-            f"{'0 or 1' if kind == 'b' else wanted(spec)}, or an .npz with an array for each input by name"
+            f"{'0 or 1' if kind == 'b' else spec.values}, or an .npz with an array for each input by name"
         )
     return value
 

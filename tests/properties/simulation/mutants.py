@@ -15,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.message_runs import MessageRun
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
+from worker.core.runs import MessageRun
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce

@@ -10,7 +10,7 @@ from worker.codecs.encodings.oip_protobuf import _InferRequest
 from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
-from worker.core.records import UNREADABLE_HEADERS, Headers, Record
+from worker.core.records import UNREADABLE_HEADERS, Record
 from worker.tools.consume import reading
 from worker.tools.dead_letters.letters import original
 
@@ -48,27 +48,12 @@ def test_whatever_stands_in_the_topic_can_be_read(headers: list[tuple[str, bytes
     assert (found.origin, found.code, found.loss) == (None, "", None)
 
 
-def test_a_header_that_is_no_text_is_shown_by_its_bytes() -> None:
-    """Reading raises nothing."""
-    found = read(Record(DEAD, 0, None, None, [("error-code", b"\xff")], None))
-
-    assert found.code == "\\xff"
-
-
 def test_a_request_whose_headers_could_not_be_read_is_not_made_again_without_them() -> None:
     """They said how to read it."""
     found = read(dead_record(7, code=Code.INVALID_ARGUMENT, message="the headers", headers=UNREADABLE_HEADERS))
 
     assert found.loss == "the request's headers could not be read"
     assert found.record.value == b"{}"
-
-
-def test_a_header_named_like_what_stands_for_unreadable_ones_is_the_requests_own() -> None:
-    """It came so, and goes back so."""
-    found = read(dead_record(7, headers=[("\ufffd", b"x")]))
-
-    assert found.loss is None
-    assert found.headers == [("\ufffd", b"x")]
 
 
 PRETENDING = [
@@ -104,26 +89,6 @@ def test_a_replay_gives_a_request_its_own_headers_back() -> None:
     assert list(sent.headers)[: len(PRETENDING)] == PRETENDING
 
 
-def test_a_letter_of_an_earlier_worker_is_read_as_it_was_written() -> None:
-    """Those kept a request's `status` by its own name."""
-    earlier = [("status", b"ok"), ("__dlq.errors.topic", b"requests"), ("error-code", b"INTERNAL")]
-
-    found = read(Record(DEAD, 0, None, b"{}", earlier, None))
-
-    assert (found.code, found.headers) == ("INTERNAL", [("status", b"ok")])
-
-
-def test_a_letter_that_comes_back_as_it_stands_does_not_grow() -> None:
-    """However often something else than a replay copies it to a request topic: it is described anew."""
-    headers: Headers = [("status", b"ok"), ("mine", b"1")]
-    first = dead_record(headers=headers).headers
-
-    again = dead_record(headers=first).headers
-
-    assert len(again) < len(first)
-    assert dead_record(headers=again).headers == again
-
-
 def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
     """All that begins with `__dlq.` was written by whoever rejected the request."""
     found = read(Record(DEAD, 0, None, b"{}", [("__dlq.errors.stacktrace", b"..."), ("mine", b"1")], None))
@@ -155,13 +120,6 @@ def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
 def test_what_a_letter_has_not_got_it_admits(record: Record, loss: str | None) -> None:
     """A request is sent back as it was or not at all; a null value is a value."""
     assert read(record).loss == loss
-
-
-def test_an_omission_says_how_much_it_was() -> None:
-    """In bytes, or in headers."""
-    found = read(dead_record(value=b"x" * 5000, key=b"y" * 3000, headers=[("h", b"z" * 5000)], limit=2000))
-
-    assert found.omitted == {"value": "5000 bytes", "key": "3000 bytes", "headers": "1 of them"}
 
 
 def test_a_request_goes_back_as_it_was() -> None:
@@ -223,22 +181,6 @@ def test_a_request_without_an_id_gets_its_place(
 
     ids = [header for header in message.headers if header[0] == "request-id"]
     assert ids == ([] if is_named else [("request-id", b"requests/2/100")])
-
-
-def test_a_timeout_that_is_none_does_not_hide_an_id() -> None:
-    """It is left behind, so the answer to the replay has the body's id, as the first one had."""
-    given = letter(value=b'{"id": "a1"}', headers=[("content-type", JSON.encode()), ("timeout-ms", b"0")])
-
-    message = original(given, "requests", ENVELOPES)
-
-    assert list(message.headers) == [("content-type", JSON.encode()), ("replay-of", b"requests/2/100")]
-
-
-def test_an_id_that_could_not_be_echoed_is_none() -> None:
-    """As for the worker: the request was known by its place, and the last header of a name counts."""
-    message = original(letter(headers=[("request-id", b"\xff")]), "requests", ENVELOPES)
-
-    assert [value for name, value in message.headers if name == "request-id"] == [b"\xff", b"requests/2/100"]
 
 
 def test_a_letter_of_unknown_origin_goes_without_a_name() -> None:

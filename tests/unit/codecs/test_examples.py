@@ -58,13 +58,6 @@ def test_the_same_seed_makes_the_same_request() -> None:
     assert example(MIXED, Encoding.JSON, seed=7) != example(MIXED, Encoding.JSON, seed=8)
 
 
-def test_dynamic_dimensions_of_one_request_are_alike() -> None:
-    """Ids and their mask must have one length."""
-    request = decoded(DYNAMIC, example(DYNAMIC, Encoding.JSON))
-
-    assert request.shapes[0] == request.shapes[1]
-
-
 def test_rows_need_one_numeric_input_of_fixed_dimensions() -> None:
     """And are the first choice then; JSON is otherwise."""
     assert encodings(WIDE) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
@@ -79,15 +72,6 @@ def test_a_model_with_halves_is_not_asked_in_json() -> None:
     assert encodings(takes) == (Encoding.PROTOBUF, Encoding.BINARY)
     assert Encoding.JSON not in encodings(gives)
     assert decoded(takes, example(takes, Encoding.BINARY)).rows == 3
-
-
-def test_inputs_with_a_default_are_left_out() -> None:
-    """So the others decide in which encodings the model can be asked."""
-    assert encodings(DEFAULTED) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
-
-    request = decoded(DEFAULTED, example(DEFAULTED, Encoding.JSON, rows=2))
-
-    assert elements(request.tensors[1], "<f2") == [1.0, 1.0]
 
 
 def test_rows_that_are_given_are_asked_instead_of_made_up_ones() -> None:

@@ -19,7 +19,6 @@ from tests.unit.codecs.builders import (
     elements,
     floats,
     model,
-    packed,
     record,
     rejection,
     request,
@@ -95,17 +94,6 @@ def test_strings_may_be_nested_too_and_full_of_brackets() -> None:
 TEXT_AND_NUMBERS = model(TensorSpec("x", "BYTES", (None,)), TensorSpec("n", "INT64", (None,)))
 
 
-def test_a_model_may_take_strings_and_numbers() -> None:
-    """Both in one request."""
-    n = {"name": "n", "shape": [1, MANY], "datatype": "INT64", "data": [7] * MANY}
-    given = as_json({"inputs": [n, tensor(datatype="BYTES", shape=(1, MANY), data=["a"] * MANY)]})
-
-    text, numbers = request(codecs(TEXT_AND_NUMBERS), given).tensors
-
-    assert elements(text, "O") == ["a"] * MANY
-    assert elements(numbers, "<i8") == [7] * MANY
-
-
 @pytest.mark.parametrize(
     ("datatype", "text", "said"),
     [
@@ -150,22 +138,6 @@ def test_no_number_stands_outside_of_its_array(text: str) -> None:
     decoded = codec.decode(padded(given.replace("~", "[" + LONG, 1).replace("[" + LONG + "[", "[" + LONG)))
 
     assert (type(decoded).__name__ == "Request") is (text == "[[1], [2], [3]]")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[[1, 2],~[3]]", "`data` is not nested as shape [2, 2] says"),
-        ("[[1, 2, 3],~[4]]", "`data` is not nested as shape [2, 2] says"),
-        ("[[1, 2],~[3, 4],]", "`data` is not nested as shape [2, 2] says"),
-        ("[[1, 2],~[3, 4 5]]", "`data` is not JSON"),
-    ],
-)
-def test_rows_are_as_long_as_the_shape_says(text: str, said: str) -> None:
-    """Each of them."""
-    given = f'{{"inputs": [{{"name": "x", "shape": [2, 2], "datatype": "INT8", "data": {text}}}]}}'
-
-    assert said in rejection(codecs(taking("INT8", 2)), padded(given)).message
 
 
 @pytest.mark.parametrize(
@@ -434,26 +406,6 @@ def test_what_is_read_is_a_part_of_the_contract() -> None:
         assert {f.name: f.number for f in ours.fields} == {f.name: f.number for f in theirs.fields}
 
 
-# Strings, and what is said of what came
-
-
-@pytest.mark.parametrize(
-    ("raw", "said"),
-    [
-        (packed("a", "b"), "expected 3 strings, got 2"),
-        (packed("a", "b", "c", "d"), "expected 3 strings, got more"),
-        (packed("a", "b", "c")[:-1], "the bytes end inside string 2"),
-        (packed("a", "b") + b"\1\0", "the bytes end inside string 2"),
-        (packed("a") + b"\xff\0\0\0b", "the bytes end inside string 1"),
-    ],
-)
-def test_strings_are_counted(raw: bytes, said: str) -> None:
-    """No more of them are read than the shape says."""
-    head = {"inputs": [tensor(datatype="BYTES", parameters={"binary_data_size": len(raw)})]}
-
-    assert said in rejection(codecs(taking("BYTES")), as_binary(head, raw)).message
-
-
 def test_a_name_of_a_megabyte_is_not_written_out() -> None:
     """Of what came, a line is shown."""
     value = field(1, b"\x01" * 100_000)
@@ -468,3 +420,19 @@ def test_an_id_is_read_whatever_the_model() -> None:
     envelope = Envelopes(JSON).read([AS_JSON])
 
     assert readable_id(b'{"id": "i", "inputs": [' + b"{}," * 40 + b"{}]}", envelope) == "i"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[1, 2],~[3]]", "`data` is not nested as shape [2, 2] says"),
+        ("[[1, 2, 3],~[4]]", "`data` is not nested as shape [2, 2] says"),
+        ("[[1, 2],~[3, 4],]", "`data` is not nested as shape [2, 2] says"),
+        ("[[1, 2],~[3, 4 5]]", "`data` is not JSON"),
+    ],
+)
+def test_rows_are_as_long_as_the_shape_says(text: str, said: str) -> None:
+    """Each of them."""
+    given = f'{{"inputs": [{{"name": "x", "shape": [2, 2], "datatype": "INT8", "data": {text}}}]}}'
+
+    assert said in rejection(codecs(taking("INT8", 2)), padded(given)).message

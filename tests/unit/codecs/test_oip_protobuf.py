@@ -9,7 +9,6 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from tests.unit.codecs.builders import (
-    AS_JSON,
     AS_PROTOBUF,
     X,
     answer,
@@ -18,7 +17,6 @@ from tests.unit.codecs.builders import (
     floats,
     giving,
     headers_of,
-    json_of,
     model,
     packed,
     record,
@@ -153,31 +151,6 @@ def test_an_answer_is_a_response_with_raw_contents() -> None:
     ]
     assert list(response.raw_output_contents) == [packed("é"), np.float16(1.5).tobytes()]
     assert headers_of(message)["content-type"] == "application/x-protobuf"
-
-
-def test_without_an_id_there_is_none_in_the_answer() -> None:
-    """Protobuf does not tell an empty id from none, nor do we."""
-    decoded = request(codecs(), as_protobuf(x(), raw=[floats(1, 2, 3)]))
-
-    assert decoded.reply.body_id is None
-
-
-def test_a_protobuf_request_may_accept_json() -> None:
-    """The answer's encoding is its own."""
-    given = as_protobuf(x(), raw=[floats(1, 2, 3)], accept=b"application/json")
-
-    message = answer(codecs(), given, np.array([[1, 2]], "<f4"))
-
-    assert json_of(message)["outputs"][0]["data"] == [1.0, 2.0]
-
-
-def test_a_json_request_may_accept_protobuf() -> None:
-    """Whichever outputs it asks for as bytes: protobuf has no other form."""
-    value = b'{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}'
-
-    message = answer(codecs(), record(value, AS_JSON, ("accept", b"application/x-protobuf")), np.array([[1, 2]], "<f4"))
-
-    assert list(service_pb2.ModelInferResponse.FromString(message.value).raw_output_contents) == [floats(1, 2)]
 
 
 def test_an_error_is_protobuf_where_that_is_accepted() -> None:

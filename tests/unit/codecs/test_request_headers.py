@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
-from worker.codecs.request_headers import ECHOED, Envelope, Envelopes
+from worker.codecs.request_headers import Envelope, Envelopes
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.records import UNREADABLE_HEADERS, Headers, Timeout
 
@@ -71,12 +71,6 @@ def test_headers_that_could_not_be_read_are_a_fault(default: str) -> None:
     assert read(*UNREADABLE_HEADERS, default=default).fault == "the headers: the name of a header is not UTF-8"
 
 
-@pytest.mark.parametrize("headers", [[("\ufffd", b"x")], [("\ufffd", b"x"), ("content-type", OCTETS.encode())]])
-def test_a_header_whose_name_was_read_wrongly_before_it_came_is_none_of_ours(headers: Headers) -> None:
-    """Who reads a name in the wrong encoding and passes it on sends the sign that stands for unreadable headers."""
-    assert read(*headers).fault is None
-
-
 def test_a_fault_does_not_hide_who_asked() -> None:
     """The error answer needs the request's id and its echoes."""
     envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
@@ -126,12 +120,6 @@ def test_nothing_else_comes_back() -> None:
     )
 
     assert envelope.reply.echo == ()
-
-
-def test_what_can_be_echoed_is_bounded() -> None:
-    """At most 16 headers, each name at most 64 bytes."""
-    assert len(ECHOED) <= 16
-    assert all(len(name) <= 64 for name in ECHOED)
 
 
 @pytest.mark.parametrize(
@@ -217,27 +205,6 @@ def test_a_deadline_that_is_none_is_a_fault(name: str, value: bytes) -> None:
     assert envelope.fault.startswith("deadline: expected milliseconds since 1970, 12 to 14 digits, got ")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        ("deadline", b"1764000000", "12 to 14 digits, got '1764000000', which looks like seconds"),
-        ("deadline", b"1764000000.25", "got '1764000000.25', which looks like seconds"),
-        ("deadline", b"1764000000000000", ", which looks like microseconds"),
-        ("deadline", b"1764000000000000000", ", which looks like nanoseconds"),
-        ("deadline", b"1764000000000.5", "got '1764000000000.5'"),
-        ("deadline", b"5000", "got '5000'"),
-        ("timeout-ms", b"1764000000000", "got '1764000000000': an instant, which the header deadline takes"),
-        ("timeout-ms", b"30s", "got '30s'"),
-    ],
-)
-def test_a_fault_says_which_unit_a_number_seems_to_have(name: str, value: bytes, says: str) -> None:
-    """By its digits, where a number of these days has so many."""
-    fault = read(AS_ROWS, (name, value)).fault
-
-    assert fault is not None
-    assert fault.endswith(says)
-
-
 def test_the_deployment_says_how_long_others_wait() -> None:
     """Those that name no timeout; of that and an instant the earlier counts."""
     envelopes = Envelopes(JSON, default_timeout=2.0)
@@ -246,11 +213,6 @@ def test_the_deployment_says_how_long_others_wait() -> None:
     assert envelopes.read([AS_ROWS, ("timeout-ms", b"250")]).timeout == Timeout(0.25)
     for headers in ([("deadline", b"1700000000250")], [AS_ROWS, ("deadline", b"1700000000250")]):
         assert envelopes.read(headers).timeout == Timeout(2.0, 1_700_000_000.25)
-
-
-def test_all_headers_count_for_the_memory_a_request_takes() -> None:
-    """Those that mean nothing too."""
-    assert read(("a", b"12345"), ("b", None)).size == 7
 
 
 def test_a_content_type_alone_is_read_once() -> None:
@@ -276,20 +238,6 @@ def test_what_is_remembered_is_bounded() -> None:
     assert max(len(envelopes._layouts), len(envelopes._forms)) <= 256
     assert all(envelope.fault is None for envelope in envelopes._alone.values())
     assert {name for name, _ in envelopes._alone} == {"content-type"}
-
-
-def test_what_comes_late_is_remembered_too() -> None:
-    """However many came before, and come no more."""
-    envelopes, late = Envelopes(JSON), [("content-type", b"application/json; late=1")]
-    for number in range(256):
-        envelopes.read([("content-type", b"application/json; n=%d" % number)])
-        envelopes.read([AS_ROWS, (f"x-{number}", b"")])
-
-    envelopes.read([AS_ROWS, ("late", b"")])
-
-    assert envelopes.read(late) is envelopes.read(late)
-    assert ("content-type", "late") in envelopes._layouts
-    assert len(envelopes._alone) == len(envelopes._layouts) == len(envelopes._forms) == 1
 
 
 def test_what_is_long_is_read_each_time() -> None:

@@ -59,13 +59,6 @@ def test_an_answer_that_its_topic_does_not_take_is_told_of_with_the_topic() -> N
     assert "the answer to one row has 24 bytes and more, and topic answers takes records of 23" in why
 
 
-def test_an_input_that_requests_leave_out_takes_no_room() -> None:
-    """It is filled in when the request has come."""
-    filled_in = TensorSpec("image", "FP32", (10,), default=0.0)
-
-    assert lacks(1, 24, Signature("m", "1", (filled_in, LABEL), SIGNATURE.outputs)) == []
-
-
 def test_what_is_kept_for_a_key_takes_no_room() -> None:
     """No request brings it, and no answer holds it."""
     whole = Signature("m", "1", (IMAGE, LABEL), (*SIGNATURE.outputs, TensorSpec("h", "FP64", (9,))))

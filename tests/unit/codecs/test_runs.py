@@ -22,7 +22,6 @@ from tests.unit.codecs.builders import (
     OF_FP64,
     PLAIN_WIRE,
     X,
-    Y,
     codecs,
     document,
     giving,
@@ -73,15 +72,6 @@ def test_where_each_key_has_an_order_of_its_own_each_record_comes_by_itself() ->
     assert [facts(one) for one in singles] == [facts(one) for one in flat(codecs().decode_all(records))]
 
 
-def test_rows_side_by_side_come_as_one() -> None:
-    """Of one partition, of one length, whatever their keys and offsets."""
-    (run,) = codecs().decode_all([rows(at) for at in (1, 2, 5, 9)])
-
-    assert isinstance(run, Run)
-    assert [one.offset for one in run.records] == [1, 2, 5, 9]
-    assert run.rows == 4
-
-
 def test_rows_that_are_wanted_by_different_times_come_as_one() -> None:
     """Each keeps its own; where none has one, nothing is kept."""
     deadlines = [("deadline", b"170000000000%d" % at) for at in range(4)]
@@ -93,29 +83,6 @@ def test_rows_that_are_wanted_by_different_times_come_as_one() -> None:
     assert [single.timeout for single in run.singles()] == list(run.timeouts)
     assert isinstance(plain, Run)
     assert plain.timeouts == ()
-
-
-@pytest.mark.parametrize("form", ["raw", "json", "binary", "rows"])
-def test_in_every_encoding_a_timeout_is_read_and_a_bad_one_refused(form: str) -> None:
-    """By the headers alone, whatever the value; alone and with others like it."""
-    plain = rows(0) if form == "rows" else in_form(form, [1.0, 2.0, 3.0], 0)
-    given = plain._replace(headers=[*plain.headers, ("timeout-ms", b"250")])
-    bad = plain._replace(headers=[*plain.headers, ("timeout-ms", b"now")])
-
-    decoded = flat(codecs().decode_all([given] * 4))
-    refused = codecs().decode(bad)
-
-    assert [one.timeout for one in decoded if isinstance(one, Request)] == [Timeout(0.25)] * 4
-    assert isinstance(refused, Rejection)
-    assert refused.code == "INVALID_ARGUMENT"
-    assert refused.message == "timeout-ms: expected milliseconds, 1 to 9999999999, got 'now'"
-
-
-def test_a_run_ends_where_its_partition_does() -> None:
-    """Its place in the ledger is in one line."""
-    decoded = codecs().decode_all([rows(at, partition=p) for p in (P3, P4) for at in range(4)])
-
-    assert [one.record.partition for one in decoded] == [P3, P4]
 
 
 def test_what_is_odd_stands_alone_and_its_neighbours_do_not() -> None:
@@ -150,22 +117,6 @@ def test_one_that_says_otherwise_is_refused_alone(said: tuple[str, bytes]) -> No
 
     assert [one.record.offset for one in decoded if isinstance(one, Rejection)] == [20]
     assert list(map(facts, flat(decoded))) == list(map(facts, map(codecs().decode, records)))
-
-
-@pytest.mark.parametrize("said", [OF_FP64, ("rows", b"2")])
-def test_rows_that_are_not_what_they_say_are_refused_one_by_one(said: tuple[str, bytes]) -> None:
-    """No run is looked for among them in vain."""
-    decoded = codecs().decode_all([rows(at, headers=[AS_ROWS, said]) for at in range(8)])
-
-    assert [type(one) for one in decoded] == [Rejection] * 8
-
-
-@pytest.mark.parametrize("value", [b"of no row", ROW * 101])
-def test_values_that_are_no_rows_or_too_many_never_run(value: bytes) -> None:
-    """Each is refused for itself."""
-    decoded = codecs().decode_all([rows(at, value) for at in range(8)])
-
-    assert [type(one) for one in decoded] == [Rejection] * 8
 
 
 @pytest.mark.parametrize(
@@ -362,17 +313,6 @@ def plain(one: Request | Rejection) -> object:
     return one.record, one.rows, np.asarray(np.frombuffer(found, "<f4")).tobytes(), one.shapes, one.reply, one.size
 
 
-@pytest.mark.parametrize("form", ["raw", "contents", "binary"])
-def test_requests_of_one_form_come_as_one(form: str) -> None:
-    """Whatever ends in the bytes of its rows; ids of their own keep them apart."""
-    given_ = [in_form(form, [at + 2.5, 1.0, 0.0], at) for at in range(8)]
-
-    (run,) = codecs().decode_all(given_)
-
-    assert isinstance(run, Run)
-    assert len(codecs().decode_all([in_form("named", [at + 2.5, 2.0, 3.0], at) for at in range(8)])) == 8
-
-
 class Counting(Codecs):
     """Counts how often a record is decoded by itself."""
 
@@ -409,17 +349,6 @@ def test_where_all_are_odd_each_is_decoded_once(form: str, monkeypatch: pytest.M
 
     assert len(decoded) == codec.decoded == 180
     assert read.call_count < 200
-
-
-@pytest.mark.parametrize("form", ["raw", "rows"])
-def test_behind_many_odd_ones_a_run_is_found(form: str) -> None:
-    """Though fewer and fewer are looked at."""
-    forms = ["json"] * 10 + ["named"] * 10 + [form] * 80
-
-    decoded = codecs().decode_all([in_form(form, [at + 2.5, 2.0, 3.0], at) for at, form in enumerate(forms)])
-
-    assert isinstance(decoded[-1], Run)
-    assert len(decoded[-1].records) == 69
 
 
 def test_what_only_looks_alike_stays_apart() -> None:
@@ -467,12 +396,6 @@ def test_the_answers_of_a_run_count_one_by_one(refused: tuple[int, ...]) -> None
 
     with pytest.raises(TooManyRejections) if refused == (2, 3, 4) else nullcontext():
         rejections.check()
-
-
-def test_the_plain_model_and_wire_make_runs() -> None:
-    """Else nothing above was tried."""
-    assert PLAIN_WIRE.response_topic == "responses"
-    assert codecs(model(X, outputs=[Y]))._rows.may_run
 
 
 @pytest.mark.parametrize(("datatype", "field", "odd"), [("UINT8", "uint_contents", 200), ("INT8", "int_contents", 300)])

@@ -25,13 +25,6 @@ def use_up(intake: Intake) -> None:
         intake.took_from_reserve(1)
 
 
-def test_an_unknown_stream_is_tasted_first() -> None:
-    """Until sizes are known, records are taken for a sixteenth of the bound each."""
-    gate, _ = intake()
-
-    assert gate.room() == 16
-
-
 def test_room_follows_the_size_of_the_last_records() -> None:
     """Small records are taken by the chunk, large ones by the bytes that are free."""
     gate, _ = intake()
@@ -50,25 +43,6 @@ def test_room_follows_the_rows_of_the_last_records() -> None:
     gate.took(2, rows=2000, size=20)
 
     assert gate.room() == 4
-
-
-def test_room_never_passes_the_bound_of_records() -> None:
-    """No poll asks for more records than the bound has left."""
-    gate, ledger = intake()
-    gate.took(1, rows=1, size=1)
-
-    take(ledger, 990)
-
-    assert gate.room() == 10
-
-
-def test_one_record_is_always_taken_below_the_bounds() -> None:
-    """However large the records are said to be, a worker that is not full takes one."""
-    gate, _ = intake()
-
-    gate.took(1, rows=1_000_000, size=1_000_000_000)
-
-    assert gate.room() == 1
 
 
 def test_each_bound_closes_the_intake() -> None:

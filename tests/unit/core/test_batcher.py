@@ -41,18 +41,6 @@ def test_a_group_closes_by_size_with_its_last_row() -> None:
     assert group.closed_by is ClosedBy.SIZE
 
 
-def test_a_group_closes_by_size_when_the_next_rows_do_not_fit() -> None:
-    """Limits are checked before adding: a request never makes its batch too large."""
-    waiting = batcher(max_rows=3)
-    waiting.add(request(0, rows=2), 0.0)
-    waiting.add(request(1, rows=2), 0.0)
-
-    group = waiting.due(0.0)
-
-    assert group is not None
-    assert (group.rows, group.closed_by) == (2, ClosedBy.SIZE)
-
-
 def test_a_group_closes_by_bytes() -> None:
     """Bytes close a group as rows do: by filling it, or by not fitting."""
     waiting = batcher(max_bytes=10)
@@ -139,17 +127,6 @@ def test_an_older_due_group_goes_before_a_full_one() -> None:
     assert offsets(waiting.due(5.0)) == [3, 4]
 
 
-def test_an_older_full_group_goes_before_a_due_one() -> None:
-    """Age decides, not the reason."""
-    waiting = batcher(max_rows=2, linger=5.0)
-    waiting.add(request(0), 0.0)
-    waiting.add(request(1), 0.0)
-    waiting.add(request(2, shapes=WIDE), 1.0)
-
-    assert offsets(waiting.due(9.0)) == [0, 1]
-    assert offsets(waiting.due(9.0)) == [2]
-
-
 def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
     """While every lane is busy a due group keeps filling."""
     waiting = batcher(max_rows=2, linger=0.0)
@@ -176,18 +153,6 @@ def test_under_pressure_the_oldest_group_goes_however_young() -> None:
     assert waiting.pressed() is None
 
 
-def test_a_drain_lets_everything_go() -> None:
-    """Nothing waits for company on the way home."""
-    waiting = batcher()
-    waiting.add(request(0), 0.0)
-
-    group = waiting.drain()
-
-    assert group is not None
-    assert group.closed_by is ClosedBy.DRAIN
-    assert waiting.drain() is None
-
-
 def test_a_drain_begins_with_what_is_due_first() -> None:
     """It may have no time for all, and what runs before an older request cannot be committed."""
     waiting = batcher(max_rows=2)
@@ -198,16 +163,6 @@ def test_a_drain_begins_with_what_is_due_first() -> None:
 
     assert [offsets(group) for group in drained] == [[0], [1, 2], [3, 4], [5]]
     assert waiting.drain() is None
-
-
-def test_nothing_is_due_while_nothing_waits() -> None:
-    """An empty batcher has nothing to wake up for; one with a full group has had it since that group opened."""
-    waiting = batcher(max_rows=1)
-    assert waiting.next_due is None
-
-    waiting.add(request(0), 3.0)
-
-    assert waiting.next_due == 3.0
 
 
 def test_a_request_larger_than_a_batch_is_cut() -> None:
@@ -272,16 +227,6 @@ def of_length(offset: int, length: int, *, deadline: float | None = None, rows: 
     return made
 
 
-def test_requests_of_one_bucket_share_a_group() -> None:
-    """Padded to the same length; those of another bucket wait beside them."""
-    waiting = padded(max_rows=2)
-    for offset, length in enumerate([3, 5, 4]):
-        waiting.add(of_length(offset, length), 0.0)
-
-    assert offsets(waiting.due(0.0)) == [0, 2]
-    assert offsets(waiting.due(5.0)) == [1]
-
-
 @pytest.mark.parametrize(
     ("waiting", "length", "why"),
     [(padded(max_tokens=40), 5, ClosedBy.TOKENS), (padded(max_bytes=600), 17, ClosedBy.BYTES)],
@@ -305,15 +250,6 @@ def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows()
     assert policy.limit(((64,),)) == Limit(4, ClosedBy.SIZE)
 
 
-def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
-    """It has to run somewhere."""
-    waiting = padded(max_tokens=40)
-    for offset in range(2):
-        waiting.add(of_length(offset, 64), 0.0)
-
-    assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0], [1]]
-
-
 def test_an_urgent_request_makes_its_group_due_earlier() -> None:
     """By the time that its inference is expected to take; and what is due first goes first."""
     policy = BatchPolicy(max_rows=8, max_bytes=1000, linger=5.0)
@@ -326,14 +262,6 @@ def test_an_urgent_request_makes_its_group_due_earlier() -> None:
     assert waiting.next_due == 2.5
     assert waiting.due(2.4) is None
     assert offsets(waiting.due(2.5)) == [1, 2, 3]
-    assert waiting.next_due == 5.0
-
-
-def test_a_deadline_far_away_changes_nothing() -> None:
-    """The linger comes first."""
-    waiting = batcher()
-    waiting.add(of_length(0, 4, deadline=100.0), 0.0)
-
     assert waiting.next_due == 5.0
 
 
@@ -357,18 +285,6 @@ def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     assert waiting.due(4.9) is None
 
 
-def test_an_open_group_that_is_small_enough_stays_open() -> None:
-    """It closes at the new limit."""
-    waiting = padded()
-    waiting.add(of_length(0, 64), 0.0)
-    waiting.ran_out_of_memory(stacked(4, 64))
-    assert waiting.due(0.0) is None
-
-    waiting.add(of_length(1, 64), 0.0)
-
-    assert offsets(waiting.due(0.0)) == [0, 1]
-
-
 def test_the_limit_of_the_device_grows_back() -> None:
     """Full batches that run show that there is room."""
     waiting = padded()
@@ -384,21 +300,6 @@ def test_the_limit_of_the_device_grows_back() -> None:
     assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
 
 
-def test_one_row_that_asks_for_too_much_memory_leaves_batches_as_they_were() -> None:
-    """Its batch was halved down to it alone; those after it are full ones again."""
-    waiting = padded()
-    waiting.add(of_length(0, 64), 0.0)
-    for rows in (8, 4, 2, 1):
-        waiting.ran_out_of_memory(stacked(rows, 64))
-
-    whole = [offsets(waiting.due(0.0))]
-    for offset in range(1, 9):
-        waiting.add(of_length(offset, 64), 0.0)
-    whole.append(offsets(waiting.due(0.0)))
-
-    assert whole == [[0], [1, 2, 3, 4, 5, 6, 7, 8]]
-
-
 def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
     """They may have been given up since."""
     waiting = padded()
@@ -408,18 +309,6 @@ def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_sa
         waiting.add(of_length(offset, 64), 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
-
-
-def test_a_request_larger_than_the_memory_allows_is_cut() -> None:
-    """As one that is larger than a batch."""
-    waiting = padded()
-    waiting.ran_out_of_memory(stacked(8, 4))
-
-    waiting.add(of_length(0, 4, rows=6), 0.0)
-
-    group = waiting.due(0.0)
-    assert group is not None
-    assert group.rows == 4
 
 
 def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,16 +352,6 @@ def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
 
     assert waiting.linger == 0.002
     assert waiting.next_due == 2.002
-
-
-def test_a_fixed_linger_learns_nothing() -> None:
-    """It is what it is."""
-    waiting = batcher(linger=5.0)
-    waiting.add(request(), 0.0)
-
-    waiting.look_back(100.0)
-
-    assert waiting.next_due == 5.0
 
 
 def test_a_linger_looks_back_when_a_batch_is_home() -> None:

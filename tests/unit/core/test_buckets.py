@@ -9,8 +9,8 @@ import pytest
 from tests.builders import batch, request, signature, spec
 from worker.core.failures import BadConfiguration, Code, Reject
 from worker.core.records import Batch, Value
-from worker.core.tensors.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
-from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
+from worker.core.tensors.axes import axes_of, check_weight, other_lengths, with_outputs
+from worker.core.tensors.buckets import Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -32,12 +32,6 @@ def wanted(name: str = "ids", axis: int = 1, pad: Value | None = None, **shared_
 def test_a_request_is_padded_to_the_smallest_bucket_that_holds_it(length: int, bucket: int) -> None:
     """In all inputs that share the axis."""
     assert Buckets((LENGTH,)).padded(((length,), (length,))) == ((bucket,), (bucket,))
-
-
-def test_without_padded_axes_every_shape_is_a_bucket() -> None:
-    """It is not even looked at."""
-    assert NO_BUCKETS.padded(((3,), (5,))) == ((3,), (5,))
-    NO_BUCKETS.check(((3,), (5,)))
 
 
 def test_a_request_longer_than_the_largest_bucket_is_refused() -> None:
@@ -168,16 +162,8 @@ def test_outputs_as_long_as_the_axis_are_cut_back() -> None:
 
 def test_an_output_that_follows_the_axis_at_another_length_is_refused() -> None:
     """Half as long, say: nobody knows which of its elements are the padding's."""
-    with pytest.raises(BadConfiguration, match="output tokens is 2 and 4 long where input ids axis 1 is 4 and 8"):
+    with pytest.raises(BadConfiguration, match=r"output tokens has shape \[1, 2, 2\] where .* is 4 and \[1, 4, 2\]"):
         with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 2, 2)], [(1, 2), (1, 4, 2)]))
-
-
-def test_an_output_of_other_dimensions_at_another_length_is_refused() -> None:
-    """Squeezed away, an axis cannot be cut."""
-    with pytest.raises(
-        BadConfiguration, match=r"tokens has shape \[1, 2\] where .* is 1 and \[1, 8, 2\] where it is 8"
-    ):
-        with_outputs(text(), LENGTH, (1, 8), ([(1, 2), (1, 2)], [(1, 2), (1, 8, 2)]))
 
 
 @pytest.mark.parametrize(("boundaries", "others"), [((4, 8, 16), [16]), ((4,), [3, 8, 2]), ((2,), [1, 4, 1])])
@@ -194,7 +180,7 @@ def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:
     if fits:
         check_weight(model)
     else:
-        with pytest.raises(BadConfiguration, match=f"would take {longest * 16} bytes, more than any request can have"):
+        with pytest.raises(BadConfiguration, match=f"takes {longest * 16} bytes at most, more than any .* lower"):
             check_weight(model)
 
 
@@ -202,10 +188,5 @@ def test_a_row_that_is_too_large_without_buckets_is_not_laid_to_them() -> None:
     """Nobody has set any; it is the model's file that says so."""
     model = Signature("m", "1", (TensorSpec("x", "FP32", (250_000_001,)),), (TensorSpec("y", "FP32", ()),))
 
-    with pytest.raises(BadConfiguration, match=r"^one row of its inputs takes 1000000004 bytes.*: export the model"):
+    with pytest.raises(BadConfiguration, match=r"^one row takes 1000000004 bytes.*: export the model"):
         check_weight(model)
-
-
-def test_blank_batches_are_as_long_as_the_first_bucket() -> None:
-    """In every input that has the axis."""
-    assert blank_lengths([LENGTH]) == {IDS: 4, MASK: 4}

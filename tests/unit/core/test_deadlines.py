@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 import pytest
 
@@ -58,14 +57,6 @@ def test_a_run_is_as_urgent_as_its_oldest_record() -> None:
     assert most_urgent(run(None, None), NOW, WALL) == pytest.approx(NOW + 1.0)
 
 
-def test_records_of_a_run_may_ask_for_different_things() -> None:
-    """Then the earliest of their own deadlines is the run's; one that asks for nothing has none."""
-    differing = run(WALL, WALL, WALL, timeouts=[None, Timeout(3.0), Timeout(None, WALL + 2.0)])
-
-    assert most_urgent(differing, NOW, WALL) == pytest.approx(NOW + 2.0)
-    assert most_urgent(run(WALL, timeouts=[None]), NOW, WALL) == inf
-
-
 def test_a_run_in_peril_comes_apart_where_its_records_differ() -> None:
     """In order, side by side what may stay together."""
     mixed = run(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.1, WALL - 0.7)
@@ -81,16 +72,6 @@ def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float
     return lambda rows: NOW + seconds_by_rows(rows)
 
 
-def test_only_those_that_would_be_late_are_left_out() -> None:
-    """A request without a deadline is never late."""
-    batch = [due(0, NOW + 0.2), due(1, None), due(2, NOW + 0.4), due(3, NOW - 1.0)]
-
-    running, late = triage(batch, home_after(lambda _: 0.3))
-
-    assert [one.record.offset for one in running] == [1, 2]
-    assert [(one.record.offset, at) for one, at in late] == [(0, NOW + 0.3), (3, NOW + 0.3)]
-
-
 def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
     """As much of it as half the rows, or half of that; the others would be later still."""
     batch = [due(at, NOW + 0.3) for at in range(8)]
@@ -99,26 +80,6 @@ def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
 
     assert [one.record.offset for one in running] == [0, 1]
     assert [(one.record.offset, at) for one, at in late] == [(at, NOW + 0.8) for at in range(2, 8)]
-
-
-def test_in_a_smaller_batch_too_nobody_runs_who_would_be_late() -> None:
-    """Nor anybody who has more rows than it."""
-    batch = [due(0, NOW + 0.05), due(1, NOW + 0.45, rows=5), due(2, NOW + 0.45), due(3, NOW + 0.45)]
-
-    running, late = triage(batch, home_after(lambda rows: rows / 10))
-
-    assert [one.record.offset for one in running] == [2, 3]
-    assert [(one.record.offset, at) for one, at in late] == [(0, NOW + 0.4), (1, NOW + 0.8)]
-
-
-def test_nobody_runs_when_all_would_be_late_alone() -> None:
-    """However small the batch."""
-    batch = [due(at, NOW - 0.1) for at in range(3)]
-
-    running, late = triage(batch, home_after(lambda _: 0.0))
-
-    assert running == []
-    assert len(late) == 3
 
 
 @pytest.mark.parametrize(

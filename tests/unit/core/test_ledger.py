@@ -28,15 +28,6 @@ def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
     assert ledger.answer([(second, rejection(1))]) == [second, third]
 
 
-def test_partitions_do_not_wait_for_each_other() -> None:
-    """A slow record holds up its own partition only."""
-    ledger = OffsetLedger()
-    track(ledger, 0)
-    [other] = track(ledger, 0, partition=P1)
-
-    assert ledger.answer([(other, rejection(0, P1))]) == [other]
-
-
 def test_a_commit_stops_at_the_first_unsettled_record() -> None:
     """A record acknowledged early does not carry the commit past its neighbour."""
     ledger = OffsetLedger()
@@ -49,15 +40,6 @@ def test_a_commit_stops_at_the_first_unsettled_record() -> None:
 
     ledger.settle([places[0]])
     assert ledger.committable() == {P0: 8}
-
-
-def test_a_gap_in_the_offsets_is_no_record() -> None:
-    """Compaction leaves holes; a commit follows what was received."""
-    ledger = OffsetLedger()
-
-    settle(ledger, *track(ledger, 5, 100))
-
-    assert ledger.committable() == {P0: 101}
 
 
 def test_what_was_committed_is_not_committable() -> None:
@@ -86,25 +68,6 @@ def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
     ledger.committed({P0: 100})
     settle(ledger, *track(ledger, 2))
     assert ledger.committable() == {P0: 3}
-
-
-def test_committable_may_be_asked_for_some_partitions() -> None:
-    """A revoke commits what leaves and nothing else."""
-    ledger = OffsetLedger()
-    settle(ledger, *track(ledger, 0), *track(ledger, 0, partition=P1))
-
-    assert ledger.committable([P1, Partition("unknown", 0)]) == {P1: 1}
-
-
-def test_what_is_taken_and_not_settled_is_counted() -> None:
-    """Records, rows and bytes come and go together."""
-    ledger = OffsetLedger()
-    places = track(ledger, 0, 1)
-    assert (ledger.records, ledger.rows, ledger.size) == (2, 4, 20)
-
-    settle(ledger, places[0])
-
-    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
 
 
 def test_a_forgotten_partition_leaves_nothing_behind() -> None:

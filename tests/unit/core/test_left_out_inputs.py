@@ -71,13 +71,6 @@ def test_without_a_name_the_same_place_of_an_input_with_as_many_dimensions_tells
     assert shapes == ((8, 9), (5,), (5,))
 
 
-def test_fixed_dimensions_are_the_model_s() -> None:
-    """Nothing has to tell them; no dimensions at all is one element a row."""
-    shapes = judged([IDS, optional("scale"), optional("bias", 2, 3)], given("ids", 4, 7)).shapes
-
-    assert shapes == ((7,), (), (2, 3))
-
-
 @pytest.mark.parametrize(
     ("datatype", "default", "expected"),
     [
@@ -105,13 +98,6 @@ def test_strings_are_filled_in_too() -> None:
     assert filled.tolist() == ["en", "en"]
 
 
-def test_what_is_given_is_used_as_given() -> None:
-    """A default is for requests that say nothing."""
-    tensors = judged([IDS, optional("mask", None, symbols=["length"])], given("mask", 1, 3), given("ids", 1, 3)).tensors
-
-    assert tensors == (b"the bytes of ids", b"the bytes of mask")
-
-
 def test_only_what_has_no_default_is_missing() -> None:
     """And the message says which inputs may be left out, and what they are then."""
     inputs = [IDS, optional("mask", None, symbols=["length"]), optional("lang", datatype="BYTES", default="en")]
@@ -123,14 +109,6 @@ def test_only_what_has_no_default_is_missing() -> None:
         "missing input ids; the model takes ids INT64[batch, length], mask INT64[batch, length] (1 if left out), "
         'lang BYTES[batch] ("en" if left out)'
     )
-
-
-def test_the_rows_of_what_is_given_must_agree() -> None:
-    """Each by its name, and none that was left out."""
-    inputs = [IDS, optional("mask", None, symbols=["length"]), optional("types", None, symbols=["length"])]
-
-    with pytest.raises(Reject, match=r"same number of rows, got ids: 2, types: 3$"):
-        judged(inputs, given("types", 3, 5), given("ids", 2, 5))
 
 
 def test_a_length_that_no_given_input_tells_is_rejected() -> None:
@@ -156,14 +134,3 @@ def test_no_short_request_fills_the_memory(datatype: str, element: int, default:
 
     assert rejected.value.code is Code.RESOURCE_EXHAUSTED
     assert judged([IDS, image], given("ids", 4, 1)).rows == 4
-
-
-def test_rows_can_stand_for_the_only_input_required() -> None:
-    """If it is numeric and of fixed dimensions; what may be left out is left out."""
-    x, scale = spec("x", dims=(4,)), optional("scale")
-
-    assert signature(scale, x).raw_input == x
-    assert signature(scale, x).raw_rows(48) == 3
-    assert signature(scale, x).required == (x,)
-    assert signature(scale, IDS).raw_input is None
-    assert signature(scale, x, IDS).raw_input is None

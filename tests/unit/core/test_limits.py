@@ -75,16 +75,6 @@ def test_a_limit_that_grew_too_far_is_tried_half_as_often() -> None:
     assert ran_full(memory, 9, 2 * FIRST_PATIENCE) == [False] * (2 * FIRST_PATIENCE - 1) + [True]
 
 
-def test_a_batch_that_is_halved_again_and_again_is_one_lesson() -> None:
-    """Nothing had grown: the limit is tried again as soon as after a single halving."""
-    memory = MemoryLimits()
-    for rows in (32, 16, 16, 8, 8):
-        memory.ran_out(KIND, rows)
-
-    assert memory.limit(KIND, OTHERWISE).rows == 4
-    assert ran_full(memory, 4, FIRST_PATIENCE) == [False] * (FIRST_PATIENCE - 1) + [True]
-
-
 def test_a_batch_that_closed_before_the_lesson_teaches_nothing_new() -> None:
     """Two batches were under way when memory ran out: one halving is enough."""
     memory = MemoryLimits()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from worker.core.message_runs import MessageRun, MessageRuns, fields_of, value_bytes
 from worker.core.records import Message
+from worker.core.runs import MessageRun, MessageRuns, fields_of, value_bytes
 
 MESSAGES = [
     Message("answers", b"a", b"one", [("source", b"requests/3/7")], 3),
@@ -44,11 +44,3 @@ def test_several_are_read_one_behind_the_other() -> None:
 
     assert list(fields_of(both)) == list(both) == [*MESSAGES, MESSAGES[0]]
     assert (len(both), both[3], both[2:], value_bytes(both)) == (4, MESSAGES[0], [MESSAGES[2], MESSAGES[0]], 11)
-
-
-def test_headers_that_are_none_are_none_to_the_client_alone() -> None:
-    """It takes less time for them than for an empty list."""
-    bare = MessageRun("states", [b"k"], [None], [None], 3)
-
-    assert list(fields_of(bare)) == [("states", b"k", None, None, 3, None)]
-    assert (bare[0].headers, value_bytes(bare)) == ([], 0)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.builders import request, signature, spec
+from tests.builders import request, spec
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Request
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.specs import NamedTensor, TensorSpec
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Split, Stacker, halve
 
 NAN = float("nan")
@@ -55,13 +55,6 @@ def test_what_no_request_fills_is_padding() -> None:
     np.testing.assert_array_equal(stacked.feeds["x"][:, :, 0], [[5, 9], [5, 9], [6, 6]])
 
 
-def test_strings_are_padded_too() -> None:
-    """Their arrays hold objects."""
-    words = request(tensors=[np.array(["a", "b"], object)], shapes=((1, 2),))
-
-    assert stack(words, by=model("BYTES", "")).feeds["x"].tolist() == [[["a", "b"], ["", ""]]]
-
-
 def test_an_answer_is_as_long_as_its_request() -> None:
     """What the model says of the padding is cut off; what has no such axis is whole."""
     batch = stack(of_length(3), of_length(4, offset=1))
@@ -96,18 +89,6 @@ def test_nan_in_a_requests_own_part_is_its_own() -> None:
     assert "output each" in rejection.message
 
 
-def test_non_finite_output_is_let_through_where_it_may_be() -> None:
-    """As without padding."""
-    batch = stack(of_length(3))
-
-    parted = Stacker(model(), refuse_non_finite_output=False).split(
-        batch, [np.full((1, 4), NAN, "f4"), np.ones((1, 1), "f4")]
-    )
-
-    assert isinstance(parted, Split)
-    assert not parted.refused
-
-
 @pytest.mark.parametrize("shape", [(1, 3), (1,)])
 def test_an_output_of_another_length_fails_the_run(shape: Sequence[int]) -> None:
     """Cut back, it would give a request what is not its own."""
@@ -123,16 +104,3 @@ def test_halves_of_a_padded_batch_stay_padded() -> None:
 
     assert first.shapes == second.shapes == ((2, 2),)
     assert (first.rows, second.rows) == (1, 2)
-
-
-def test_a_request_is_judged_by_its_buckets() -> None:
-    """Longer than the largest, it is refused when it is decoded."""
-    tensor = NamedTensor("x", "FP32", (1, 5, 2), bytes(40))
-
-    with pytest.raises(Exception, match="input x axis 1: 5 long, at most 4 is taken"):
-        model().judge([tensor])
-
-
-def test_a_model_without_padded_axes_has_no_buckets() -> None:
-    """Nearly all have none."""
-    assert not signature().buckets.axes

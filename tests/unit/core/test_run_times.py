@@ -68,11 +68,6 @@ def test_the_mean_goes_along_a_line(rows: int, seconds: float) -> None:
     assert times.mean(X, rows) == pytest.approx(seconds)
 
 
-def test_the_mean_of_a_single_size_grows_with_the_rows() -> None:
-    """No more is known of it."""
-    assert [times_of((4, 0.2)).mean(X, rows) for rows in (2, 8)] == pytest.approx([0.2, 0.4])
-
-
 def test_more_rows_never_take_less_in_the_mean() -> None:
     """Whatever chance has measured; and more rows than ever ran are no reason for more time."""
     times = times_of((1, 0.1), (2, 0.5), (4, 0.3), (8, 0.2), (16, 0.9))

@@ -97,13 +97,6 @@ def test_a_prediction_for_a_run_is_one_for_each_record() -> None:
     assert [one.outputs[0].tolist() for one in (first, second)] == [[2, 3], [4, 5]]
 
 
-def test_a_prediction_for_one_record_is_itself() -> None:
-    """Nothing is to be taken apart."""
-    alone = Prediction(next(run(3).singles()), [np.arange(1)])
-
-    assert predictions(alone) == [alone]
-
-
 def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
     """A commit goes behind the last of them."""
     ledger = OffsetLedger()
@@ -120,9 +113,8 @@ def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
     assert other.records == 1
 
 
-def test_a_forgotten_run_leaves_as_many_records_unsettled() -> None:
-    """Its next owner answers each."""
-    ledger = OffsetLedger()
-    tracked(ledger, run(2, 3, 5))
+def test_a_prediction_for_one_record_is_itself() -> None:
+    """Nothing is to be taken apart."""
+    alone = Prediction(next(run(3).singles()), [np.arange(1)])
 
-    assert ledger.forget([P0]) == 3
+    assert predictions(alone) == [alone]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, record, signature, spec
+from tests.builders import signature, spec
 from worker.core.failures import (
     BadConfiguration,
     Code,
@@ -73,16 +73,6 @@ def test_a_claim_that_does_not_fit_is_rejected(name: str, datatype: str, shape: 
     assert rejected.value.message == str(rejected.value)
 
 
-def test_an_empty_past_is_rejected_with_what_to_bring() -> None:
-    """A decoder has none at its first step. Of another input nothing is said of pasts."""
-    model = signature(spec("past_key_values.0.key", dims=(4, None, 8)), IMAGE)
-
-    with pytest.raises(Reject, match="for a decoder's first step bring a past of length 1, of zeros, with a 0 for it"):
-        model.check_claim("past_key_values.0.key", "FP32", [1, 4, 0, 8])
-    with pytest.raises(Reject, match=r"got \[1, 0, 3\]$"):
-        model.check_claim("image", "UINT8", [1, 0, 3])
-
-
 def test_sizes_that_overflow_machine_integers_are_counted_right() -> None:
     """The product of claimed dimensions is a Python integer, so no claim is ever mistaken for a small one."""
     assert signature(IMAGE).check_claim("image", "UINT8", [2**12, 2**60, 3]) == 3 * 2**72
@@ -126,15 +116,6 @@ def test_of_many_inputs_a_message_names_three(rows: dict[int, int], said: str) -
     assert len(refused.value.message) < 200
 
 
-def test_bytes_must_be_exactly_as_many_as_claimed() -> None:
-    """Neither less nor more: a join of two wrong lengths could look right."""
-    model = signature()
-    model.inputs[0].check_length(3, 12)
-
-    with pytest.raises(Reject, match=r"expected 12 bytes \(3 elements\), got 13"):
-        model.inputs[0].check_length(3, 13)
-
-
 def test_a_request_is_judged_in_the_models_order() -> None:
     """However its tensors were ordered, they come out as the model's inputs."""
     model = signature(IMAGE, SCALE)
@@ -156,47 +137,6 @@ def test_a_request_with_the_wrong_inputs_is_rejected(tensors: list[NamedTensor],
     """Each input exactly once, all with the same rows."""
     with pytest.raises(Reject, match=message):
         signature(IMAGE, SCALE).judge(tensors)
-
-
-def test_plain_rows_of_bytes_count_themselves() -> None:
-    """For a model with one input of fixed size the length says how many rows there are."""
-    assert signature(spec(dims=(4,))).raw_rows(48) == 3
-
-
-@pytest.mark.parametrize("got", [0, 15, 17])
-def test_plain_rows_must_be_whole(got: int) -> None:
-    """Nothing, half a row and a row and a half are no rows."""
-    with pytest.raises(Reject, match=rf"rows of 16 bytes .*, got {got} bytes"):
-        signature(spec(dims=(4,))).raw_rows(got)
-
-
-def test_too_many_plain_rows_are_rejected() -> None:
-    """The same bound as for claimed rows."""
-    with pytest.raises(Reject, match="9 rows, at most 8") as rejected:
-        signature(max_rows=8).raw_rows(36)
-
-    assert rejected.value.code is Code.RESOURCE_EXHAUSTED
-
-
-@pytest.mark.parametrize("inputs", [(IMAGE,), (WORDS,), (SCALE, spec())])
-def test_plain_rows_need_a_model_that_has_them(inputs: tuple[object, ...]) -> None:
-    """With a dynamic dimension, strings or several inputs, bytes alone do not say what they are."""
-    model = signature(*inputs)  # type: ignore[arg-type]
-    assert model.raw_input is None
-
-    with pytest.raises(Reject, match="send application/json"):
-        model.raw_rows(48)
-
-
-def test_outputs_are_found_by_name() -> None:
-    """The place of an output in the model's order."""
-    assert signature(outputs=[spec("a"), spec("b")]).output_index == {"a": 0, "b": 1}
-
-
-def test_a_record_has_a_name_for_ever() -> None:
-    """Topic, partition and offset name a record; a partition prints as topic and number."""
-    assert record(7).source == "requests/0/7"
-    assert str(P0) == "requests/0"
 
 
 def test_each_reason_to_stop_has_its_exit_code() -> None:

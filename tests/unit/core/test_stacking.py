@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import math
 import weakref
@@ -29,14 +28,6 @@ def rows(*values: float, offset: int = 0) -> Request:
 
 def answer(piece: Request, *values: float) -> Prediction:
     return Prediction(piece, (np.asarray(values, "<f4").reshape(-1, 1),))
-
-
-def test_rows_are_stacked_in_order() -> None:
-    """One array per input, its rows in the order of the requests."""
-    stacked = stack([rows(1, 2), rows(3)])
-
-    assert stacked.rows == 3
-    np.testing.assert_array_equal(stacked.feeds["x"], np.array([[1], [2], [3]], "f4"))
 
 
 def test_a_tensor_in_the_middle_of_a_record_is_aligned() -> None:
@@ -138,15 +129,6 @@ def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, 
     return sorted([*predicted, *found.refused], key=lambda judged: stacked.requests.index(judged[0]))
 
 
-def test_each_request_gets_its_own_rows() -> None:
-    """Outputs are cut where the requests were joined."""
-    stacked = stack([rows(1, 2), rows(3)])
-
-    outcomes = judged(stacker(), stacked, np.array([[10], [20], [30]], "f4"))
-
-    assert [o.outputs[0].tolist() for _, o in outcomes if isinstance(o, Prediction)] == [[[10], [20]], [[30]]]
-
-
 def test_non_finite_output_convicts_only_its_own_request() -> None:
     """The neighbours of a request that the model cannot answer get their results."""
     stacked = stack([rows(1), rows(2), rows(3)])
@@ -158,15 +140,6 @@ def test_non_finite_output_convicts_only_its_own_request() -> None:
     rejection = outcomes[1][1]
     assert isinstance(rejection, Rejection)
     assert (rejection.code, rejection.message) == (Code.INTERNAL, "output y: the model answered NaN or infinity")
-
-
-def test_whole_numbers_are_never_non_finite() -> None:
-    """Only floating point is looked at."""
-    counting = stacker(outputs=[spec("y", "INT64")])
-
-    [(_, outcome)] = judged(counting, stack([rows(1)]), np.array([[1]]))
-
-    assert isinstance(outcome, Prediction)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1)])
@@ -191,13 +164,6 @@ def test_a_batch_is_halved_between_requests() -> None:
     assert np.shares_memory(second.feeds["x"], stacked.feeds["x"])
 
 
-def test_halves_were_closed_by_what_closed_the_whole() -> None:
-    """By this the limits of memory tell a batch that was full from one that was not."""
-    whole = dataclasses.replace(batch(rows(1), rows(2)), closed_by=ClosedBy.MEMORY)
-
-    assert [half.closed_by for half in halve(whole)] == [ClosedBy.MEMORY] * 2
-
-
 def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:
     """Its pieces may come home in any order."""
     whole = rows(1, 2, 3, 4, 5)
@@ -213,19 +179,6 @@ def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:
     assert isinstance(outcome, Prediction)
     assert outcome.request is whole
     assert outcome.outputs[0].ravel().tolist() == [10, 20, 30, 40, 50]
-
-
-def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
-    """The shape of an output may depend on the data."""
-    pieces = cut(rows(1, 2), 1)
-    reassembly = pieces[0].reassembly
-    assert reassembly is not None
-
-    assert reassembly.collect(pieces[0], Prediction(pieces[0], [np.zeros((1, 2))], 0, 1)) is None
-    outcome = reassembly.collect(pieces[1], Prediction(pieces[1], [np.zeros((1, 3))], 0, 1))
-
-    assert isinstance(outcome, Rejection)
-    assert outcome.message.endswith("the outputs of its parts differ in their shapes; send fewer rows at once")
 
 
 def test_one_rejected_piece_rejects_the_request() -> None:

@@ -62,16 +62,6 @@ def test_one_that_is_idle_slow_or_moving_is_not(why: str, reaches: Sequence[Reac
     assert after(*reaches) is None, why
 
 
-def test_seconds_without_an_answer_count_for_nothing() -> None:
-    """A broker that is away for a minute makes no stall, and takes none back."""
-    begun = answered(STANDS, LOOKS)
-    silent = [begun[-1]] * 60
-
-    assert after(*begun, *silent) is None
-    stall = Stall(13, 0.0, is_transaction=False, is_due=True)
-    assert after(*begun, *silent, begun[-1]._replace(answers=9)) == stall
-
-
 def test_a_stall_is_found_beside_partitions_that_are_busy() -> None:
     """Records wait in the one queue, or all is paused, in most seconds: these count for nothing, and end nothing."""
     reaches = [reach._replace(is_fetched=reach.answers % 3 == 0) for reach in answered(STANDS, 3 * LOOKS + 2)]

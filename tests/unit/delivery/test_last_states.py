@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.builders import P0, P1, STATE
-from worker.core.message_runs import MessageRun, fields_of
 from worker.core.records import Ending, Line, Message, Partition, Place
+from worker.core.runs import MessageRun, fields_of
 from worker.delivery.last_states import LastStates
 from worker.state.changes import Concluded
 

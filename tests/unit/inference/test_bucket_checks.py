@@ -58,10 +58,10 @@ def test_every_bucket_is_run_before_requests_come(tmp_path: Path, monkeypatch: p
     ("model", "axis", "words"),
     [
         (models.up_to_two(), WantedAxis("x", 1, (1, 3)), "fails in the bucket 3 of WORKER_BATCHING__BUCKETS"),
-        (models.every_second(), WantedAxis("x", 1, (4, 8)), "output y is 2 and 4 long where input x axis 1 is 4 and 8"),
+        (models.every_second(), WantedAxis("x", 1, (4, 8)), "output y has shape"),
         (models.rounded_up(16), WantedAxis("x", 1, (16, 40, 64)), r"the bucket 40 of .* shape \(1, 48\): leave"),
         (models.groups(of=4, count=2), WantedAxis("x", 1, (8,)), "at none of 7, 16, 4, so"),
-        (models.bag_of_words(), SEQUENCE._replace(boundaries=(2, 10**9)), "would take 16000000000 bytes"),
+        (models.bag_of_words(), SEQUENCE._replace(boundaries=(2, 10**9)), "takes 16000000000 bytes"),
     ],
 )
 def test_buckets_that_the_model_does_not_take_are_refused_at_start(

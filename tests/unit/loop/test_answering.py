@@ -28,7 +28,7 @@ from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
 from worker.core.tensors.stacking import Stacker
-from worker.loop.device_check import PATIENCE
+from worker.loop.outcomes import PATIENCE
 
 
 def world_of(**fields: object) -> World:
@@ -275,17 +275,6 @@ def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> 
         world.turn_for(1.0)
 
 
-def test_what_the_operator_skips_is_no_rejection() -> None:
-    """It is settled, and not reported."""
-    world = world_of(rejection_limit=2)
-    world.broker.append(*[record(at, value=b"skip") for at in range(3)])
-
-    world.turn_for(0.5)
-
-    assert world.events.rejections == []
-    assert world.ledger.records == 0
-
-
 @pytest.mark.parametrize("bad", [{"value": b"odd"}, {"value": floats(NONSENSE)}], ids=["undecodable", "nonsense"])
 @pytest.mark.parametrize("together", [1, 64])
 def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int) -> None:
@@ -378,18 +367,6 @@ def test_what_a_failure_quotes_of_a_request_is_told_to_its_publisher_alone() -> 
     assert set(world.events.failures) == {"idx=… is no index"}
     (rejection,) = world.events.rejections
     assert rejection.message.endswith("idx=9999 is no index")
-
-
-def test_a_single_request_is_cut_where_memory_is_short() -> None:
-    """Again and again if need be; it is answered as one."""
-    world = world_of(model=with_memory_for(1), policy=dataclasses.replace(POLICY, max_rows=8))
-    world.broker.append(record(0, *range(13)), record(1, 99))
-
-    world.turn_for(0.2)
-
-    assert world.answered() == names(0, 1)
-    assert not world.answered("error")
-    assert world.broker.answers[0].value == floats(*range(0, 26, 2))
 
 
 def test_a_row_for_which_there_is_no_memory_at_all_is_answered_so() -> None:

@@ -52,20 +52,6 @@ def test_what_is_over_already_is_answered_at_once(joins: bool) -> None:  # noqa:
     assert world.ledger.records == world.ledger.rows == world.ledger.size == 0
 
 
-def test_a_backlog_that_is_over_costs_no_inference() -> None:
-    """However long it is; and what is younger is reached soon."""
-    world = world_of(joins=True, chunk=32)
-    now = world.clock.now
-    world.broker.append(*[record(at, at=now - 10.0, timeout=1.0) for at in range(500)])
-    world.broker.append(record(500, at=now, timeout=1.0))
-
-    world.turn_for(0.2)
-
-    assert world.answered("ok") == names(500)
-    assert len(world.answered("error")) == 500
-    assert [batch.rows for batch in world.lanes.ran] == [1]
-
-
 def test_late_requests_are_no_reason_to_stop() -> None:
     """The limit of rejections in a row is for what requests hold."""
     world = world_of(rejection_limit=2)
@@ -243,12 +229,3 @@ def test_under_overload_the_lanes_work_for_answers_in_time(joins: bool) -> None:
     assert overload.goodput >= 0.9
     assert len(why(overload.world)) > 0.4 * len(overload.published_at)
     assert not overload.run_when_dead
-
-
-def test_without_deadlines_overload_leaves_nothing_in_time() -> None:
-    """The same load: the queue grows, and soon every answer comes too late."""
-    overload = Overload(None, joins=False)
-
-    assert overload.answered_all
-    assert overload.goodput < 0.4
-    assert len(overload.run_when_dead) > 0.5 * len(overload.published_at)

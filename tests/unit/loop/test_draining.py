@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.builders import CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
 from worker.core.ordering.order_by_key import Order
@@ -65,16 +65,6 @@ def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
     assert world.clock.now < 1000.0 + 3.0
 
 
-def test_an_idle_worker_leaves_at_once() -> None:
-    """Nothing held, nothing to wait for."""
-    world = world_of()
-    stop_at(world, 0.2)
-
-    world.worker.run()
-
-    assert world.clock.now < 1000.0 + 0.5
-
-
 def test_a_worker_told_to_stop_before_it_began_does_not_join_its_group() -> None:
     """Others would give up partitions for it, and take them again."""
     world = World()
@@ -99,16 +89,6 @@ def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
 
     assert world.broker.committed == {P0: 1}
     assert world.clock.now < 1000.0 + 0.5
-
-
-def test_a_draining_worker_stops_fetching() -> None:
-    """Records fetched while draining would only be thrown away."""
-    world = world_of()
-    stop_at(world, 0.1)
-
-    world.worker.run()
-
-    assert world.source.is_paused
 
 
 def test_a_draining_worker_takes_nothing_more() -> None:
@@ -231,19 +211,6 @@ def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
     assert world.broker.committed == {P0: len(world.answered())}
 
 
-@pytest.mark.parametrize("order", ["partition", "key", "none"])
-def test_a_drain_that_leaves_some_keeps_trying_to_commit_the_others(order: Order) -> None:
-    """Refused commits are repeated until one is taken, as in any drain: what was answered is not answered again."""
-    world = short_of_time(order=order, policy=dataclasses.replace(POLICY, max_rows=1))
-    world.source.commit_fate = lambda: CommitFate(is_taken=not 1003.5 < world.clock.now < 1005.5)
-    world.broker.append(*[record(at) for at in range(20)])
-
-    world.worker.run()
-
-    assert 0 < len(world.answered()) < 20
-    assert world.broker.committed == {P0: len(world.answered())}
-
-
 def test_a_second_signal_ends_the_drain_at_once() -> None:
     """Who asks twice does not want to wait."""
     world = world_of()
@@ -271,19 +238,6 @@ def test_a_partition_revoked_during_the_drain_is_not_waited_for() -> None:
     assert world.broker.committed[P1] == 1
     assert world.answered().count("requests/0/0") == 1
     assert world.broker.committed[P0] == len([name for name in world.answered() if name.startswith("requests/0/")])
-
-
-def test_a_full_worker_drains_too() -> None:
-    """At its bound, with fetching paused, it is drained like any other."""
-    world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
-    world.sink.delay = lambda _: 8.0
-    world.broker.append(*[record(at) for at in range(100)])
-    stop_at(world, 6.0)
-
-    world.worker.run()
-
-    assert world.ledger.records == 0
-    assert world.broker.committed[P0] == len(world.answered())
 
 
 @pytest.mark.parametrize("fault", ["device", "broker"])

@@ -119,21 +119,6 @@ def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
     assert left == unsettled == 4
 
 
-def test_a_second_signal_ends_a_revoke() -> None:
-    """A worker told twice waits for no inference."""
-    world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=10.0))
-    world.lanes.seconds = lambda: 50.0
-    world.broker.append(*[record(at) for at in range(4)])
-    world.turn(2)
-    world.signals.hurry_asked = True
-
-    world.source.revoke(P0)
-    world.turn()
-
-    [(_, seconds, _)] = world.events.revocations
-    assert seconds < 0.1
-
-
 def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
     """Work of the old assignment is dropped; the records are taken and answered again, once."""
     world = world_of()
@@ -179,18 +164,6 @@ def test_a_rejection_for_a_lost_partition_is_dropped() -> None:
 
     assert world.events.rejections == []
     assert world.answered("ok") == ["requests/1/0"]
-
-
-def test_what_waits_of_a_lost_partition_is_not_run() -> None:
-    """No lane works for somebody else's records."""
-    world = world_of()
-    world.broker.append(record(0), record(0, partition=P1))
-    world.turn()
-
-    world.source.lose(P0)
-    world.turn_for(0.1)
-
-    assert ran(world) == ["requests/1/0"]
 
 
 def test_pieces_of_a_cut_request_are_dropped_with_their_partition() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, P1, POLICY, record, request
+from tests.builders import P0, POLICY, record
 from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
-from worker.loop.suspects import MOST_WAITING, Suspects
+from worker.loop.suspects import Suspects
 
 MOST_IN_FLIGHT = 500
 
@@ -29,14 +29,6 @@ def in_order(suspects: Suspects) -> list[str]:
         sources.append(suspects.runs[0].record.source)
         suspects.end()
     return sources
-
-
-def test_the_records_of_a_suspect_are_claimed() -> None:
-    """Those of other partitions are not."""
-    suspects = suspects_of(poison=4)
-
-    assert suspects.claims(record(4)) == Suspect(P0, 3, 4, 10)
-    assert suspects.claims(record(4, partition=P1)) is None
 
 
 def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:
@@ -67,43 +59,6 @@ def test_a_partition_that_is_read_again_is_counted_again() -> None:
     assert suspects.claims(record(0)) is not None
 
 
-def test_records_run_alone_in_the_order_taken() -> None:
-    """Whatever their partitions."""
-    suspects = suspects_of()
-    suspects.suspect([Suspect(P1, 3, None, 10)])
-
-    add(suspects, 0)
-    add(suspects, 5, P1)
-    add(suspects, 1)
-
-    assert in_order(suspects) == ["requests/0/0", "requests/1/5", "requests/0/1"]
-
-
-def test_a_partition_with_many_waiting_is_to_be_withheld_and_released() -> None:
-    """It is said once each way: at the bound, and when half of it has run."""
-    suspects = suspects_of(until=1000)
-
-    added = [add(suspects, at) for at in range(MOST_WAITING)]
-    ended = [suspects.end() for _ in range(MOST_WAITING)]
-
-    assert added == [False] * (MOST_WAITING - 1) + [True]
-    assert ended.index(True) == MOST_WAITING // 2 - 1
-    assert ended.count(True) == 1
-
-
-def test_a_partition_that_leaves_takes_its_isolated_runs_with_it() -> None:
-    """Also the pieces of the one that runs; another partition's stay."""
-    suspects = suspects_of()
-    add(suspects, 0)
-    add(suspects, 0, P1)
-    suspects.begin(request(0, rows=9), 0.0)
-
-    suspects.forget([P0])
-
-    assert suspects.next_group() is None
-    assert in_order(suspects) == ["requests/1/0"]
-
-
 def test_a_partition_that_is_read_again_stays_suspect() -> None:
     """Forgetting its records does not release it; leaving does."""
     suspects = suspects_of()
@@ -113,13 +68,3 @@ def test_a_partition_that_is_read_again_stays_suspect() -> None:
     suspects.release([P0])
 
     assert not suspects
-
-
-def test_a_request_larger_than_a_batch_runs_alone_in_pieces() -> None:
-    """One group after the other, until nothing is left."""
-    suspects = suspects_of()
-    suspects.begin(request(0, rows=9), 0.0)
-
-    groups = [suspects.next_group() for _ in range(4)]
-
-    assert [group.rows if group else None for group in groups] == [4, 4, 1, None]

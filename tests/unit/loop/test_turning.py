@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
-from tests.fakes import CommitFate
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
@@ -216,19 +215,6 @@ def test_a_worker_that_pauses_below_the_bound_does_not_spin() -> None:
 
     assert world.source.is_paused
     assert world.clock.now - began == pytest.approx(10 * REPORT_WAIT)
-
-
-def test_a_worker_that_waits_for_a_commit_does_not_spin() -> None:
-    """A coordinator that is away costs no processor time: the idle worker sleeps in its polls."""
-    world = world_of()
-    world.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)
-    world.broker.append(record(0))
-    world.turn_for(1.0)
-
-    began = world.clock.now
-    world.turn(10)
-
-    assert world.clock.now - began == pytest.approx(10 * POLL_SLICE)
 
 
 def test_answers_wait_for_company_only_while_more_are_coming() -> None:

@@ -6,16 +6,15 @@ claims first, then the elements, then which outputs are wanted and how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from worker.codecs.encodings.elements import NAMES, to_bytes
 from worker.codecs.request_headers import Envelope
 from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
-from worker.core.failures import Reject
-from worker.core.listing import listed
+from worker.core.failures import Reject, listed
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
@@ -44,7 +43,7 @@ class Question(NamedTuple):
     """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
 
     Of inputs and outputs it holds at most one more than the model has: among so many, one is unknown or comes twice.
-    `passed_over` are its parameters that mean nothing here (`parameters.py`).
+    `passed_over` are its parameters that mean nothing here.
     """
 
     model_name: str | None
@@ -105,6 +104,65 @@ def checked_id(body_id: object) -> str | None:
     if len(body_id.encode()) > MAX_TEXT:
         raise Reject(f"id: at most {MAX_TEXT} bytes, got {len(body_id.encode())}")
     return body_id
+
+
+# Parameters of other servers. One that would change the answer is refused: passed over, it would get an answer to
+# another question, with `status: ok`. One that says only how soon, or for whom, is passed over and told once.
+_REFUSED = {
+    "shared_memory_region": "the worker shares no memory with you; send the elements, and read the answer",
+    "classification": "no classes are made of scores here; take the highest of the scores that come",
+}
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+# And what to use here.
+PASSED_OVER: Mapping[str, str] = {
+    "timeout": "send the header timeout-ms or deadline",
+    "priority": "requests are answered in their order; send urgent ones to a topic and a deployment of their own",
+    **dict.fromkeys(_SEQUENCE, "the model remembers nothing of a sequence"),
+}
+# All names that are looked at, except those of the binary-data form.
+KNOWN_PARAMETERS = frozenset({"content_type", *_REFUSED, *PASSED_OVER})
+
+
+def passed_over(parameters: Mapping[str, Any]) -> Sequence[str]:
+    """The parameters of a request that mean nothing here, nearly always none. Raises `Reject` for what is refused."""
+    check_parameters(parameters, "the request", "np", "pd", "str")
+    # A 0 and an empty text are Triton's words for none.
+    return [] if KNOWN_PARAMETERS.isdisjoint(parameters) else [name for name in PASSED_OVER if parameters.get(name)]
+
+
+def check_input(parameters: Mapping[str, Any], datatype: str, where: str) -> None:
+    """Raises `Reject` where the elements of this input are something else than they would be taken for."""
+    check_parameters(parameters, where, "np", *(["str"] if datatype == "BYTES" else []))
+
+
+def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) -> None:
+    """Raises `Reject` for what would change the answer. MLServer's clients write a content type with each request.
+
+    `harmless` are the content types under which elements, or outputs, are what they are taken for.
+    """
+    if KNOWN_PARAMETERS.isdisjoint(parameters):
+        return
+    packed = parameters.get("content_type")
+    if packed and packed not in harmless:
+        got = repr(packed[:80]) if isinstance(packed, str) else NAMES[type(packed)]
+        raise Reject(
+            f"{where}: parameter content_type: {got} is not decoded here: send what it decodes to, without the "
+            f"parameter (only {', '.join(harmless)} may stay, which changes nothing)"
+        )
+    for name, why in _REFUSED.items():
+        if parameters.get(name):
+            raise Reject(f"{where}: parameter {name}: {why}")
+
+
+def check_sequence(names: Sequence[str]) -> None:
+    """Raises `Reject` where a model with state is asked for a sequence: its states would be those of the keys."""
+    for name in names:
+        if name in _SEQUENCE:
+            raise Reject(
+                f"parameter {name}: the model remembers something of each key, not of a sequence_id: publish the steps "
+                "of a sequence under one key, and send the header state: reset with its first step, delete with its "
+                "last"
+            )
 
 
 def judge(signature: Signature, question: Question) -> Judged:

@@ -2,8 +2,8 @@
 
 A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
 form, the parameter `binary_data_size`. Members that are not named here mean nothing and are passed over, and so are
-parameters, except some of other servers (`parameters.py`).
-Of a name that comes twice in an object the last counts: that is what every JSON parser does.
+parameters, except some of other servers. Where a name comes twice in an object the last counts, as in every JSON
+parser.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from worker.codecs.encodings import json_numbers, parameters
+from worker.codecs.encodings import json_numbers, oip
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
 from worker.codecs.encodings.json_numbers import NO_UTF8, Frame, fault_of, frame_of
 from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
@@ -73,7 +73,7 @@ class JsonBody:
             self._claims(),
             [self._output(entry) for entry in _objects(document, "outputs")[: self._bounds.most_outputs]],
             _optional(said, "binary_data_output", bool, "the request"),
-            parameters.passed_over(said) if said else (),
+            oip.passed_over(said) if said else (),
         )
 
     def _claims(self) -> list[Claim]:
@@ -89,7 +89,7 @@ class JsonBody:
             size = None
             if said := _parameters(entry, where):
                 size = _optional(said, "binary_data_size", int, where)
-                parameters.check_input(said, datatype, where)
+                oip.check_input(said, datatype, where)
             if size is None:
                 elements = partial(_inline, entry, self._numbers)
             else:
@@ -110,7 +110,7 @@ class JsonBody:
         name = _required(entry, "name", str, "an output")
         where = f"output {name[:80]!r}"
         said = _parameters(entry, where)
-        parameters.check_output(said, where)
+        oip.check_parameters(said, where, "np", "str")
         return WantedOutput(name, _optional(said, "binary_data", bool, where))
 
 

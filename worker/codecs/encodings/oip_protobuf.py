@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from worker.codecs.encodings import parameters, protobuf_wire
+from worker.codecs.encodings import oip, protobuf_wire
 from worker.codecs.encodings.elements import from_bytes, from_values, out_of_range, pack, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.oip import Claim, Elements, Output, Question, TensorCounts, WantedOutput, checked_id
@@ -116,7 +116,7 @@ class ProtobufBody:
         message = self._message
         outputs = [_output(output) for output in message.outputs[: self._bounds.most_outputs]]
         said = message.parameters
-        over = parameters.passed_over(_parameters(said, "the request")) if said else ()
+        over = oip.passed_over(_parameters(said, "the request")) if said else ()
         return Question(message.model_name, message.model_version, self._claims(), outputs, None, over)
 
     def _claims(self) -> list[Claim]:
@@ -141,7 +141,7 @@ def _shape(shape: Sequence[int]) -> Sequence[int]:
 def _elements(tensor: Any, raw: bytes | None) -> Elements:
     if said := tensor.parameters:
         where = f"input {tensor.name[:80]!r}"
-        parameters.check_input(_parameters(said, where), tensor.datatype, where)
+        oip.check_input(_parameters(said, where), tensor.datatype, where)
     contents = tensor.contents
     if len(contents) > _MOST_PARTS:
         raise Reject(
@@ -157,13 +157,13 @@ def _elements(tensor: Any, raw: bytes | None) -> Elements:
 def _output(output: Any) -> WantedOutput:
     if said := output.parameters:
         where = f"output {output.name[:80]!r}"
-        parameters.check_output(_parameters(said, where), where)
+        oip.check_parameters(_parameters(said, where), where, "np", "str")
     return WantedOutput(output.name, None)
 
 
 # Clients send at most a handful. Each that is looked at takes 0.2 µs, and one of a known name 1.5.
 _MOST_PARAMETERS = 32
-_KNOWN_PARAMETER = re.compile("|".join(parameters.KNOWN).encode())
+_KNOWN_PARAMETER = re.compile("|".join(oip.KNOWN_PARAMETERS).encode())
 
 
 def _parameters(entries: Sequence[bytes], where: str) -> Mapping[str, object]:
@@ -172,7 +172,7 @@ def _parameters(entries: Sequence[bytes], where: str) -> Mapping[str, object]:
         raise Reject(f"{where}: {len(entries)} parameters, at most {_MOST_PARAMETERS} are read")
     known = [entry for entry in entries if _KNOWN_PARAMETER.search(entry)]
     # Of a name that comes again the last counts, and there are no more names.
-    return dict(filter(None, map(_parameter, known[-len(parameters.KNOWN) :])))
+    return dict(filter(None, map(_parameter, known[-len(oip.KNOWN_PARAMETERS) :])))
 
 
 def _parameter(entry: bytes) -> tuple[str, object] | None:

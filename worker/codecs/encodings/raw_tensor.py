@@ -22,15 +22,15 @@ from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request, Tensor
 from worker.core.runs import Run, run_of
 from worker.core.tensors.signature import Judged, Signature
-from worker.core.tensors.specs import DTYPES, NamedTensor, TensorSpec
+from worker.core.tensors.specs import NamedTensor
 
 _NUMPY = b"\x93NUMPY"  # before a head of 128 bytes
 _OBJECT = re.compile(rb'\{\s*"[\x20-\x7e\s]{12,}')
 _ODD_BEGINNINGS = frozenset({_NUMPY[0], ord("{")})  # which one row in 128 has, too
 
 
-class Rows:
-    """Rows of the only input required in, rows of the only output out. Knows one model.
+class PlainRows:
+    """PlainRows of the only input required in, rows of the only output out. Knows one model.
 
     Bytes do not say what they are: a row of FP64 is as long as two of FP32, and would be answered twice. What the
     headers say of them is checked; `must_state`: they must say it.
@@ -81,20 +81,26 @@ class Rows:
             return self._signature.raw_rows(length)
         spec = self._signature.raw_input
         if spec is not None and stated.datatype not in {None, spec.datatype}:
-            raise Reject(_other_datatype(spec, stated.datatype))
+            raise Reject(
+                f"input {spec.name}: expected {spec.datatype}, got {stated.datatype!r} in the header {DATATYPE}: "
+                "convert the elements before they are sent"
+            )
         rows = self._signature.raw_rows(length)
         assert spec is not None
         if stated.rows is not None and stated.rows != rows:
-            raise Reject(_other_rows(spec, stated.rows, rows, length))
+            raise Reject(
+                f"input {spec.name}: expected {stated.rows} rows (header {ROWS}), got {length} bytes, "
+                f"{rows} rows of {spec}"
+            )
         if self._must_state and None in stated:
             raise Reject(
-                f"plain rows must say here what they are; if these are {_in_words(rows)} of {spec}, send the headers "
+                f"plain rows must say here what they are; if these are rows of {spec}, send the headers "
                 f"{DATATYPE}: {spec.datatype} and {ROWS}: {rows}"
             )
         return rows
 
     def _may_be_file(self, stated: StatedRows) -> bool:
-        """Whether headers do not say that it is rows. Rows of bytes may be text."""
+        """Whether headers do not say that it is rows. PlainRows of bytes may be text."""
         return stated is NOTHING_STATED and self._is_wide
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
@@ -151,7 +157,7 @@ class Rows:
 
 
 def _odd(values: Sequence[bytes]) -> Sequence[bytes]:
-    """Rows that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
+    """PlainRows that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
     return [value for value in values if value[0] in _ODD_BEGINNINGS]
 
 
@@ -171,24 +177,3 @@ def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
         raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
     view = memoryview(value)
     return view[:head_length], view[head_length:]
-
-
-def _other_datatype(spec: TensorSpec, stated: str | None) -> str:
-    """Who spells it in another way may have the elements right."""
-    is_one = stated in DTYPES
-    cure = f"convert the elements to {spec.datatype} before they are sent" if is_one else "no datatype is spelled so"
-    return f"input {spec.name}: expected {spec.datatype}, got {stated!r} in the header {DATATYPE}: {cure}"
-
-
-def _other_rows(spec: TensorSpec, stated: int, rows: int, length: int) -> str:
-    """Most often the elements are of another size: numpy makes FP64 of a list."""
-    assert spec.row_bytes is not None
-    wanted, came = _in_words(stated), f"{length} bytes, {_in_words(rows)} of {spec}"
-    size = length * spec.element_bytes / (stated * spec.row_bytes)
-    alike = [name for name, dtype in DTYPES.items() if (dtype.kind, dtype.itemsize) == (spec.dtype.kind, size)]
-    cure = f"; {wanted} of {alike[0]} would be as long: convert the elements to {spec.datatype}" if alike else ""
-    return f"input {spec.name}: expected {wanted} (header {ROWS}), got {came}{cure}"
-
-
-def _in_words(rows: int) -> str:
-    return f"{rows} row{'' if rows == 1 else 's'}"

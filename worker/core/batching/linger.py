@@ -47,7 +47,7 @@ AS_SPARING = 1.05  # the lane's time beside the least: no longer wait for less
 STAYS = 1.1  # the same, for the wait in force
 
 
-class Found(NamedTuple):
+class Cost(NamedTuple):
     """What looks found of a wait, as parts of the best one's, times rows: squared latencies, and the lanes' time."""
 
     squares: float
@@ -66,7 +66,7 @@ class Linger:
         self._budget = budget
         self._arrivals: list[Arrival] = []
         self._next_look = -inf
-        self._found = dict.fromkeys(WAITS, Found(0.0, 0.0))
+        self._found = dict.fromkeys(WAITS, Cost(0.0, 0.0))
 
     def arrived(self, now: float, kind: BatchKind, rows: int) -> None:
         """A request came. Only rows of the same `kind` share a batch."""
@@ -93,13 +93,13 @@ class Linger:
 
     def _learn(self, arrivals: Sequence[Arrival], max_rows: Mapping[BatchKind, int]) -> None:
         expected = cache(self._times.mean)  # the same few sizes again and again
-        found = {wait: Replay(wait, max_rows, self._lanes, expected).serve(arrivals) for wait in WAITS}
+        found = {wait: SimulatedLanes(wait, max_rows, self._lanes, expected).serve(arrivals) for wait in WAITS}
         # As parts of the least: seconds that were slow would otherwise count more than those since.
         rows = sum(arrival[2] for arrival in arrivals)
         squares, lane = (rows / min(each) for each in zip(*found.values(), strict=True))
         for wait, now in found.items():
             before = self._found[wait]
-            self._found[wait] = Found(
+            self._found[wait] = Cost(
                 FADE * before.squares + squares * now.squares, FADE * before.lane + lane * now.lane
             )
 
@@ -139,7 +139,7 @@ class _Company:
         return (self.rows * first - 2 * self.later) * first + self.later_squared
 
 
-class Replay:
+class SimulatedLanes:
     """The batcher's rules and some lanes, simulated: what comes of one wait."""
 
     def __init__(self, wait: float, max_rows: Mapping[BatchKind, int], lanes: int, expected: Expected) -> None:
@@ -151,13 +151,13 @@ class Replay:
         self._full: deque[_Company] = deque()
         self._squares = self._lane = 0.0
 
-    def serve(self, arrivals: Sequence[Arrival]) -> Found:
+    def serve(self, arrivals: Sequence[Arrival]) -> Cost:
         """The squared latencies of all rows together in square seconds, and the inferences in seconds."""
         for at, kind, rows in arrivals:
             self._run_until(at)
             self._add(at, kind, rows)
         self._run_until(inf)
-        return Found(self._squares, self._lane)
+        return Cost(self._squares, self._lane)
 
     def _add(self, at: float, kind: BatchKind, rows: int) -> None:
         company = self._open.get(kind)

@@ -13,7 +13,6 @@ from math import isfinite
 from worker.core.failures import BadConfiguration
 from worker.core.records import Value
 from worker.core.tensors.buckets import Axis, Spot, WantedAxis
-from worker.core.tensors.element_values import blank, can_be, wanted
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -44,17 +43,11 @@ def check_weight(signature: Signature) -> None:
         for at, spec in enumerate(signature.inputs)
     )
     weight = signature.buckets.row_bytes(shapes)
-    if weight <= LARGEST_ROW:
-        return
-    if not longest:
+    if weight > LARGEST_ROW:
+        cure = f"lower the last boundary of {SETTING}" if longest else "export the model for smaller rows"
         raise BadConfiguration(
-            f"one row of its inputs takes {weight} bytes, more than any request can have ({LARGEST_ROW}): export the "
-            "model for smaller rows"
+            f"one row takes {weight} bytes at most, more than any request can have ({LARGEST_ROW}): {cure}"
         )
-    raise BadConfiguration(
-        f"{SETTING}: one row of the largest bucket would take {weight} bytes, more than any request can have "
-        f"({LARGEST_ROW}): lower the last boundary"
-    )
 
 
 def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
@@ -83,13 +76,13 @@ def _in_its_place(signature: Signature, axis: Axis, taken: Collection[Spot]) -> 
 def _axis(signature: Signature, axis: WantedAxis) -> Axis:
     named = _spot(signature, axis.input, axis.axis)
     symbol = signature.inputs[named.tensor].symbol(named.dimension)
-    inputs = {named: blank(signature.inputs[named.tensor]) if axis.pad is None else axis.pad}
+    inputs = {named: signature.inputs[named.tensor].blank if axis.pad is None else axis.pad}
     for name, pad in axis.shared_by.items():
         inputs[_spot(signature, name, axis.axis)] = pad
     for at, spec in enumerate(signature.inputs):
         for dimension in range(len(spec.dims)):
             if symbol is not None and spec.symbol(dimension) == symbol:
-                inputs.setdefault(Spot(at, dimension), blank(spec))
+                inputs.setdefault(Spot(at, dimension), spec.blank)
     for spot, pad in inputs.items():
         _check_pad(signature.inputs[spot.tensor], pad)
     return Axis(f"input {axis.input} axis {axis.axis}", axis.boundaries, inputs)
@@ -112,9 +105,9 @@ def _spot(signature: Signature, name: str, axis: int) -> Spot:
 
 def _check_pad(spec: TensorSpec, pad: Value) -> None:
     """Raises `BadConfiguration` for a value that is none of this input's. NaN would be taken for a request's."""
-    if not can_be(spec, pad) or (isinstance(pad, float) and not isfinite(pad)):
+    if not spec.can_be(pad) or (isinstance(pad, float) and not isfinite(pad)):
         raise BadConfiguration(
-            f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {wanted(spec)}"
+            f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {spec.values}"
         )
 
 
@@ -136,21 +129,14 @@ def with_outputs(
     """
     outputs: list[Spot] = []
     for at, (short, long) in enumerate(zip(*shapes, strict=True)):
-        if len(short) != len(long):
+        seen = list(zip(short, long, strict=False))[1:]
+        if len(short) != len(long) or any(one != other and (one, other) != lengths for one, other in seen):
             raise BadConfiguration(
                 f"{SETTING}: output {signature.outputs[at].name} has shape {list(short)} where {axis.name} is "
-                f"{lengths[0]} and {list(long)} where it is {lengths[1]}, so what belongs to the padding cannot be cut "
-                "off: leave the shorter boundary out, or export the model without this output"
+                f"{lengths[0]} and {list(long)} where it is {lengths[1]}, so its padding cannot be cut off: leave the "
+                "axis or that boundary out, or export the model without this output"
             )
-        for dimension, seen in enumerate(zip(short[1:], long[1:], strict=True)):
-            if seen == lengths:
-                outputs.append(Spot(at, dimension))
-            elif seen[0] != seen[1]:
-                raise BadConfiguration(
-                    f"{SETTING}: output {signature.outputs[at].name} is {seen[0]} and {seen[1]} long where {axis.name} "
-                    f"is {lengths[0]} and {lengths[1]}, so what belongs to the padding cannot be cut off: leave the "
-                    "axis out, or export the model without this output"
-                )
+        outputs += [Spot(at, dimension) for dimension, pair in enumerate(seen) if pair == lengths]
     return replace(axis, outputs=tuple(outputs))
 
 

@@ -4,7 +4,10 @@ An axis that the operator names is padded to the smallest of its boundaries that
 that share the axis are padded together, each with a value of its own, and outputs that have it are cut back to the
 request's own length. Without such an axis requests share a batch only when their shapes are equal.
 
-Pure: knows shapes, never a tensor. Which inputs and outputs have an axis is settled when the model is loaded.
+    a a a · ·        rows of requests a and b, padded to a bucket of 5;
+    b b b b ·        outputs that have the axis are cut back: 3 of a, 4 of b
+
+Which inputs and outputs have an axis is settled when the model is loaded.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from worker.core.failures import Code, Reject
-from worker.core.listing import listed
-from worker.core.records import Batch, Value
+import numpy as np
+
+from worker.core.failures import Code, Reject, listed
+from worker.core.records import Array, Batch, Request, Value
+from worker.core.tensors.specs import TensorSpec
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
@@ -116,8 +121,46 @@ class Buckets:
                 pads.setdefault(tensor, pad)
         return pads
 
+    def joined(
+        self, inputs: Sequence[TensorSpec], requests: Sequence[Request], rows: int, shapes: Shapes
+    ) -> Mapping[str, Array]:
+        """One array of shape (rows, *dims) per input, its dims those of `shapes`: what no request fills is padding."""
+        return {
+            spec.name: _filled(spec, requests, at, np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype))
+            for at, spec in enumerate(inputs)
+        }
+
+    def own_parts(self, outputs: Sequence[Array], shapes: Shapes, start: int, stop: int) -> tuple[Array, ...]:
+        """Rows `start` to `stop` of each output, as long as a request of these shapes is itself. Views."""
+        parts = [output[start:stop] for output in outputs]
+        for axis in self.axes:
+            length = axis.length(shapes)
+            for tensor, dimension in axis.outputs:
+                parts[tensor] = parts[tensor][(slice(None),) * (dimension + 1) + (slice(length),)]
+        return tuple(parts)
+
+    def misfit(self, outputs: Sequence[Array], shapes: Shapes) -> str | None:
+        """What is wrong with the lengths of outputs that a batch of these shapes gave; None when nothing is."""
+        for axis in self.axes:
+            length = axis.length(shapes)
+            for tensor, dimension in axis.outputs:
+                if outputs[tensor].shape[dimension + 1 : dimension + 2] != (length,):
+                    return (
+                        f"{axis.name} is {length} long in the batch, output {tensor} has shape {outputs[tensor].shape}"
+                    )
+        return None
+
 
 NO_BUCKETS = Buckets()
+
+
+def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array) -> Array:
+    stop = 0
+    for request in requests:
+        start, stop = stop, stop + request.rows
+        dims = request.shapes[at]
+        array[(slice(start, stop), *map(slice, dims))] = spec.array(request.tensors[at], (request.rows, *dims))
+    return array
 
 
 class Filled(NamedTuple):

@@ -6,8 +6,8 @@
 | dynamic, with a name there | that of the first input given with an axis of that name, in the model's order |
 | dynamic, without a name | that of the same axis of the first input given with as many dimensions |
 
-Every element is the input's default. What is filled in is filled in when the request is judged: code that batches, pads
-or stacks it sees a whole request. Pure.
+Every element is the input's default. Inputs are filled in when the request is judged: code that batches, pads or stacks
+it sees a whole request.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.failures import Code, Reject
-from worker.core.listing import listed
+from worker.core.failures import Code, Reject, listed
 from worker.core.records import Tensor
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
@@ -40,7 +39,7 @@ class InputAxis(NamedTuple):
 class Filling:
     """How one input is made. `lengths` holds for each of its dimensions the length, or the axes that tell it.
 
-    All elements are alike, so requests share what is as long: one poll may bring hundreds that leave out megabytes.
+    All elements are alike, so requests share the bytes: one poll may bring hundreds that leave out megabytes.
     """
 
     spec: TensorSpec

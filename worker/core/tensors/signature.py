@@ -7,13 +7,12 @@ exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from worker.core.failures import Code, Reject
-from worker.core.listing import listed
+from worker.core.failures import Code, Reject, listed
 from worker.core.records import ModelKey, RequestedOutput, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.left_out_inputs import Filling, filling_of
@@ -23,8 +22,6 @@ _MAX_KNOWN = 1024  # claims remembered
 
 # As a client id has them, by which the members of a group tell each other what they serve.
 EDITION_DIGITS = 8
-# A decoder's first step has no past. With an empty axis a row has no elements, and batches are bounded by those.
-_EMPTY_PAST = "; for a decoder's first step bring a past of length 1, of zeros, with a 0 for it in front of the mask"
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
@@ -141,20 +138,12 @@ class Signature:
         if len(shape) > MAX_DIMENSIONS:
             raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
         if len(shape) != len(spec.dims) + 1:
-            is_row = shape and self._is_row(spec, shape)
-            cure = f"; a single row has the shape {_shown_shape([1, *shape])}" if is_row else ""
-            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}{cure}")
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
         self._check_rows(spec, dims[0])
         return math.prod(dims)
-
-    @staticmethod
-    def _is_row(spec: TensorSpec, shape: Sequence[object]) -> bool:
-        """Whether it is that of a row without its first dimension."""
-        dims = spec.dims
-        return len(shape) == len(dims) and all(d is None or d == got for d, got in zip(dims, shape, strict=True))
 
     def _check_rows(self, spec: TensorSpec, rows: int) -> None:
         if rows > self.max_rows:
@@ -167,9 +156,8 @@ class Signature:
     def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
         # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
-            empty = _EMPTY_PAST if dimension == 0 and ("past" in spec.name or "cache" in spec.name) else ""
             raise Reject(
-                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}{empty}"
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}"
             )
         return dimension
 
@@ -194,8 +182,8 @@ class Signature:
             raise Reject(f"missing input {listed(missing)}; the model takes {self.takes}")
         rows = {tensor.shape[0] for tensor in tensors}
         if len(rows) > 1:
-            given = [claimed[spec.name] for spec in self.inputs if spec.name in claimed]
-            counts = listed(f"{name}: {count}" for count, name in _first_of_each_count(given).items())
+            first = {claimed[spec.name].shape[0]: spec.name for spec in reversed(self.inputs) if spec.name in claimed}
+            counts = listed(f"{name}: {count}" for count, name in reversed(first.items()))
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
         count = rows.pop()
         ordered = self._completed(count, claimed)
@@ -229,14 +217,6 @@ class Signature:
             raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got {got_bytes} bytes")
         self._check_rows(spec, rows)
         return rows
-
-
-def _first_of_each_count(tensors: Sequence[NamedTensor]) -> Mapping[int, str]:
-    """Numbers of rows, each with the first input that has it."""
-    first: dict[int, str] = {}
-    for tensor in tensors:
-        first.setdefault(tensor.shape[0], tensor.name)
-    return first
 
 
 def _shown_shape(shape: Sequence[object]) -> str:

@@ -87,6 +87,43 @@ class TensorSpec:
         """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""
         return self.symbols[dimension] if self.symbols else None
 
+    def can_be(self, value: Value) -> bool:
+        """Whether an operator may give that value for every element. Only an integer stands for another kind, a float.
+
+        NaN and infinity are values of their own; a finite number must not become one.
+        """
+        kind = self.dtype.kind
+        if kind in "bO" or isinstance(value, bool | str):
+            return isinstance(value, bool if kind == "b" else str) and kind in "bO"
+        if kind != "f":
+            limits = np.iinfo(self.dtype)
+            return isinstance(value, int) and limits.min <= value <= limits.max
+        try:
+            with np.errstate(over="raise"):
+                np.array(value, "f8").astype(self.dtype)
+        except (OverflowError, FloatingPointError):
+            return False
+        return True
+
+    @property
+    def values(self) -> str:
+        """The values that an element can have, in words."""
+        match self.dtype.kind:
+            case "b":
+                return "true or false"
+            case "O":
+                return "a text"
+            case "f":
+                return f"a number of at most {np.finfo(self.dtype).max}"
+        limits = np.iinfo(self.dtype)
+        return f"a whole number from {limits.min} to {limits.max}"
+
+    @property
+    def blank(self) -> Value:
+        """The value that stands for nothing."""
+        blanks: dict[str, Value] = {"b": False, "O": ""}
+        return blanks.get(self.dtype.kind, 0)
+
     def __str__(self) -> str:
         axes = [self.symbol(at) or "?" if dim is None else str(dim) for at, dim in enumerate(self.dims)]
         text = f"{self.name} {self.datatype}[{', '.join(['batch', *axes])}]"

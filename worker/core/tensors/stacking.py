@@ -27,7 +27,6 @@ from worker.core.records import (
     RunStates,
     Tensor,
 )
-from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -91,13 +90,13 @@ class Stacker:
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The same where outputs may be longer than a request: what stands in the padding belongs to no request."""
         buckets = self.signature.buckets
-        if wrong := misfit(buckets, outputs, batch.shapes):
+        if wrong := buckets.misfit(outputs, batch.shapes):
             return RunFailure(wrong)
         predicted: list[Prediction] = []
         stop = 0
         for request in batch.requests:
             start, stop = stop, stop + request.rows
-            predicted.append(Prediction(request, own_parts(buckets, outputs, request.shapes, start, stop)))
+            predicted.append(Prediction(request, buckets.own_parts(outputs, request.shapes, start, stop)))
         non_finite: dict[int, str] = {}
         if self.refuse_non_finite_output and any(self._infinite(outputs)):
             non_finite = {
@@ -130,8 +129,8 @@ class Stacker:
         rows = sum([r.rows for r in requests])
         shapes = requests[0].shapes
         if self.signature.axes:
-            shapes = self.signature.buckets.padded(shapes)
-            feeds = padded(self.signature, requests, rows, shapes)
+            buckets = self.signature.buckets
+            feeds = buckets.joined(self.signature.inputs, requests, rows, buckets.padded(shapes))
             return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
         inputs = self.signature.inputs
         # One call for each request, not one for each of its inputs: tables have hundreds.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from worker.core.listing import listed
+from worker.core.failures import listed
 from worker.core.records import Partition
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config
@@ -31,7 +31,7 @@ _RESETS = {
 }
 
 
-class Bounds(NamedTuple):
+class LogEnds(NamedTuple):
     """Where some partitions begin and end."""
 
     begins: Mapping[Partition, int]
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
         return sum(self.ends[at] - self.begins[at] for at in partitions)
 
 
-def bounds(admin: AdminClient, partitions: Collection[Partition], timeout: float) -> Bounds | None:
+def bounds(admin: AdminClient, partitions: Collection[Partition], timeout: float) -> LogEnds | None:
     """None where a leader does not tell."""
     specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client declares no types there
     asked = [
@@ -52,7 +52,7 @@ def bounds(admin: AdminClient, partitions: Collection[Partition], timeout: float
         {Partition(at.topic, at.partition): told_offset(future, timeout) for at, future in futures.items()}
         for futures in asked
     )
-    known = Bounds(*({at: offset for at, offset in of.items() if offset is not None} for of in (begins, ends)))
+    known = LogEnds(*({at: offset for at, offset in of.items() if offset is not None} for of in (begins, ends)))
     return known if len(known.begins) == len(known.ends) == len(partitions) else None
 
 
@@ -100,7 +100,7 @@ def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
 
 
 def _lost_offsets(
-    kafka: KafkaSettings, requests: Collection[Partition], known: Mapping[Partition, int], found: Bounds
+    kafka: KafkaSettings, requests: Collection[Partition], known: Mapping[Partition, int], found: LogEnds
 ) -> Iterator[str]:
     if lost := [at for at in requests if at not in known and found.ends[at] > found.begins[at]]:
         yield (
@@ -113,7 +113,7 @@ def _lost_offsets(
 
 
 def _lost_states(
-    states: Collection[Partition], requests: Collection[Partition], known: Mapping[Partition, int], found: Bounds
+    states: Collection[Partition], requests: Collection[Partition], known: Mapping[Partition, int], found: LogEnds
 ) -> Iterator[str]:
     passed = {at.number: known[at] for at in requests if known.get(at, 0) > 0}
     if empty := [at for at in states if at.number in passed and found.ends[at] == found.begins[at]]:

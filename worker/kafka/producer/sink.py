@@ -24,8 +24,8 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal
-from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
+from worker.core.runs import fields_of
 from worker.kafka.client.config import admin_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog

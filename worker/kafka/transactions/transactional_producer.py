@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
-from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
+from worker.core.runs import fields_of
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, configuring, kafka_error
 from worker.kafka.client.log import ClientLog

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal, listed
 from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config

@@ -23,7 +23,6 @@ from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, Partition, Rejection
 from worker.core.tensors.axes import axes_of
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.core.tensors.element_values import blank
 from worker.core.tensors.signature import Signature
 from worker.inference import Model
 from worker.settings.for_commands import ClientSettings
@@ -115,7 +114,7 @@ def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
         chosen = [(word[1], int(word[2])) for word in words if word]
         if len(chosen) < len(words) or not symbols.keys() >= set(chosen) or len({axis for _, axis in chosen}) > 1:
             raise BadConfiguration(f"--bucket-axis {asked}: expected a dynamic axis, {listed} (the batch is axis 0)")
-    pads = {spec.name: blank(spec) for spec in signature.inputs}
+    pads = {spec.name: spec.blank for spec in signature.inputs}
     (name, axis), others = chosen[0], [each for each in chosen if symbols[each] != symbols[chosen[0]]]
     wanted = WantedAxis(name, axis, (), pads[name], {other: pads[other] for other, _ in others})
     return LengthAxis(wanted, tuple(axes_of(signature, [wanted])[0].inputs))

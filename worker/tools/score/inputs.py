@@ -24,9 +24,8 @@ from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output
 from worker.codecs.examples import rows_headers
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
-from worker.core.damaged_files import DAMAGED
-from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, Incomplete, listed
+from worker.core.foreign_values import DAMAGED
 from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

@@ -49,7 +49,7 @@ class Stateful(NamedTuple):
         return self.settings.kafka.request_topics[0]
 
 
-class LastStates(NamedTuple):
+class KeptStates(NamedTuple):
     """The last states of keys of one partition; `values` as they lie in the changelog."""
 
     partition: int
@@ -79,7 +79,7 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
         raise BadConfiguration(f"--base64: {text} is not base64: {error}") from None
 
 
-def last_states(of: Stateful, only_key: bytes | None = None) -> list[LastStates]:
+def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]:
     """By partition, in their order; a key that was forgotten has none.
 
     Raises `BadConfiguration` when the changelog cannot be read or all states are another model's, `Incomplete` when a
@@ -102,7 +102,7 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[LastStates]
         raise _of_another(of, error) from None
     if records := sieve.passed_over:
         tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
-    return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
+    return [KeptStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
 def _keep(states: dict[bytes, bytes], record: Record, sieve: Sieve) -> None:
@@ -114,7 +114,7 @@ def _keep(states: dict[bytes, bytes], record: Record, sieve: Sieve) -> None:
         states[key] = record.value
 
 
-def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
+def _in_store(of: Stateful, key: bytes | None) -> Iterator[KeptStates]:
     """The server's state of one key. Asked for more, it would have to look through all that it holds."""
     if key is None:
         raise BadConfiguration(
@@ -133,7 +133,7 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
         server.close()
     if value is not None and len(value) == SOURCE + of.layout.dtype.itemsize:
         numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
-        yield LastStates(next(numbers, 0), [key], [value[SOURCE:]])
+        yield KeptStates(next(numbers, 0), [key], [value[SOURCE:]])
 
 
 def _of_another(of: Stateful, error: ValueError) -> BadConfiguration:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worker.codecs.examples import encode_request, encodings, example_feeds
-from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.listing import listed
+from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.records import Array, Record
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.destination import ANY_PARTITION
@@ -25,7 +24,7 @@ from worker.tools.consume.shown import decoded, moment
 from worker.tools.kafka.groups import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
-from worker.tools.state.changelog import LastStates, Stateful, key_of, last_states, rows_of, stateful
+from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, rows_of, stateful
 from worker.tools.state.options import ExportOrder, GetOrder, ImportOrder, ListStatesOrder, ResetOrder
 from worker.tools.state.states_file import States, load_states, save
 
@@ -79,7 +78,7 @@ def show_keys(order: ListStatesOrder) -> int:
     return 0
 
 
-def _states(of: Stateful, found: LastStates) -> Iterator[State]:
+def _states(of: Stateful, found: KeptStates) -> Iterator[State]:
     keys, names = iter(found.keys), [tensor.spec.name for tensor in of.layout.tensors]
     for rows in rows_of(of, found.values):
         for row, key in zip(rows, keys, strict=False):

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration
+from worker.core.foreign_values import DAMAGED
 from worker.core.records import Array
 from worker.state import StateLayout
 from worker.state.layout import NO_TIME

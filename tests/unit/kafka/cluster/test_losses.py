@@ -12,7 +12,7 @@ from worker.core.records import Partition
 from worker.kafka.client.membership import Member, Membership
 from worker.kafka.cluster import losses as module
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.cluster.losses import Bounds, losses
+from worker.kafka.cluster.losses import LogEnds, losses
 
 CLASSIC = Membership("classic", "test", None)
 STATES = Partition("states", 0), Partition("states", 1)
@@ -29,7 +29,7 @@ def told(
     can_administer: bool = True,
 ) -> list[str]:
     kafka = settings(request_topics="requests", auto_offset_reset=reset, changelog_topic="states")
-    found = Bounds(
+    found = LogEnds(
         {P0: 0, P1: 0, **dict.fromkeys(STATES, 0), **begins}, {P0: 9, P1: 9, **dict.fromkeys(STATES, 9), **ends}
     )
     monkeypatch.setattr(module, "committed", lambda *_: known)

@@ -15,8 +15,8 @@ from tests.contract.test_sink import places
 from tests.fakes import Clock, Onlooker
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
-from worker.core.message_runs import MessageRun
 from worker.core.records import Message, Place
+from worker.core.runs import MessageRun
 from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.stranded import LOST_AFTER

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.lingers import Conduct, simulate
 from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.batching.linger import Replay
+from worker.core.batching.linger import SimulatedLanes
 from worker.core.records import BatchKind
 
 
@@ -97,7 +97,7 @@ def test_a_replay_of_what_came_finds_the_latencies_that_came_of_it(
     found = simulate(
         arrivals, BatchPolicy(rows, 1000, linger), calm, request_rows=request_rows, conduct=Conduct(1000, 1000)
     )
-    replay = Replay(linger, {kind: rows}, 1, lambda _kind, of: calm.run(of, 0.5))
+    replay = SimulatedLanes(linger, {kind: rows}, 1, lambda _kind, of: calm.run(of, 0.5))
     squares = replay.serve([(at, kind, request_rows) for at in arrivals.tolist()]).squares
 
     assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Where a requester wants its answer: which partition, which topic, and what is said where that cannot be."""
+"""How and where a requester wants its answer: which encoding, topic and partition, and errors where that cannot be."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.codecs.builders import AS_JSON, AS_ROWS, codecs, record
+from tests.unit.codecs.builders import AS_ROWS, codecs, record
 from worker.codecs.registry import Codecs
-from worker.core.message_runs import fields_of
-from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
-from worker.core.runs import Run
+from worker.codecs.replies import admitted
+from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
+from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection
+from worker.core.runs import Run, fields_of
 
 ROW = np.array([1, 2, 3], "<f4").tobytes()
 TOPICS = {"responses": 4, "mine": 2}
@@ -33,11 +34,6 @@ def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Code
 
 def place(message: Message) -> tuple[str, int | None]:
     return message.topic, message.partition
-
-
-def test_without_a_word_of_it_an_answer_goes_where_its_key_belongs() -> None:
-    """To the response topic."""
-    assert place(answered(("request-id", b"a"))) == ("responses", None)
 
 
 @pytest.mark.parametrize(
@@ -175,28 +171,26 @@ def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:
     assert run_of_rows(one(), *[mine, []] * 4) == [("mine", 1), ("responses", None)] * 4
 
 
-def test_part_of_a_run_s_answers_is_a_run() -> None:
-    """With the places that were asked for."""
-    codec = one()
-    records = [
-        Record(Partition("requests", 0), at, b"k", ROW, [AS_ROWS, ("reply-partition", b"%d" % (at % 4))], None)
-        for at in range(8)
-    ]
-    (run,) = codec.decode_all(records)
-    assert isinstance(run, Request)
-
-    messages = codec.encode(Prediction(run, [np.zeros((8, 2), "<f4")]))
-
-    assert [message.partition for message in messages[2:5]] == [2, 3, 0]
-
-
-def test_a_request_in_json_names_the_place_too() -> None:
-    """Whatever its encoding."""
-    codec = one()
-    document = b'{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}'
-    taken = codec.decode(record(document, AS_JSON, ("reply-partition", b"3")))
-    assert isinstance(taken, Request)
-
-    (message,) = codec.encode(Prediction(taken, [np.array([[1, 2]], "<f4")]))
-
-    assert place(message) == ("responses", 3)
+@pytest.mark.parametrize(
+    ("accept", "best_first"),
+    [
+        ("*/*", (PROTOBUF, JSON, OCTETS)),
+        ("application/*", (PROTOBUF, JSON, OCTETS)),
+        (JSON, (JSON,)),
+        (f'"{JSON}"', (JSON,)),
+        ("Application/JSON; charset=utf-8", (JSON,)),
+        (f"{JSON}, {OCTETS}", (JSON, OCTETS)),
+        (f"{JSON};q=0.5, {OCTETS}", (OCTETS, JSON)),
+        (f"{OCTETS}, */*;q=0.1", (OCTETS, PROTOBUF, JSON)),
+        (f"{PROTOBUF};q=0, */*", (JSON, OCTETS)),
+        (f"text/html, {JSON};q=0.001", (JSON,)),
+        (f"{JSON};q=1.5", (JSON,)),
+        (f" , {JSON} ,", (JSON,)),
+        (f"{JSON};q=much", ()),
+        ("text/html", ()),
+        ("*/*;q=0", ()),
+    ],
+)
+def test_the_best_comes_first_and_the_requests_own_wins_a_tie(accept: str, best_first: tuple[str, ...]) -> None:
+    """For a request in protobuf."""
+    assert admitted(accept, PROTOBUF) == best_first
