@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
@@ -34,20 +33,14 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
-from worker.kafka import (
-    Announcement,
-    ChangelogFacts,
-    ChangelogRestorer,
-    KafkaSink,
-    KafkaSource,
-    KafkaTransactions,
-    Topics,
-    changelog_facts,
-    cost_of_a_kill,
-    others_since,
-    poll_interval,
-    resolve_transactional_id,
-)
+from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
+from worker.kafka.client.config import poll_interval
+from worker.kafka.client.membership import Announcement
+from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.consumer.source import KafkaSource
+from worker.kafka.producer.sink import KafkaSink
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
@@ -107,11 +100,8 @@ def assemble(
 ) -> Worker:
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     logger = telemetry.kafka_logger()
-    tell_others = partial(_tell_others, settings, topics, events)
     grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
-    source = KafkaSource(
-        settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not
-    )
+    source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
@@ -192,12 +182,6 @@ def assemble(
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
     return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
-
-
-def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
-    """Who has joined the group meanwhile, and serves something else."""
-    for why in others_since(settings.kafka, topics, telemetry.kafka_logger()):
-        events.warned("group_is_mixed", why=why)
 
 
 class _Stateful(NamedTuple):

@@ -12,7 +12,8 @@ import pytest
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
-from worker.kafka import KafkaSource, Membership
+from worker.kafka.client.membership import Membership
+from worker.kafka.consumer.source import KafkaSource
 from worker.ports import Assignments, GroupCommits, IsolationNotes, Offsets, Source
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker

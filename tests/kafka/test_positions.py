@@ -18,7 +18,7 @@ from tests.kafka.fixtures import NewBroker
 from tests.kafka.scene import quick_classic, quick_consumer
 from tests.kafka.test_source_sink import CONSUMER, PATIENCE, commit, joined, poll_until, read, settings
 from worker.core.records import Partition
-from worker.kafka import KafkaSource
+from worker.kafka.consumer.source import KafkaSource
 
 BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
 REWINDS = 25

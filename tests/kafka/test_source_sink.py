@@ -19,7 +19,10 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
 from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Partition, Record
-from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.consumer.source import KafkaSource
+from worker.kafka.producer.sink import KafkaSink
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 

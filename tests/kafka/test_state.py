@@ -21,7 +21,7 @@ from tests.models import gru, identities, running_mean
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
-from worker.kafka import ChangelogRestorer
+from worker.kafka.changelog import ChangelogRestorer
 from worker.kafka.cluster.admin_answers import told_offset
 from worker.state import StateLayout
 from worker.state.layout import StateTensor

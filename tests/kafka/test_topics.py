@@ -9,7 +9,7 @@ import pytest
 from tests.kafka.cluster import TIMEOUT, Cluster
 from tests.kafka.test_source_sink import settings
 from worker.core.failures import BadConfiguration
-from worker.kafka import examine
+from worker.kafka.cluster.examination import examine
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 

@@ -1,8 +1,6 @@
 """The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
 
-Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing:
-`--create-topics` alone makes something. Each part is looked at even where another cannot be: a missing model says
-nothing about the cluster.
+Changes nothing, except with `--create-topics`. Each part is looked at even where another cannot be.
 """
 
 from __future__ import annotations
@@ -29,9 +27,10 @@ from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
-from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
+from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.losses import losses
 from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -253,11 +252,7 @@ def _ask(
 def _tried_transactions(
     kafka: KafkaSettings, topics: Topics, name: TransactionalId, delivery: DeliverySettings, report: Report
 ) -> str:
-    """Whether the broker prepares transactions, as far as that can be said without the name itself.
-
-    They are tried under a name that begins as ours does and that no replica uses: with ours a replica that runs here
-    would be shut out.
-    """
+    """Whether the broker prepares transactions: under a name like ours, for ours may be in use."""
     another = name.relative()
     refused = missing(kafka, needed_for_transactions(another), "write")
     try:

@@ -37,10 +37,7 @@ def _act(order: RunOrder) -> int:
 
 
 def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:
-    """The command that shows why a request was rejected, but for the request's place.
-
-    What was given to this command as an option is given to that one, too: all else both read from where it is set.
-    """
+    """The command that shows why a request was rejected, without the place: with the options of this command."""
     has_letters, given = kafka.dead_letter_topic is not None, order.over({})
     options = {
         "--topic": given.get("WORKER_KAFKA__DEAD_LETTER_TOPIC" if has_letters else "WORKER_KAFKA__RESPONSE_TOPIC"),

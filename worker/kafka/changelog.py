@@ -110,10 +110,9 @@ class ChangelogRestorer:
         date: Callable[[], float],
         retention: float = 0.0,
     ) -> None:
-        """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count.
+        """`is_exact`: states are committed with the offsets; otherwise those beyond the group's offset do not count.
 
-        `date`: the system's, in seconds, for what was kept may be too old. `retention`: seconds for which the changelog
-        keeps that a key was forgotten.
+        `date`: the system's, in seconds. `retention`: for how long the changelog keeps that a key was forgotten.
         """
         self._kafka = kafka
         self._topic = topic
@@ -294,10 +293,9 @@ class ChangelogRestorer:
         return AdminClient(admin_config(self._kafka), logger=self._log)
 
     def _look_for_leaders(self, timeout: float) -> None:
-        """Raises `KafkaException`. By itself the client asks the leaders that it knows, in the epoch that it knows.
+        """Raises `KafkaException`.
 
-        So one that has been elected anew since refuses every question (FENCED_LEADER_EPOCH, librdkafka 2.16; a restore
-        waited for four minutes, and would have on and on, seen 2026-11).
+        Without this a leader elected anew refuses each question, for minutes (FENCED_LEADER_EPOCH, librdkafka 2.16).
         """
         self._asking.list_topics(self._topic, timeout)
 

@@ -18,9 +18,8 @@ from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
-from worker.kafka import ChangelogRestorer
 from worker.kafka import changelog as restoring
-from worker.kafka.changelog import _Restore, _Wanted
+from worker.kafka.changelog import ChangelogRestorer, _Restore, _Wanted
 from worker.state import Extent
 from worker.state.restoring import Restoration
 

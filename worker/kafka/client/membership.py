@@ -31,10 +31,7 @@ _MOST_NAMED = 3  # hosts in one line
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The way into the group. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known.
-
-    `client_id` is what the group's others see of us.
-    """
+    """The way into the group. `takeover_seconds`: how long a killed replica keeps its partitions, if known."""
 
     protocol: Literal["consumer", "classic"]
     why: str
@@ -47,9 +44,9 @@ class Membership:
 
 
 def choose_membership(kafka: KafkaSettings, group_sessions: float | None, *, is_absent: bool = False) -> Membership:
-    """The protocol to join with. `group_sessions`: seconds the broker allows a KIP-848 member, None where not told.
+    """The protocol to join with. `group_sessions`: seconds that the broker allows a KIP-848 member, if told.
 
-    `is_absent`: the broker is known to have no KIP-848. A client that asks such a broker for it waits without a word.
+    `is_absent`: the broker has no KIP-848. A client that asks such a broker for it waits without a word.
     """
     classic_session = CLASSIC_SESSION if kafka.session_timeout_ms is None else kafka.session_timeout_ms / 1000
     if kafka.group_protocol == "consumer":

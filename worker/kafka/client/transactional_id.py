@@ -26,10 +26,9 @@ SWEEP_INTERVAL = 10
 
 
 class TransactionalId(NamedTuple):
-    """A name, and the beginning that it shares with other replicas' names: the whole of it, if it shares none.
+    """A name, and the beginning that it shares with other replicas' names.
 
-    `is_unique`: no other process may go on under it, so one that was shut out takes it back. `is_stable`: the next
-    process of this replica has it too.
+    `is_unique`: no other process may go on under it. `is_stable`: the next process of this replica has it too.
     """
 
     text: str

@@ -1,7 +1,6 @@
 """Losses of a group while none of its workers ran: offsets of some partitions, or states under offsets that go on.
 
-Nothing else tells: a partition without an offset looks like a new one, and a changelog without states like one of keys
-that have none. Asks for the offsets, and says their meaning; refuses nothing.
+Nothing else tells: a partition without an offset looks like a new one. Says what it finds, and refuses nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from worker.core.records import Partition
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config
 from worker.kafka.cluster.admin_answers import told_offset
-from worker.kafka.cluster.examination import Topics
+from worker.kafka.cluster.topics import Topics
 from worker.settings import Connection, KafkaSettings
 
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
@@ -61,8 +60,7 @@ def committed(
 ) -> Mapping[Partition, int] | None:
     """The group's next offsets, where it has one; None where its coordinator does not tell.
 
-    Asked by a consumer that joins nothing. The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV,
-    librdkafka 2.16) when the coordinator answers with an error, as one does that has moved.
+    The admin client's `list_consumer_group_offsets` ends the process when the coordinator has moved (librdkafka 2.16).
     """
     promised = {"group.id": group, "enable.auto.commit": False}
     consumer = open_client(Consumer, kafka, _AS_IT_IS, promised, client_log())
@@ -78,11 +76,7 @@ def committed(
 
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
-    """A sentence for each loss that the cluster shows.
-
-    A group with members has its offsets: they have said it when they began. Takes some 70 ms (2026-11), so that a
-    worker asks beside the load of its model.
-    """
+    """A sentence for each loss that the cluster shows. Members have said it when they began. Takes 70 ms."""
     if topics.members or not topics.can_administer:
         return []
     requests = [

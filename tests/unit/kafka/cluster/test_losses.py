@@ -11,8 +11,8 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.membership import Member, Membership
 from worker.kafka.cluster import losses as module
-from worker.kafka.cluster.examination import Topics
 from worker.kafka.cluster.losses import Bounds, losses
+from worker.kafka.cluster.topics import Topics
 
 CLASSIC = Membership("classic", "test", None)
 STATES = Partition("states", 0), Partition("states", 1)

@@ -14,7 +14,7 @@ from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult
-from worker.kafka import Membership
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.stranded import STRANDED_AFTER
 
 UP = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}})
@@ -213,23 +213,6 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
         world.polled()
 
 
-def test_that_we_are_in_the_group_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the first partition, or when the coordinator is there and has none for us."""
-    joined: list[str] = []
-    first = new_world(monkeypatch, joined=lambda: joined.append("with partitions"))
-    second = new_world(monkeypatch, joined=lambda: joined.append("as a stand-by"))
-    up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})
-
-    first.assign(P)
-    first.revoke(P)
-    first.assign(P, Q)
-    for world in (first, second):
-        for _ in range(3):
-            world.client.config["stats_cb"](up)
-
-    assert joined == ["with partitions", "as a stand-by"]
-
-
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The client connects again by itself; the log says that it tries."""
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -372,27 +355,6 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
 
     assert world.client.is_closed
     assert bool(said) == (protocol == "classic" and instance is None and not holds)
-
-
-@pytest.mark.parametrize("how", ["error", "commit"])
-def test_each_sign_of_a_deleted_topic_has_it_looked_for(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """A classic group's client tells an error, or a commit is refused."""
-    onlooker = Onlooker()
-    world = new_world(monkeypatch, onlooker)
-    world.assign(P)
-    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    world.client.deleted.add("r")
-    if how == "error":
-        world.client.config["error_cb"](unknown)
-    else:
-        world.commit_heard(SimpleNamespace(topic="r", partition=0, offset=8, metadata=None, error=unknown))
-
-    for _ in range(5):
-        world.clock.now += 1
-        world.client.config["stats_cb"](UP)
-
-    assert onlooker.absent == [["r"]]
-    assert onlooker.counted[0] == {"r": 0}
 
 
 @pytest.mark.parametrize(("protocol", "times"), [("classic", [1, 2, 2, 2]), ("consumer", [0, 0, 0, 0])])

@@ -14,12 +14,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
-from tests.unit.kafka.producer.test_unacknowledged import text, topic
+from tests.unit.kafka.client.test_unacknowledged import text, topic
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message, Partition, Place
-from worker.kafka import KafkaTransactions, Membership, Topics
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions import committer, kafka_transactions
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_producer import Reaction, Trouble, trouble_of
 from worker.settings import KafkaSettings
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import Clock, Onlooker
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.unacknowledged import SILENCE, ProducerStatistics, Unacknowledged
+from worker.kafka.client.statistics import SILENCE, ProducerStatistics, Unacknowledged
 
 
 def topic(*partitions: tuple[int, int]) -> dict[str, object]:
@@ -57,15 +57,15 @@ def test_what_the_client_has_dropped_is_undelivered_no_more() -> None:
     assert heard.onlooker.undelivered == {"answers": 0}
 
 
-def test_a_topic_that_acknowledges_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each half a minute, with what may mend it."""
+def test_a_producer_without_acknowledgements_names_its_topics(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each half a minute."""
     heard = Heard()
     for _ in range(int(2 * SILENCE)):
         heard.after(1, text(119, answers=topic((119, 0)), rejected=topic((5, 5))))
 
     (told,) = caplog.messages
-    assert "topic answers has acknowledged nothing for 30 s, and 119 messages wait" in told
-    heard.after(1, text(119, answers=topic((119, 0))))
+    assert "no message was acknowledged for 30 s, and some wait for answers: " in told
+    heard.after(1, text(119, answers=topic((119, 0)), rejected=topic((5, 5))))
     assert len(caplog.messages) == 2
 
 
