@@ -41,11 +41,11 @@ def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
         shown = CliRunner().invoke(cli.app, ["check"], env=environment)
 
     assert said(first.log) == []
-    assert "1 other member (on 127.0.0.1) serves model 1 (" in warning
+    assert "members on 127.0.0.1 (1 in all) serve model 1 (" in warning
     assert ", this worker fraud 1 (" in warning
     assert len(as_first) == 1
-    assert "1 other member (on 127.0.0.1) serves fraud 1 (" in as_first[0]
-    assert "serves fraud 1 (" in " ".join(shown.output.split())
+    assert "members on 127.0.0.1 (1 in all) serve fraud 1 (" in as_first[0]
+    assert "serve fraud 1 (" in " ".join(shown.output.split())
     assert shown.exit_code == 0
 
 
@@ -61,7 +61,7 @@ def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(
         answers = kafka.read(scene.response_topic, 40)
         digests = [json.loads(each.text("/v2/models/digits"))["parameters"]["sha256"] for each in (first, second)]
 
-    assert "another file under the same version" in warning
+    assert "with another model, version or file" in warning
     assert digests == [hashlib.sha256(mlp(WIDTH, (32,), 4, seed=seed)).hexdigest() for seed in (0, 1)]
     shown = {dict(answer.headers)["model-version"] for answer in answers}
     assert shown == {f"1@{digest[:8]}".encode() for digest in digests}

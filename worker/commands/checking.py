@@ -6,9 +6,7 @@ Changes nothing, except with `--create-topics`. Each part is looked at even wher
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,11 +36,8 @@ from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING, remembered
-from worker.terminal.open_axes import open_axes
-from worker.terminal.terminal import count, milliseconds, page, print_json
+from worker.terminal.terminal import count, page, print_json
 
-# Runs of which the median is shown, and the seconds after which a slow model has run often enough.
-RUNS, RUNS_SECONDS = 5, 2.0
 # The setting that names a topic, and what the topic holds.
 _HOLDS = {
     "REQUEST_TOPICS": "requests",
@@ -98,25 +93,21 @@ def examined(
 
 
 def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
-    began = time.monotonic()
     try:
         model = load_as_set(settings.model, settings.batching)
         signature, states = _without_state(model.signature, state)
     except Stop as stop:
         report.add(stop)
         return None
-    seconds = time.monotonic() - began
     full = full_batch(settings.batching, model)
-    doubt = None
+    facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
     try:
         check_run_time(model, full.rows, settings.model.run_timeout_s)
         found = independence(model, settings.batching.max_batch_size)
-        doubt = found.doubt
+        facts["independence"] = found.doubt
         report.warn(found.why)
     except Stop as stop:
         report.add(stop)
-    facts = {**_facts(model, signature, full), "remembers": ", ".join(states), "independence": doubt}
-    facts["load and warm-up"] = milliseconds(seconds * 1000)
     report.model = {name: text for name, text in facts.items() if text}
     report.warn(*model.remarks)
     if model.not_finite:
@@ -131,8 +122,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
     """The model as loaded, by name. None or empty: there is nothing to say."""
-    raw, row, left = signature.raw_input, model.blank(1), model.left_to_cpu
-    lengths = open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs])
+    raw, left = signature.raw_input, model.left_to_cpu
     nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
     return {
         "name": f"{signature.name}, version {signature.version}",
@@ -143,8 +133,6 @@ def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | N
         "batches": _fixed(model),
         "padded": ", ".join(f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes),
         "full batches": CLOSING.get(full.why) and f"close at {count(full.rows, 'row')}, by {CLOSING[full.why]}",
-        "measured with": ", ".join(f"{axis} {length:,} long" for axis, length in lengths.items()),
-        **{f"{count(rows, 'row')} at once": _speed(model, rows) for rows in sorted({1, full.rows})},
         "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if raw else None,
     }
 
@@ -164,18 +152,6 @@ def _without_state(signature: Signature, state: StateSettings | None) -> tuple[S
         return left, ()
     tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
     return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
-
-
-def _speed(model: Model, rows: int) -> str:
-    """By the median. The first of several runs may set something up, where the warm-up has not run so many rows."""
-    feeds = model.blank(rows)
-    times: list[float] = []
-    while len(times) < RUNS and sum(times) < RUNS_SECONDS:
-        began = time.perf_counter()
-        model.run(feeds)
-        times.append(time.perf_counter() - began)
-    seconds = max(statistics.median(times), 1e-9)
-    return f"{seconds * 1000:.3g} ms, {rows / seconds:,.0f} rows/s"
 
 
 def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:

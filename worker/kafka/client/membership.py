@@ -7,8 +7,8 @@ A replica tells the others of its group in its client id which model it serves:
                      │      │ └ the model's file, the beginning of its SHA-256
                      └ name └ version
 
-Two models in one group would each answer some of the partitions, and nothing would fail. Both group protocols carry a
-member's client id, no right beyond a member's is needed to see it, and Kafka's own tools show it. Pure.
+Two models in one group would each answer some of the partitions, and nothing would fail. Every member may see the
+others' client ids.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
     if kafka.session_timeout_ms is not None:
         return "WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker"
     if kafka.group_instance_id is not None:
-        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one. A
-        # killed replica that came back at once was refused for good there, and had its partitions after 0.1 s here
-        # (in 2026).
+        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one.
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None
 
@@ -125,16 +123,8 @@ def differing(own: Announcement, group: str, members: Iterable[Member]) -> list[
 
 def _sentence(own: Announcement, group: str, other: Announcement, hosts: list[str]) -> str:
     named = ", ".join(sorted(set(hosts))[:_MOST_NAMED])
-    noun, verb = ("member", "serves") if len(hosts) == 1 else ("members", "serve")
-    who = f"{len(hosts)} other {noun} (on {named}) {verb} {other}"
-    if other[:-1] == own[:-1]:
-        what, cure = "by other settings of requests and answers", "give all replicas the same settings"
-    elif other[:2] == own[:2]:
-        what = f"this worker {own}: another file under the same version"
-        cure = "give each file a version of its own (WORKER_MODEL__VERSION)"
-    else:
-        what, cure = f"this worker {own}", "give each model a group of its own (WORKER_KAFKA__GROUP_ID)"
+    differs = "another model, version or file" if other[:-1] != own[:-1] else "other settings of requests and answers"
     return (
-        f"group {group}: {who}, {what}; a request's partition decides who answers it; {cure}, unless a roll-out is "
-        "under way"
+        f"group {group}: members on {named} ({len(hosts)} in all) serve {other}, this worker {own}, with "
+        f"{differs}; unless a roll-out is under way, give each model a group of its own (WORKER_KAFKA__GROUP_ID)"
     )

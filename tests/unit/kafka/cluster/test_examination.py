@@ -73,7 +73,7 @@ def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
 
     assert len(problems(Broker(clock, began + 1000.0))) == 2
 
-    assert clock.now - began == pytest.approx(examination.NEW_TOPIC_TIMEOUT, abs=0.3)
+    assert clock.now - began == pytest.approx(command_clients.NEW_TOPIC_TIMEOUT, abs=0.3)
 
 
 class Without(Broker):
