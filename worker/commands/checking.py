@@ -113,9 +113,8 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     if model.not_finite:
         refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
         report.warn(
-            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity: a device that "
-            f"computes nonsense would not show by it{refused}. Name a file of rows with finite answers in "
-            "WORKER_MODEL__WARM_UP_EXAMPLE"
+            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity{refused}: name a "
+            "file of rows with finite answers in WORKER_MODEL__WARM_UP_EXAMPLE"
         )
     return model
 

@@ -372,8 +372,7 @@ class ChangelogRestorer:
             return restoration.last(extent)
         except ValueError as error:
             raise BadConfiguration(
-                f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model, "
-                "or delete and create this one, and every key begins anew"
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model"
             ) from None
 
     def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
@@ -406,9 +405,8 @@ class ChangelogRestorer:
 def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFatal:
     """States are in records that cannot be read."""
     return KafkaFatal(
-        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; the states in there are "
-        "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
-        f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
+        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; let a broker with a good "
+        f"copy lead that partition, or delete its records below offset {last + 1}, and their keys begin anew"
     )
 
 

@@ -143,9 +143,7 @@ def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.
     restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
 
     read()
-    with pytest.raises(
-        KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; the states"
-    ):
+    with pytest.raises(KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; "):
         read()
 
     assert consumer.seeks == [3]

@@ -64,9 +64,8 @@ def cost_of_a_kill(timeout_ms: int) -> str:
     """The time for which a killed replica with a random name holds readers up, and how to avoid it."""
     timeout = timeout_ms / 1000
     return (
-        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed, for "
-        "its successor has another transactional id; set WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where "
-        "pods keep their names (a StatefulSet)"
+        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed; set "
+        "WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where pods keep their names (a StatefulSet)"
     )
 
 

@@ -52,9 +52,8 @@ from worker.kafka.cluster.admin_answers import (
 from worker.kafka.cluster.topics import Topics
 from worker.settings import KafkaSettings
 
-# A reply topic has to take so much, if the response topic does. Batches to all topics are as small as the smallest of
-# them wants: an answer of 200 bytes took 3.3 µs of the client's CPU time in batches of 1 MB, 4.2 of 64 KiB,
-# 9 of 16 KiB and 25 of 600 bytes (2026-11-27).
+# A reply topic has to take so much, if the response topic does: batches to all topics are as small as the smallest of
+# them wants. An answer took 3.3 µs of the client's CPU in batches of 1 MB, 4.2 of 64 KiB, 9 of 16 KiB (2026-11).
 LEAST_REPLY_BYTES = 64 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
@@ -131,10 +130,7 @@ class _Examination:
 
     def run(self) -> StartVerdict:
         if self._with_transactions and self._contact.is_mock:
-            self._refuse(
-                "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is librdkafka's mock, "
-                "which takes no transaction back; use a real Kafka, or set at_least_once"
-            )
+            self._refuse("WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock")
         settings = used(self._kafka)
         found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
         if self._can_administer:
@@ -157,11 +153,10 @@ class _Examination:
         limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
-        membership = self._ask_group() if self._can_administer else choose_membership(self._kafka, None)
         return Topics(
             partitions,
             limits,
-            membership,
+            self._ask_group() if self._can_administer else choose_membership(self._kafka, None),
             notes=tuple(warning.text for warning in self._warnings),
             changelog=self._kafka.changelog_topic,
             members=self._members,
@@ -186,13 +181,8 @@ class _Examination:
             if topic != self._kafka.changelog_topic
             and "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")
         ]
-        self._warnings += [
-            Finding(
-                f"topic {topic} is compacted: only the last record of each key is kept, and all without a key count as "
-                "one of an empty key; set its cleanup.policy to delete"
-            )
-            for topic in dense
-        ]
+        keeps = "is compacted: only the last record of each key is kept; set its cleanup.policy to delete"
+        self._warnings += [Finding(f"topic {topic} {keeps}") for topic in dense]
         return frozenset(dense) & self._written.keys()
 
     # Topics
@@ -210,10 +200,8 @@ class _Examination:
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
         if error.code() in GONE:
             near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
-            return Finding(
-                f"WORKER_KAFKA__{setting}: there is no topic {topic}; let `inference-worker check --create-topics` "
-                f"make it, or name another{near}"
-            )
+            make = "let `inference-worker check --create-topics` make it, or name another"
+            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}{near}")
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
             return missing(self._kafka, right, "see")
@@ -242,11 +230,8 @@ class _Examination:
         told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
         for topic in self._written if self._kafka.max_message_bytes is None else ():
             if topic not in told and topic not in self._shut:
-                self._miss(
-                    topic,
-                    f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
-                    "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES",
-                )
+                why = f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant"
+                self._miss(topic, f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
         most = LARGEST_USUAL_RECORD
         if self._can_administer:
             most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
@@ -260,8 +245,8 @@ class _Examination:
         if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
             self._refuse(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {partitions[changelog]} partitions and {requests} has "
-                f"{partitions[requests]}: the states of keys that moved with the new partitions would be missing; name "
-                "a new changelog, with which every key begins anew, or export the states and import them there"
+                f"{partitions[requests]}, so keys left their states; name a new changelog, with which every key begins "
+                "anew, or export the states and import them there"
             )
 
     def _check_compaction(self, configs: Configs) -> None:
@@ -276,13 +261,11 @@ class _Examination:
                 "of keys that no request wrote for a while; set it to compact"
             )
         elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
-            self._warnings.append(
-                Finding(
-                    f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that "
-                    "come again after a kill may miss the state before them, and be answered INTERNAL; set it to "
-                    f"{CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
-                )
+            why = (
+                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: requests that come again after a "
+                f"kill may miss the state before them; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
+            self._warnings.append(Finding(why))
 
     # Rights, and the group
 
@@ -335,11 +318,9 @@ class _Examination:
             is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
             membership = choose_membership(self._kafka, None, is_absent=is_absent)
             if membership.takeover_seconds is None:
-                self._miss(
-                    self._kafka.group_id,
-                    f"the broker does not tell how long a killed replica of group {self._kafka.group_id} keeps its "
-                    "partitions; grant DESCRIBE_CONFIGS on it to know",
-                )
+                group = self._kafka.group_id
+                why = f"the broker does not tell how long a killed replica of group {group} keeps its partitions"
+                self._miss(group, f"{why}; grant DESCRIBE_CONFIGS on it to know")
             return membership
         session = described.get(SESSION_KEY)
         if session is None:

@@ -99,10 +99,9 @@ def _lost_offsets(
     if lost := [at for at in requests if at not in known and found.ends[at] > found.begins[at]]:
         yield (
             f"group {kafka.group_id} has no offset for {len(lost)} of {len(requests)} partitions with requests "
-            f"({listed(lost)}), and offsets for {len(known)}: partitions that are new have none, and offsets that were "
-            f"deleted or expired leave none; by WORKER_KAFKA__AUTO_OFFSET_RESET={kafka.auto_offset_reset} their "
-            f"{found.records(lost):,} records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, "
-            "and set the offsets with `kafka-consumer-groups.sh --reset-offsets`"
+            f"({listed(lost)}), and offsets for {len(known)}: by AUTO_OFFSET_RESET their {found.records(lost):,} "
+            f"records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, and set the offsets "
+            "with `kafka-consumer-groups.sh --reset-offsets`"
         )
 
 
@@ -113,12 +112,12 @@ def _lost_states(
     if empty := [at for at in states if at.number in passed and found.ends[at] == found.begins[at]]:
         yield (
             f"the changelog has no record in {len(empty)} of {len(states)} partitions ({listed(empty)}) where the "
-            f"group has passed {sum(passed[at.number] for at in empty):,} requests: unless these left no state, their "
-            "keys begin anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
+            f"group has passed {sum(passed[at.number] for at in empty):,} requests: keys with states in there begin "
+            "anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
         )
     if cut := [at for at in states if at not in empty and found.begins[at] > 0]:
         yield (
             f"the changelog was cut in {len(cut)} of {len(states)} partitions ({listed(cut)}): it begins behind "
-            f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys whose last state was among "
-            "them begin anew; only compaction may delete there"
+            f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys with states in them begin "
+            "anew; only compaction may delete there"
         )

@@ -49,15 +49,9 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return (
-            f"the broker refused a record for topic {topic} as too large: its max.message.bytes was lowered, or "
-            "WORKER_KAFKA__MAX_MESSAGE_BYTES is more than it takes"
-        )
-    if error.code() == KafkaError.INVALID_RECORD:
-        return (
-            f"the broker refused a record for topic {topic}: {error.str()}; a compacted topic takes none without a key"
-        )
-    return f"the broker refused a record for topic {topic}: {error.str()}"
+        return f"the broker refused a record for topic {topic} as too large: was its max.message.bytes lowered?"
+    keys = "; a compacted topic takes none without a key" if error.code() == KafkaError.INVALID_RECORD else ""
+    return f"the broker refused a record for topic {topic}: {error.str()}{keys}"
 
 
 def broken(error: Exception) -> KafkaFatal:

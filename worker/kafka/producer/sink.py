@@ -175,12 +175,8 @@ class Receipts:
 
     def refuse(self, place: Place, why: str) -> None:
         """One of the place's messages will never be durable. Runs in the client's callbacks, and raises nothing."""
-        self.fail(
-            KafkaFatal(
-                f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its "
-                "access, and start again"
-            )
-        )
+        stands = f"nothing past {place.line.partition}/{place.offset} is committed"
+        self.fail(KafkaFatal(f"{why}; {stands}: mend the topic or its access, and start again"))
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""

@@ -235,9 +235,8 @@ class TransactionCommitter:
         code = None if trouble.error is None else trouble.error.code()
         if trouble.is_fenced:
             return (
-                f"another process uses the transactional id {self._name.text}: {trouble.text}; if it is another "
-                "replica, give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID; if it is this one's predecessor, which "
-                "stood still and woke up, end that and start again"
+                f"another process uses the transactional id {self._name.text}: {trouble.text}; give each replica its "
+                "own, WORKER_DELIVERY__TRANSACTIONAL_ID, and end a predecessor that stood still"
             )
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return missing(self._kafka, needed_for_transactions(self._name), "write").text

@@ -75,8 +75,7 @@ class KafkaTransactions:
         if ending is None:
             raise BadConfiguration(
                 f"no broker opens transactions for {self._name.text} within {timeout:g} s: "
-                f"{self._log.last or 'none says why'}; check that the brokers run, and that they are as many as "
-                "transaction.state.log.replication.factor says (3 unless it is set)"
+                f"{self._log.last or 'none says why'}; do as many run as transaction.state.log.replication.factor says?"
             )
         self._is_ready = True
 

@@ -55,7 +55,7 @@ def test_a_refusal_that_a_new_start_cures_is_told_from_one_that_passes(
         (KafkaError._UNKNOWN_PARTITION, "topic answers was deleted, or made anew with fewer"),
         (KafkaError._UNKNOWN_TOPIC, "topic answers was deleted, or made anew with fewer"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed"),
-        (KafkaError.MSG_SIZE_TOO_LARGE, "max.message.bytes was lowered"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, "was its max.message.bytes lowered"),
         (KafkaError.INVALID_RECORD, "a compacted topic takes none without a key"),
     ],
 )
