@@ -117,31 +117,6 @@ def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_pat
     assert (kafka.partitions(name), kafka.partitions(f"{name}-state")) == (3, 3)
 
 
-def test_a_reply_topic_that_is_missing_is_a_warning(deployment: Deployment) -> None:
-    """A worker starts without it, and its requesters get errors: that is told."""
-    absent = fresh("replies")
-    deployment.environment["WORKER_KAFKA__REPLY_TOPICS"] = absent
-
-    told = check(deployment.environment)
-
-    assert told.exit_code == 0, told.output
-    assert "requests that name it get an error" in " ".join(told.output.split())
-    assert f"no topic {absent}" in " ".join(told.output.split())
-
-
-def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
-    """The report comes all the same, with all that was found before."""
-    config = {"WORKER_KAFKA__CONFIG": '{"fetch.max.bytes": 1}'}
-    result = check({**deployment.environment, **config}, "--json")
-
-    (line,) = result.stdout.splitlines()
-    report = json.loads(line)
-    (problem,) = report["problems"]
-    assert (result.exit_code, report["exit_code"], result.stderr) == (2, 2, "")
-    assert "`fetch.max.bytes` must be >= `message.max.bytes`" in problem["text"]
-    assert report["model"]["takes"] == "x FP32[batch, 4]"
-
-
 def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> None:
     """A worker whose transactional id outlives it goes on beside `check`, whose settings are the same."""
     name = f"{deployment.group}-fixed"

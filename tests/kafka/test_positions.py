@@ -127,24 +127,6 @@ def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) 
     source.close()
 
 
-@pytest.mark.parametrize("protocol", MEMBERSHIPS)
-def test_a_fresh_group_at_the_end_loses_nothing_by_a_death(kafka: Cluster, protocol: str) -> None:
-    """AUTO_OFFSET_RESET=latest: what is published after the first assignment is read by whoever comes next."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, Told(), MEMBERSHIPS[protocol])
-    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
-    send(kafka, topic, 5)
-    source.close()  # it was handed nothing, and committed nothing but its start
-    send(kafka, topic, 5)
-
-    heir = joined(config, Told(), MEMBERSHIPS[protocol])
-
-    assert [record.offset for record in read(heir, 10)] == list(range(10, 20))
-    heir.close()
-
-
 def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
     """AUTO_OFFSET_RESET=latest: requests that become readable after the start are answered."""
     topic = kafka.create_topic()

@@ -16,7 +16,6 @@ from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
-from tests.kafka.fixtures import NewBroker
 from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Partition, Record
 from worker.kafka.client.membership import Membership
@@ -197,35 +196,6 @@ def members(admin: AdminClient, group: str) -> int:
     return len(found.members) if found.state is ConsumerGroupState.STABLE else 0
 
 
-def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
-    """A failure while partitions move is not swallowed by the client."""
-
-    class Failing(Told):
-        def assigned(self, partitions: Sequence[Partition]) -> None:
-            raise KafkaFatal("the sink is broken")
-
-    source = joined(settings(kafka, kafka.create_topic()), Failing())
-
-    with pytest.raises(KafkaFatal, match="the sink is broken"):
-        read(source, 1)
-
-    source.close()
-
-
-def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
-    """An offset of a member that the group does not know is reported as failed, and nothing is raised."""
-    topic = kafka.create_topic()
-    config = settings(kafka, topic)
-    source = joined(config, told := Told(), MEMBERSHIPS["kafka-classic"])
-    poll_until(source, lambda: bool(told.held))
-    source.close()
-    source.commit({Partition(topic, 0): 1})
-
-    (result,) = source.commit_results()
-    assert not result.committed
-    assert list(result.failed) == [Partition(topic, 0)]
-
-
 def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBroker) -> None:
     """Each of its records is delivered once, without a value and with the reason, and what follows is read."""
     cluster = Cluster(hurt_broker.bootstrap_servers)
@@ -262,24 +232,6 @@ def commit(config: KafkaSettings, *positions: TopicPartition) -> None:
     consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": config.group_id})
     consumer.commit(offsets=list(positions), asynchronous=False)
     consumer.close()
-
-
-def test_a_broker_without_the_new_protocol_gets_a_classic_member(
-    new_broker: NewBroker,
-) -> None:
-    """`auto` finds out by joining, and goes on by itself."""
-    cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
-    topic = cluster.create_topic()
-    cluster.produce(topic, [Sent(b"k", b"v")])
-    source = joined(settings(cluster, topic), told := Told())
-
-    records = read(source, 1)
-
-    assert records[0].value == b"v"
-    assert told.events == [("assigned", Partition(topic, 0))]
-    assert source.membership.protocol == "classic"
-    assert source.membership.takeover_seconds == 45.0
-    source.close()
 
 
 def new_sink(
