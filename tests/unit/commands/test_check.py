@@ -32,16 +32,6 @@ def judged(model: bytes, folder: Path, **variables: str) -> tuple[Report, Model 
     return report, _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), **settings}), report)
 
 
-def test_an_address_of_another_machine_is_a_problem() -> None:
-    """A worker would not start there either. With the defaults there is nothing to say."""
-    assert looked_at(TRACING="true").problems == []
-
-    report = looked_at(HTTP_ADDRESS="192.0.2.1")
-
-    assert report.exit_code == 2
-    assert "WORKER_TELEMETRY__HTTP_ADDRESS" in str(report.problems[0])
-
-
 def test_neither_brokers_nor_a_store_are_asked_where_settings_forbid_it() -> None:
     """A login that would cross the network in clear stays here: each is one problem, of its setting."""
     distant = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "192.0.2.1:9092", "WORKER_STATE__STORE": "redis://192.0.2.1"}
@@ -129,16 +119,6 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
 
     assert report.exit_code == (2 if limit == 188 else 0)
     assert ["the state of a key has 88 bytes" in problem.text for problem in report.problems] == [True] * (limit == 188)
-
-
-@pytest.mark.parametrize(("policy", "refused"), [("error", 1), ("null", 0)])
-def test_a_model_tried_with_rows_of_no_finite_answer_is_warned_of(policy: str, refused: int, tmp_path: Path) -> None:
-    """Neither the device check nor the example is of use then."""
-    report, _ = judged(models.spreads(), tmp_path, MODEL__NON_FINITE_OUTPUT=policy)
-
-    (warning,) = report.warnings
-    assert "whose z is NaN or infinity" in warning.text
-    assert warning.text.count("gets an error") == refused
 
 
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])

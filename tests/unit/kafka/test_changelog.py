@@ -92,11 +92,6 @@ def test_partitions_that_the_changelog_lacks_end_the_worker(caplog: pytest.LogCa
     assert "wait: no leaders found" in told_while_waiting(Grown(), 0, caplog)
 
 
-def test_an_answer_that_leaves_the_changelog_out_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
-    """It ended the worker, which would have been told the same again."""
-    assert "wait: no leaders found" in told_while_waiting(Leaderless(), 0, caplog)
-
-
 def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
     """A look at headers of which one has a name that is not UTF-8 ended the worker, and each that came after it."""
     restorer = ChangelogRestorer(

@@ -17,7 +17,7 @@ from worker.kafka.client import command_clients
 from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
 from worker.kafka.cluster import examination
-from worker.kafka.cluster.examination import LEAST_REPLY_BYTES, StartVerdict, judge
+from worker.kafka.cluster.examination import StartVerdict, judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
@@ -122,14 +122,3 @@ def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Cl
     assert verdict.topics.replies == {"yours"}
     assert verdict.topics.max_bytes.keys() == {"a", "yours"}
     assert any("no topic mine" in note and "get an error" in note for note in verdict.topics.notes)
-
-
-def test_a_reply_topic_may_take_as_little_as_the_response_topic(clock: Clock) -> None:
-    """Batches are as small for that one anyway."""
-    broker = Broker(clock, clock.now)
-
-    verdict = verdict_on(broker, reply_topics="mine", max_message_bytes=LEAST_REPLY_BYTES - 1)
-
-    assert verdict.topics is not None
-    assert verdict.topics.shut == {}
-    assert verdict.topics.max_bytes["mine"] == LEAST_REPLY_BYTES - 1

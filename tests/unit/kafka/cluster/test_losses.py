@@ -71,13 +71,6 @@ def test_nothing_is_said_of_what_may_be_right(
     assert told(monkeypatch, known, begins, ends) == []
 
 
-def test_a_group_with_members_and_a_mock_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The members have said it when they began; each question to a mock would wait for its timeout."""
-    assert told(monkeypatch, {P1: 9}, {}, {}, has_members=True) == []
-    assert told(monkeypatch, {P1: 9}, {}, {}, can_administer=False) == []
-    assert told(monkeypatch, None, {}, {}) == [module.UNKNOWN], "that nothing was found means nothing then"
-
-
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changelog is empty in a partition where requests were answered, or begins behind its beginning."""
     empty, cut = told(monkeypatch, {P0: 5, P1: 9}, {STATES[0]: 3}, {STATES[1]: 0})

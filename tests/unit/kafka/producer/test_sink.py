@@ -255,18 +255,6 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
     assert narrow.is_refused(None)
 
 
-def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that follow are its consequences."""
-    full = Full(monkeypatch)
-    first, second = places(2)
-
-    full._receipts.refuse(first, "the disk is full")
-    full._receipts.refuse(second, "out of order")
-
-    with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
-        full.poll(0.0)
-
-
 class Answered:
     """A new client, which the brokers answer."""
 
