@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from tests.builders import P0, P1, STATE
+from tests.builders import P0, STATE
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
@@ -114,18 +114,6 @@ def test_a_value_is_taken_only_if_its_offset_is_later(pair: Pair) -> None:
     assert pair.values(b"k") == [stored(2**40, 11)]
 
 
-def test_of_another_partition_the_time_is_compared(pair: Pair) -> None:
-    """Keys move when a topic gets partitions, and a replica that had them before may wake up."""
-    pair.written((b"k", stored(1000, 10, used=100)))
-    pair.written((b"k", stored(1, 11, P1, used=100)))
-    assert pair.values(b"k") == [stored(1, 11, P1, used=100)]
-    pair.written((b"k", stored(2, 12, P1, used=200)))
-
-    pair.written((b"k", stored(1001, 10, used=199)))
-
-    assert pair.values(b"k") == [stored(2, 12, P1, used=200)]
-
-
 def test_what_is_no_state_is_written_over(store: RunningStore) -> None:
     """Whatever it is, also a list: one value of another client ended the worker, and each that followed."""
     link, client = link_to(store), store.client()
@@ -207,18 +195,6 @@ def test_what_its_thread_dies_of_is_raised_in_the_loop(store: RunningStore, monk
     link.close(1.0)
 
 
-def test_a_link_to_nowhere_closes_at_once() -> None:
-    """While it waits for its next attempt; its thread ends."""
-    link = StoreLink(StoreServer(StoreAddress("redis://127.0.0.1:1/0"), PREFIX), ttl=None, forgotten_for=1)
-    link.ask([Asked(P0, 1, [b"k"])])
-    while not is_away(link):
-        time.sleep(0.01)
-
-    link.close(5.0)
-
-    assert "store" not in [thread.name for thread in threading.enumerate()]
-
-
 @pytest.mark.parametrize(
     ("command", "login", "cure"),
     [
@@ -268,25 +244,6 @@ def test_a_replica_is_refused_at_start_and_waited_for_later(store: RunningStore,
             examine_store(server)
         with pytest.raises(StoreAway, match="primary"):
             server.exchange([Write(b"k", stored(1, 1), 0)], [])
-        server.close()
-
-
-def test_what_an_operator_should_change_is_said(store: RunningStore, tmp_path: Path) -> None:
-    """A server that is persistent and evicts nothing is fine."""
-    server = StoreServer(StoreAddress(store.url), PREFIX)
-    facts = examine_store(server)
-    assert facts.warnings == ()
-    assert facts.version.split()[0] in {"Redis", "Valkey"}
-    server.close()
-
-    options = ("--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    with RunningStore(tmp_path, *options) as careless:
-        server = StoreServer(StoreAddress(careless.url), PREFIX)
-        evicts, loses = examine_store(server).warnings
-        assert "noeviction" in evicts
-        assert "nothing on disk" in loses
-        careless.client().config_set("save", "60 1")
-        assert "snapshots alone" in examine_store(server).warnings[1]
         server.close()
 
 
