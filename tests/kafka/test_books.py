@@ -168,7 +168,7 @@ def spoiled(*answers: Seen, letters: Sequence[Seen] = ()) -> Books:
         found.answered(seen, 0.0)
     for seen in letters:
         found.dead_lettered(seen)
-    found.looked(Look(1.0, {1: 1}, {Place(what, at): 9 for what in ("answers", "dead") for at in (0, 1)}), 1.0)
+    found.looked(Look(1.0, {1: 1}, {Place(what, at): 9 for what in ("answers", "dead") for at in (0, 1)}))
     assert found.is_all_done == bool(answers)
     found.close()
     return found
@@ -257,12 +257,12 @@ class Looking:
     def look(self, committed: int, answers: int, dead: int = 0) -> None:
         """Partition 1 is committed up to there, and then the logs end there."""
         ends = {Place("answers", 0): answers, Place("answers", 1): 0, Place("dead", 0): dead}
-        self.books.looked(Look(1.0, {1: committed}, ends), 1.0)
+        self.books.looked(Look(1.0, {1: committed}, ends))
 
     def read(self, seen: Seen, place: str = "answers") -> None:
         """It, and all before it."""
         self.books.answered(seen, 2.0) if place == "answers" else self.books.dead_lettered(seen)
-        self.books.reached(Place(place, seen.partition), seen.offset + 1, 2.0)
+        self.books.reached(Place(place, seen.partition), seen.offset + 1)
 
 
 def test_an_answer_written_before_we_looked_makes_a_commit_safe() -> None:
@@ -291,7 +291,7 @@ def test_an_aborted_answer_does_not_make_a_commit_safe() -> None:
     looking = Looking()
 
     looking.look(committed=1, answers=2)
-    looking.books.reached(Place("answers", 0), 2, 2.0)
+    looking.books.reached(Place("answers", 0), 2)
 
     assert looking.books.broken == ["committed past"]
 
@@ -301,7 +301,7 @@ def test_an_offset_without_a_request_needs_no_answer_before_the_commit() -> None
     for is_read, broken in ((True, []), (False, ["committed past"])):
         looking = Looking()
         if is_read:
-            looking.books.reached(Place("requests", 1), 1, 1.0)
+            looking.books.reached(Place("requests", 1), 1)
 
         looking.look(committed=1, answers=0)
 
