@@ -191,6 +191,19 @@ def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path,
 
 
 @quick_at_least_once
+def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """SIGTERM with nothing held: exit 0 without waiting for anything, and the group is left."""
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+        replica = scene.replica()
+
+        replica.terminate()
+
+        assert replica.exit_code() == 0, replica.log
+        scene.wait_for_members(0)
+
+
+@quick_at_least_once
 def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """A worker told to stop while it starts ends soon and without a traceback, after each step, and loses nothing."""
     with Scene(kafka, tmp_path, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:

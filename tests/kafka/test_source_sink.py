@@ -196,6 +196,35 @@ def members(admin: AdminClient, group: str) -> int:
     return len(found.members) if found.state is ConsumerGroupState.STABLE else 0
 
 
+def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
+    """A failure while partitions move is not swallowed by the client."""
+
+    class Failing(Told):
+        def assigned(self, partitions: Sequence[Partition]) -> None:
+            raise KafkaFatal("the sink is broken")
+
+    source = joined(settings(kafka, kafka.create_topic()), Failing())
+
+    with pytest.raises(KafkaFatal, match="the sink is broken"):
+        read(source, 1)
+
+    source.close()
+
+
+def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
+    """An offset of a member that the group does not know is reported as failed, and nothing is raised."""
+    topic = kafka.create_topic()
+    config = settings(kafka, topic)
+    source = joined(config, told := Told(), MEMBERSHIPS["kafka-classic"])
+    poll_until(source, lambda: bool(told.held))
+    source.close()
+    source.commit({Partition(topic, 0): 1})
+
+    (result,) = source.commit_results()
+    assert not result.committed
+    assert list(result.failed) == [Partition(topic, 0)]
+
+
 def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBroker) -> None:
     """Each of its records is delivered once, without a value and with the reason, and what follows is read."""
     cluster = Cluster(hurt_broker.bootstrap_servers)

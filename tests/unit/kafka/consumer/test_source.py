@@ -54,6 +54,20 @@ def test_what_came_before_a_partition_left_is_not_of_the_one_that_came_back(worl
     assert world.polled_twice() + world.polled() == [(Q, 7), (P, 3)]
 
 
+def test_a_stop_in_a_revoke_is_raised_as_it_is(world: World) -> None:
+    """The exit code and the message are the failure's own."""
+    world.assignments.failure = KafkaFatal("the sink is broken")
+
+    def fetch() -> list[Incoming]:
+        world.revoke(P)
+        return []
+
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match=r"^the sink is broken$"):
+        world.polled()
+
+
 def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> None:
     """The client is sent back to it, so the rest of the partition's records would be read twice."""
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
