@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, Stop
-from worker.kafka import Topics, examine, losses
+from worker.kafka.cluster.examination import examine
+from worker.kafka.cluster.losses import losses
+from worker.kafka.cluster.topics import Topics
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 

@@ -17,7 +17,8 @@ from worker.core.batching.batcher import Batcher
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.tensors.signature import Signature
 from worker.inference import Model
-from worker.kafka import ChangelogFacts, ChangelogRestorer, Topics, changelog_facts
+from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
+from worker.kafka.cluster.topics import Topics
 from worker.settings import Settings
 from worker.state import (
     ByKey,

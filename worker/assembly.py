@@ -33,17 +33,13 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
-from worker.kafka import (
-    Announcement,
-    KafkaSink,
-    KafkaSource,
-    KafkaTransactions,
-    Topics,
-    cost_of_a_kill,
-    others_since,
-    poll_interval,
-    resolve_transactional_id,
-)
+from worker.kafka.client.config import poll_interval
+from worker.kafka.client.membership import Announcement
+from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.consumer.source import KafkaSource
+from worker.kafka.producer.sink import KafkaSink
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
@@ -82,7 +78,10 @@ def assemble(
 ) -> Worker:
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     start = Start(settings, topics, events, closing)
-    source = _source(start)
+    logger = telemetry.kafka_logger()
+    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
+    source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
+    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)
@@ -159,19 +158,6 @@ def assemble(
         checkpoint=_checkpoint(states, source, ledger, events),
         first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
-
-
-def _source(start: Start) -> KafkaSource:
-    settings, topics, events, _ = start
-
-    def tell_others() -> None:
-        for why in others_since(settings.kafka, topics, telemetry.kafka_logger()):
-            events.warned("group_is_mixed", why=why)
-
-    events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
-    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
-    logger = telemetry.kafka_logger()
-    return KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others, most_partitions=grows_not)
 
 
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:

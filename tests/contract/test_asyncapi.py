@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 import shutil
 import subprocess
 import tarfile
@@ -21,10 +20,7 @@ from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, s
 from tests.contract.exchanges import record as golden
 from worker.codecs import Codecs, Wire, dead_letters
 from worker.codecs import request_headers as envelope
-from worker.codecs.wire_contract import CONTENT_TYPES
-from worker.core.failures import Code
 from worker.core.records import Prediction, Request
-from worker.version import VERSION
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))
 MESSAGES: dict[str, Any] = DOCUMENT["components"]["messages"]
@@ -202,25 +198,3 @@ def test_the_headers_written_are_those_of_the_document() -> None:
 def test_the_headers_of_dead_letters_are_those_of_the_document() -> None:
     """Ours; the request's own go before them."""
     assert documented("deadLetterHeaders") == dead_letters._OURS
-
-
-def test_the_document_knows_the_code_s_words() -> None:
-    """Error codes, content types and the version."""
-    answer = HEADERS["answerHeaders"]["properties"]
-
-    table = (SCHEMAS / "README.md").read_text(encoding="utf-8").partition("\n| `INVALID_ARGUMENT`")[2]
-
-    assert HEADERS["errorCode"]["enum"] == list(Code)
-    assert re.findall(r"^\| `([A-Z_]+)` \|", table.partition("\n\n")[0], re.MULTILINE) == list(Code)[1:]
-    assert answer["content-type"]["enum"] == list(CONTENT_TYPES)
-    assert {message.get("contentType") for message in MESSAGES.values()} == {None, *CONTENT_TYPES}
-    assert DOCUMENT["info"]["version"] == VERSION
-
-
-@pytest.mark.parametrize("value", ["1", "0250", "9999999999", "0", "000", "10000000000", "-1", "1.5", ""])
-def test_a_timeout_fits_the_document_where_the_code_takes_it(value: str) -> None:
-    """As `timeout-ms`."""
-    exchange = record(value=side("json", "request").value)._replace(headers=[("timeout-ms", value.encode())])
-    is_taken = isinstance(codecs("json").decode(exchange), Request)
-
-    assert (not headers_fit("jsonRequest", {"timeout-ms": value})) == is_taken

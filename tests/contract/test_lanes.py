@@ -5,12 +5,11 @@ The lanes run real threads here, over runners that the test steers, and once ove
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Lock, Timer, current_thread, get_ident
+from threading import Event, Lock, current_thread, get_ident
 
 import numpy as np
 import pytest
@@ -148,25 +147,6 @@ def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes) -> N
     assert list(steered.lanes.finished(0.0)) == []
     assert list(steered.lanes.finished(0.01)) == []
     assert steered.lanes.in_flight == 1
-
-
-def test_a_signal_does_not_make_the_wait_longer(steered: Lanes) -> None:
-    """Even when its handler outlasts what is left of the timeout: a worker asked to stop must go on turning."""
-    steered.lanes.submit(batch(0))
-    found = signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.1))
-    rescue = Timer(3 * PATIENCE, steered.runner.permits.put, [None])
-    rescue.start()
-    sender = Timer(0.05, signal.pthread_kill, [get_ident(), signal.SIGUSR1])
-    sender.start()
-
-    began = time.monotonic()
-    steered.lanes.finished(0.1)
-    waited = time.monotonic() - began
-
-    sender.join()  # before the handler goes: without one the signal ends the process
-    rescue.cancel()
-    signal.signal(signal.SIGUSR1, found)
-    assert 0.1 <= waited < PATIENCE
 
 
 def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) -> None:
@@ -399,45 +379,6 @@ def test_what_runs_on_the_loop_s_thread_stays_until_it_takes_twice_as_long(notin
     assert not any(noting.run(*[12] * 50))
 
 
-def test_a_model_that_took_very_long_once_is_not_trusted_again(noting: Noting) -> None:
-    """How long it takes depends on what it is given, and the loop has other things to do."""
-    assert noting.run(1, 1, 500) == [False, True, True]
-    assert not any(noting.run(*[1] * 100))
-
-
-def test_how_brief_one_model_is_says_nothing_of_another(noting: Noting) -> None:
-    """The first run of each is in the lane; one that is slow would hold up the loop."""
-    assert noting.run(1, 1) == [False, True]
-
-    assert noting.run(160, 160, model=OTHER) == [False, False]
-
-    assert noting.run(1) == [True]
-
-
-def test_whoever_wants_several_lanes_has_them() -> None:
-    """A request may pass another that runs long."""
-    noting = Noting(lanes=2)
-
-    assert not any(noting.run(1, 1, 1))
-    assert noting.lanes.close(PATIENCE)
-
-
-def test_what_waits_for_something_else_runs_in_a_lane(noting: Noting) -> None:
-    """It hardly needs the processor, but the loop would have to wait as well."""
-    noting.runner.slowness = 100
-
-    assert not any(noting.run(1, 1, 1))
-
-
-def test_a_machine_that_was_busy_for_a_while_changes_nothing(noting: Noting) -> None:
-    """It holds up a run in a lane as well, and sooner."""
-    assert noting.run(1, 1) == [False, True]
-    noting.runner.slowness = 1000
-    assert noting.run(1, 1) == [True, True]
-    noting.runner.slowness = 2
-    assert noting.run(1, 1) == [True, True]
-
-
 def test_what_begins_to_wait_for_something_else_goes_back_to_a_lane(noting: Noting) -> None:
     """Eight in a row are no accident of the machine's."""
     assert noting.run(1, 1) == [False, True]
@@ -452,30 +393,6 @@ def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:
 
     assert not any(noting.run(0, 0, 0))
     assert noting.lanes.close(PATIENCE)
-
-
-def test_what_ran_on_the_loop_s_thread_is_home_at_once(noting: Noting) -> None:
-    """In flight until it is fetched, and with an age while it ran, like any other."""
-    noting.run(1)
-    noting.lanes.submit(batch(2))
-    noting.lanes.submit(batch(3))
-
-    assert noting.lanes.in_flight == 2
-    assert numbers(noting.lanes.finished(0.0)) == [2, 3]
-    assert noting.lanes.in_flight == 0
-    assert None not in noting.runner.ages
-    assert noting.lanes.running_since is None
-
-
-def test_a_death_on_the_loop_s_thread_is_raised_as_one_in_a_lane(noting: Noting) -> None:
-    """What came home before is delivered first."""
-    noting.run(1)
-    noting.lanes.submit(batch(1))
-    noting.lanes.submit(batch(-1))
-
-    assert numbers(noting.lanes.finished(0.0)) == [1]
-    with pytest.raises(ModelBroken, match="an inference thread died of TypeError: a defect"):
-        noting.lanes.finished(0.0)
 
 
 def test_nothing_overtakes_what_is_in_a_lane() -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from tests.builders import P0, P1, STATE
+from tests.builders import P0, STATE
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
@@ -114,18 +114,6 @@ def test_a_value_is_taken_only_if_its_offset_is_later(pair: Pair) -> None:
     assert pair.values(b"k") == [stored(2**40, 11)]
 
 
-def test_of_another_partition_the_time_is_compared(pair: Pair) -> None:
-    """Keys move when a topic gets partitions, and a replica that had them before may wake up."""
-    pair.written((b"k", stored(1000, 10, used=100)))
-    pair.written((b"k", stored(1, 11, P1, used=100)))
-    assert pair.values(b"k") == [stored(1, 11, P1, used=100)]
-    pair.written((b"k", stored(2, 12, P1, used=200)))
-
-    pair.written((b"k", stored(1001, 10, used=199)))
-
-    assert pair.values(b"k") == [stored(2, 12, P1, used=200)]
-
-
 def test_what_is_no_state_is_written_over(store: RunningStore) -> None:
     """Whatever it is, also a list: one value of another client ended the worker, and each that followed."""
     link, client = link_to(store), store.client()
@@ -205,18 +193,6 @@ def test_what_its_thread_dies_of_is_raised_in_the_loop(store: RunningStore, monk
     with pytest.raises(TypeError):
         link.read()
     link.close(1.0)
-
-
-def test_a_link_to_nowhere_closes_at_once() -> None:
-    """While it waits for its next attempt; its thread ends."""
-    link = StoreLink(StoreServer(StoreAddress("redis://127.0.0.1:1/0"), PREFIX), ttl=None, forgotten_for=1)
-    link.ask([Asked(P0, 1, [b"k"])])
-    while not is_away(link):
-        time.sleep(0.01)
-
-    link.close(5.0)
-
-    assert "store" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize(

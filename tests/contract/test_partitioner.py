@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.contract.test_sink import places
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Message
-from worker.kafka import KafkaSink, Membership, Topics
-from worker.kafka.client.config import Config, producer_config, transaction_config
+from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer import sink
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.destination import Destinations
+from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
@@ -87,27 +86,10 @@ def by_a_publisher(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     assert publisher.flush(PATIENCE) == 0
 
 
-def produce_all(producer: Producer, topic: str, keys: Sequence[bytes]) -> None:
-    for key in keys:
-        producer.produce(topic, b"v", key)
-    assert producer.flush(PATIENCE) == 0
-
-
 @pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher])
 def test_a_key_goes_where_java_puts_it(broker: EmbeddedBroker, produce: Produce) -> None:
     """An application that joins answers with a topic of its own by partition finds them side by side."""
     assert partitions_of(produce, broker) == JAVA_S
-
-
-def test_another_partitioner_is_seen(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's own default puts most of these keys elsewhere."""
-
-    def configured(*of: Any) -> Config:
-        return {**producer_config(*of), "partitioner": "consistent_random"}
-
-    monkeypatch.setattr(sink, "producer_config", configured)
-
-    assert partitions_of(by_the_sink, broker) != JAVA_S
 
 
 def partitions_of(produce: Produce, broker: EmbeddedBroker) -> Mapping[bytes | None, int]:

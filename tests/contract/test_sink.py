@@ -15,7 +15,9 @@ from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Message, Place
-from worker.kafka import KafkaSink, Membership, Topics
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.producer.sink import KafkaSink
 from worker.ports import Sink
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker

@@ -12,7 +12,8 @@ import pytest
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
-from worker.kafka import KafkaSource, Membership
+from worker.kafka.client.membership import Membership
+from worker.kafka.consumer.source import KafkaSource
 from worker.ports import Assignments, GroupCommits, IsolationNotes, Offsets, Source
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
@@ -222,19 +223,6 @@ def test_no_poll_brings_more_than_it_was_asked_for(stage: Stage) -> None:
     member.source.close()
 
 
-def test_one_record_may_be_asked_for(stage: Stage) -> None:
-    """The glance of a full worker takes one record at most."""
-    stage.send(stage.partitions[0], 3)
-    member = Member(stage)
-
-    member.poll_until_all_held(stage)
-    while len(member.records) < 3:
-        assert len(member.poll(most=1, timeout=0.0)) <= 1
-        member.poll(most=1)
-
-    member.source.close()
-
-
 def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
     """Nothing comes from a partition that the worker does not know of."""
     for partition in stage.partitions:
@@ -344,19 +332,6 @@ def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
     member.source.close()
 
 
-def test_a_partition_that_gave_nothing_yet_may_be_rewound(stage: Stage) -> None:
-    """Then it stands where it is."""
-    partition = stage.partitions[0]
-    member = Member(stage)
-    member.poll_until_all_held(stage)
-
-    member.source.rewind([partition])
-    stage.send(partition, 5)
-
-    assert member.read(partition, 5) == list(range(5))
-    member.source.close()
-
-
 def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) -> None:
     """The others flow, and a pause of all that ends does not end this one."""
     first, second = stage.partitions[:2]
@@ -373,56 +348,6 @@ def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) 
     assert member.is_quiet()
     member.source.release(first)
     assert member.read(first, 20) == list(range(20))
-    member.source.close()
-
-
-def test_a_partition_released_in_a_pause_comes_after_it(stage: Stage) -> None:
-    """Both must agree."""
-    partition = stage.partitions[0]
-    member = Member(stage)
-    member.poll_until_all_held(stage)
-    member.source.pause()
-    member.source.withhold(partition)
-    stage.send(partition, 5)
-
-    member.source.release(partition)
-
-    assert member.is_quiet()
-    member.source.resume()
-    assert member.read(partition, 5) == list(range(5))
-    member.source.close()
-
-
-def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
-    """What it was withheld for is forgotten, and comes again; it need not be released."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    member = Member(stage)
-    member.read(partition, 10)
-
-    member.source.withhold(partition)
-    member.source.rewind([partition])
-
-    assert member.read(partition, 10) == list(range(10))
-    member.source.close()
-
-
-def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
-    """Nor is that of an isolated run. Each is under way for a moment, and the worker never hears of it."""
-    partition = stage.partitions[0]
-    stage.send(partition, 10)
-    member = Member(stage)
-
-    member.read(partition, 10)
-    member.settle_marks(partition)
-    member.source.note_isolated_run(partition, 0)
-    is_marking = member.source.is_marking([partition])
-    member.try_alone(partition, 0)
-
-    assert is_marking
-    assert not member.source.is_marking(stage.partitions)
-    assert member.is_quiet(5)
-    assert not member.results
     member.source.close()
 
 

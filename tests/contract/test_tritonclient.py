@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pool import Default, DescriptorPool
+from google.protobuf.descriptor_pool import DescriptorPool
 from tritonclient import grpc, http
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, triton_to_np_dtype
@@ -16,7 +16,6 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor, 
 from tests.builders import record as a_record
 from tests.contract.exchanges import arrays, side, signature
 from worker.codecs import Codecs, Wire
-from worker.codecs.encodings import oip_protobuf
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
 from worker.core.tensors.signature import Signature
@@ -201,15 +200,6 @@ def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
     ours = pool.FindMessageTypeByName(f"inference.{message}")
 
     assert fields(ours) == fields(getattr(service_pb2, message).DESCRIPTOR)
-
-
-def test_our_messages_are_not_in_the_pool_of_everybody_else() -> None:
-    """Where tritonclient's are: two files that define the same messages cannot be in one pool."""
-    theirs = service_pb2.ModelInferRequest.DESCRIPTOR
-
-    assert Default().FindMessageTypeByName("inference.ModelInferRequest") is theirs
-    assert oip_protobuf._InferRequest.DESCRIPTOR is not theirs
-    assert oip_protobuf._InferRequest.DESCRIPTOR.full_name == theirs.full_name
 
 
 def test_a_worker_tells_what_it_serves() -> None:

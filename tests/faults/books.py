@@ -97,8 +97,6 @@ class Books:
         self.announced = 0  # repeats of requests whose offset the group had lost
         self._read_again: dict[int, range] = {}  # partition → offsets that may be read again
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
-        self.moved_back = 0  # commits that a later look found lower
-        self.longest_unreadable = 0.0  # from a look to the moment at which all below its commits could be read, seconds
         self.found: Counter[str] = Counter()
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
         self.stalls = Stalls()
@@ -144,10 +142,10 @@ class Books:
         before = self._read_again.get(partition, range(begin, begin))
         self._read_again[partition] = range(min(begin, before.start), max(committed, before.stop))
 
-    def reached(self, place: Place, offset: int, at: float) -> None:
+    def reached(self, place: Place, offset: int) -> None:
         """All below this offset of a topic is read."""
         self._reached[place] = max(offset, self._reached.get(place, 0))
-        self._judge_looks(at)
+        self._judge_looks()
 
     def answered(self, seen: Seen, at: float) -> None:
         """An answer was read."""
@@ -181,14 +179,12 @@ class Books:
         for fault in self._lost_faults(source, seen) if source in self._spoiled else self._letter_faults(seen):
             self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
 
-    def looked(self, look: Look, at: float) -> None:
+    def looked(self, look: Look) -> None:
         """The group's commits were looked at."""
         self.looks += 1
-        for partition, committed in look.committed.items():
-            self.moved_back += committed < self.committed.get(partition, 0)
         self.committed.update(look.committed)
         self._pending.append(look)
-        self._judge_looks(at)
+        self._judge_looks()
 
     @property
     def is_all_answered(self) -> bool:
@@ -351,10 +347,9 @@ class Books:
             faults.append("key or value is not the request's")
         return faults
 
-    def _judge_looks(self, at: float) -> None:
+    def _judge_looks(self) -> None:
         while self._pending and all(self._reached.get(place, 0) >= end for place, end in self._pending[0].ends.items()):
             look = self._pending.popleft()
-            self.longest_unreadable = max(self.longest_unreadable, at - look.at)
             for partition, committed in look.committed.items():
                 for offset in range(self._checked[partition], committed):
                     self._check_commit(Source(partition, offset), committed, look)

@@ -150,7 +150,7 @@ class Checker:
             for message in [] if first is None else [first, *self._reader.consume(1000, 0.0)]:
                 self._take(message, reached)
             for place, offset in reached.items():
-                self._books.reached(place, offset, self._history.now)
+                self._books.reached(place, offset)
 
     def _take_looks(self) -> None:
         while True:
@@ -158,7 +158,7 @@ class Checker:
                 look = self._looks.get_nowait()
             except Empty:
                 return
-            self._books.looked(look, self._history.now)
+            self._books.looked(look)
 
     def _take(self, message: Message, reached: dict[Place, int]) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer
-
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.lost_offsets import LostOffsets
 from tests.faults.plan import Fault, Kind
 from tests.faults.strangers import Strangers
 from tests.kafka.broker import FORGOTTEN_AFTER
+from tests.kafka.cluster import Cluster
 from tests.stores.running import RunningStore
 
 
@@ -107,20 +106,7 @@ class Faults:
         return f"{guest.name} for {fault.seconds:.1f} s"
 
     def _visit(self, seconds: float) -> None:
-        config: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": self._broker.bootstrap_servers,
-            "group.id": self._group,
-            "group.protocol": self.protocol,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "log_level": 2,
-        }
-        if self.protocol == "classic":
-            # One that leaves in the middle of a rebalance is missed only after its session.
-            config |= {"partition.assignment.strategy": "cooperative-sticky"}
-            config |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
-        visitor = Consumer(config)
-        visitor.subscribe([self._topic])
+        visitor = Cluster(self._broker.bootstrap_servers).visitor(self._group, self.protocol, [self._topic])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             visitor.poll(0.05)

@@ -9,16 +9,17 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
 from tests.faults.history import History
-from tests.kafka.replica import Replica
+from tests.kafka.replica import Held, Replica
 
 READY_WITHIN = 120.0  # two cores may have much else to do, seconds
 ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watchdog
@@ -28,34 +29,25 @@ SPARED = 1  # slots
 REFUSED = 2  # the exit code of a worker that cannot begin
 
 
-class Vitals(NamedTuple):
-    """What a process holds at a second of the run: bytes of memory, threads, open files."""
-
-    at: float
-    memory: int
-    threads: int
-    files: int
-
-
 @dataclass
 class Life:
     """One replica from its first measurement to its last."""
 
     name: str
-    vitals: list[Vitals] = field(default_factory=list)
+    vitals: list[tuple[float, Held]] = field(default_factory=list)  # at a second of the run
     transactions: dict[str, int] = field(default_factory=dict)  # result → count, as last told
 
     @property
     def seconds(self) -> float:
         """How long it was measured."""
-        return self.vitals[-1].at - self.vitals[0].at if self.vitals else 0.0
+        return self.vitals[-1][0] - self.vitals[0][0] if self.vitals else 0.0
 
     def growth(self, what: str) -> float:
         """Slope of the least squares, per minute, of the second half: what a start takes is no leak."""
         half = self.vitals[len(self.vitals) // 2 :]
         if len(half) < 3:
             return 0.0
-        return float(np.polyfit([v.at / 60.0 for v in half], [float(getattr(v, what)) for v in half], 1)[0])
+        return float(np.polyfit([at / 60.0 for at, _ in half], [float(getattr(held, what)) for _, held in half], 1)[0])
 
 
 class Fleet:
@@ -172,9 +164,10 @@ class Fleet:
         lives = {life.name: life for life in self.lives}
         for slot, replica in self.slots.items():
             life = lives[replica.name]
-            if (vitals := _vitals(replica.pid, self._history.now)) is not None:
-                life.vitals.append(vitals)
-                self._history.write("vitals", name=replica.name, **vitals._asdict())
+            with suppress(OSError, StopIteration):  # it is dying, or gone
+                held = replica.held
+                life.vitals.append((self._history.now, held))
+                self._history.write("vitals", name=replica.name, **held._asdict())
             if slot not in self._suspended:  # it would not answer
                 life.transactions |= _transactions(replica)
 
@@ -199,16 +192,3 @@ def _transactions(replica: Replica) -> dict[str, int]:
         return {}
     found = [(line, re.match(r'inference_worker_transactions_total\{result="(\w+)"\} ', line)) for line in lines]
     return {match[1]: int(float(line[match.end() :])) for line, match in found if match}
-
-
-def _vitals(pid: int, at: float) -> Vitals | None:
-    """None where there is no such process any more, or no /proc."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    except OSError:
-        return None
-    told = dict(line.split(":", 1) for line in lines if ":" in line)
-    if "VmRSS" not in told:  # it is dying
-        return None
-    return Vitals(at, int(told["VmRSS"].split()[0]) * 1024, int(told["Threads"]), files)

@@ -12,13 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import Fleet
 from tests.faults.plan import Fault
-from tests.kafka.cluster import TIMEOUT, patiently
+from tests.kafka.cluster import Cluster, patiently
 from tests.kafka.forgotten_offsets import forget_offsets
 
 WARNED = "has no offset for 1 of"
@@ -50,10 +47,11 @@ class LostOffsets:
         """Do it; what was done to which partition."""
         number = fault.choose(self._partitions)
         self._fleet.end()
-        committed = self._committed(number)
+        cluster = Cluster(self._broker.bootstrap_servers)
+        committed = cluster.committed(self._group, self._topic).get(number, 0)
         if committed > 0:
             forget_offsets(self._broker.bootstrap_servers, self._group, self._topic, [number])
-            begin = self._go_on_as_told(number) if self._is_refused else 0
+            begin = self._go_on_as_told(cluster, number) if self._is_refused else 0
             self._tell(number, begin, committed)
         self._fleet.fill()
         logs = [replica.whole_log for replica in self._fleet.slots.values()]
@@ -61,23 +59,12 @@ class LostOffsets:
             self._fleet.note_broken(f"the offset of partition {number} is gone, and no replica says so")
         return f"of partition {number}, {committed}" if committed > 0 else f"of partition {number}, which had none"
 
-    def _committed(self, number: int) -> int:
-        consumer = Consumer({"bootstrap.servers": self._broker.bootstrap_servers, "group.id": self._group})
-        try:
-            [found] = patiently(lambda: consumer.committed([TopicPartition(self._topic, number)], TIMEOUT))
-        finally:
-            consumer.close()
-        return found.offset
-
-    def _go_on_as_told(self, number: int) -> int:
+    def _go_on_as_told(self, cluster: Cluster, number: int) -> int:
         """Set the offset that the refusal names."""
         log = self._fleet.refused(0)
         found = re.search(rf"--topic {re.escape(self._topic)}:{number} --to-offset (\d+)", log)
         if found is None:
             self._fleet.note_broken(f"the states of partition {number} would be applied twice, and nothing is said")
             return 0
-        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
-        at = TopicPartition(self._topic, number, int(found[1]))
-        group = ConsumerGroupTopicPartitions(self._group, [at])
-        patiently(lambda: [future.result(TIMEOUT) for future in admin.alter_consumer_group_offsets([group]).values()])
-        return at.offset
+        patiently(lambda: cluster.set_offset(self._group, self._topic, number, int(found[1])))
+        return int(found[1])

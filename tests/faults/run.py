@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.faults.brokers import Brokers, Lone, Three
+from tests.faults.brokers import Brokers
 from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
@@ -60,7 +60,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
             requests=asked.requests,
         )
         outcome = run(options, brokers, folder, store)
-    shown = table(outcome, _again(guarantee, asked))
+    shown = table(outcome, " ".join(["python -m tests.faults.run", *sys.argv[1:]]))
     (folder / "table.txt").write_text(shown + "\n")
     sys.stdout.write(f"\n{shown}\n")
     sys.stdout.flush()
@@ -72,23 +72,10 @@ def _brokers(guarantee: str) -> Iterator[Brokers]:
     """Three for exactly once: a lone one loses the ends of transactions when it is restarted."""
     if guarantee == "exactly_once":
         with Trio(FORGETFUL) as trio:
-            yield Three(trio)
+            yield Brokers(trio.nodes, trio.wait_until_in_sync)
     else:
         with JvmBroker() as broker:
-            yield Lone(broker)
-
-
-def _again(guarantee: str, asked: argparse.Namespace) -> str:
-    default = _parser().parse_args([])
-    named = [
-        f"--{name} {value}"
-        for name, value in vars(asked).items()
-        if name not in ("guarantee", "seed", "set", "folder", "store") and value != getattr(default, name)
-    ]
-    named += ["--store"] if asked.store else []
-    named += [f"--set {name}={value}" for name, value in asked.set]
-    head = f"python -m tests.faults.run --guarantee {guarantee} --seed {asked.seed}"
-    return " ".join([head, *named])
+            yield Brokers([broker])
 
 
 def _parser() -> argparse.ArgumentParser:

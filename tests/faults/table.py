@@ -61,10 +61,8 @@ def _promises(outcome: Outcome) -> Iterator[str]:
     if books.announced:
         yield _row("repeated behind a lost offset", books.announced, "as was said at the start")
     yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
-    yield _row("commits that moved back", books.moved_back)
     if transactions := outcome.fleet.transactions:
         yield _row("transactions", transactions.total(), f"{transactions['failed']:,} of them failed")
-    yield f"  {'commits ahead of what readers see':<34} {books.longest_unreadable:>9.1f}  s at most"
 
 
 def _row(words: str, number: int, more: str = "") -> str:
@@ -93,7 +91,7 @@ def _replicas(outcome: Outcome) -> Iterator[str]:
 
 
 def _life(life: Life) -> str:
-    first, last = life.vitals[0], life.vitals[-1]
+    (_, first), *_, (_, last) = life.vitals
     return (
         f"  {life.name:<11} {life.seconds:6.0f} s  {first.memory / MIB:4.0f} → {last.memory / MIB:4.0f} MiB "
         f"({life.growth('memory') / MIB:+.2f}/min)  threads {first.threads} → {last.threads}  "

@@ -197,6 +197,20 @@ class Cluster:
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(TIMEOUT)
 
+    def visitor(self, group: str, protocol: str, topics: Sequence[str]) -> Consumer:
+        """A plain consumer that joins the group and commits nothing."""
+        # One that leaves in the middle of a classic rebalance is missed only after its session.
+        classic: Login = {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 3000,
+            "heartbeat.interval.ms": 500,
+        }
+        joining: Login = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
+        own: Login = {"enable.auto.commit": False, **(classic if protocol == "classic" else {})}
+        consumer = Consumer({**self.login, **joining, **own})
+        consumer.subscribe(list(topics))
+        return consumer
+
     def set_session(self, group: str, seconds: float = NEVER_DEAD) -> None:
         """For how long a silent member of this group is waited for, if it is one of KIP-848."""
         entry = ConfigEntry("consumer.session.timeout.ms", str(int(seconds * 1000)))

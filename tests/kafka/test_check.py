@@ -65,7 +65,6 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
     assert max(len(line) for line in result.stdout.splitlines() if not line.startswith("  {")) <= 80
     assert (report["starts"], report["exit_code"], report["problems"]) == (True, 0, [])
     assert report["settings"]["WORKER_BATCHING__MAX_BATCH_SIZE"] == {"value": 32, "is_default": True}
-    assert {"1 row at once", "32 rows at once"} < set(report["model"])
     assert report["cluster"]["group"].endswith("move after 3 s")
     assert report["cluster"][deployment.requests] == (
         "requests: 3 partitions, 1 replica, records of 1,048,588 bytes at most"
@@ -116,31 +115,6 @@ def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_pat
     assert "compact" not in "".join(warning["text"] for warning in report["warnings"])
     assert json.loads(again.stdout)["created"] == {}
     assert (kafka.partitions(name), kafka.partitions(f"{name}-state")) == (3, 3)
-
-
-def test_a_reply_topic_that_is_missing_is_a_warning(deployment: Deployment) -> None:
-    """A worker starts without it, and its requesters get errors: that is told."""
-    absent = fresh("replies")
-    deployment.environment["WORKER_KAFKA__REPLY_TOPICS"] = absent
-
-    told = check(deployment.environment)
-
-    assert told.exit_code == 0, told.output
-    assert "requests that name it get an error" in " ".join(told.output.split())
-    assert f"no topic {absent}" in " ".join(told.output.split())
-
-
-def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
-    """The report comes all the same, with all that was found before."""
-    config = {"WORKER_KAFKA__CONFIG": '{"fetch.max.bytes": 1}'}
-    result = check({**deployment.environment, **config}, "--json")
-
-    (line,) = result.stdout.splitlines()
-    report = json.loads(line)
-    (problem,) = report["problems"]
-    assert (result.exit_code, report["exit_code"], result.stderr) == (2, 2, "")
-    assert "`fetch.max.bytes` must be >= `message.max.bytes`" in problem["text"]
-    assert report["model"]["takes"] == "x FP32[batch, 4]"
 
 
 def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> None:

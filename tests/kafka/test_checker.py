@@ -64,13 +64,6 @@ def test_less_order_is_held_to_what_it_promises() -> None:
     assert judge(of_one_key, owed, order="none").disordered == []
 
 
-def test_order_is_per_response_partition() -> None:
-    """Answers in different response partitions have no order between them."""
-    answers = [answered(0, 2, at=1), answered(0, 0), answered(0, 1)] + [answered(1, n) for n in range(3)]
-
-    judge(answers, OWED).expect_clean()
-
-
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [
@@ -93,12 +86,6 @@ def test_an_answer_to_nothing_is_unasked() -> None:
     without = answer(Read(0, 0, None, b"", [("status", b"ok")]))
 
     assert len(judge([answered(0, 7), without], {}).unasked) == 2
-
-
-def test_a_header_twice_is_refused() -> None:
-    """Two values of one name would leave a consumer guessing."""
-    with pytest.raises(AssertionError, match="comes twice"):
-        answer(Read(0, 0, None, b"", [("status", b"ok"), ("status", b"error")]))
 
 
 def test_swapped_answers_are_wrong_values() -> None:

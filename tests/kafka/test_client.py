@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import signal
 import subprocess
 import sys
@@ -11,9 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,15 +20,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from inference_client import (
     AsyncInferenceClient,
-    ClientClosed,
     DeadlineExceeded,
     InferenceClient,
-    InferenceError,
     InvalidArgument,
     NotFound,
     Unavailable,
-    encoding,
-    exchange,
 )
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
@@ -110,20 +103,6 @@ def test_a_topic_that_is_deleted_is_named(kafka: Cluster, role: str) -> None:
             client.infer({"x": ROWS[:1]}, timeout=1.0)
 
 
-def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request is late when it is sent; the answer's timestamp tells it from a worker that is slow."""
-    now = time.time() - 60.0
-    monkeypatch.setattr(exchange, "_NOW", int(now * 1000))
-    monkeypatch.setattr(encoding, "time", SimpleNamespace(time=lambda: now))
-
-    with client_of(scene, timeout=20.0) as client, pytest.raises(DeadlineExceeded) as caught:
-        client.infer({"x": ROWS[:1]})
-
-    assert caught.value.source is not None
-    assert "by the worker's clock when this was answered, and is " in str(caught.value)
-    assert " s behind takes as much of each timeout; set this machine's, or the worker's" in str(caught.value)
-
-
 @pytest.mark.parametrize("role", ["request", "answer"])
 def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
     """Which of the two it is, and what makes it; after as long as one is waited for that is just being made."""
@@ -164,16 +143,6 @@ def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -
     np.testing.assert_allclose(found, expected(5), rtol=1e-4, atol=1e-5)
 
 
-def test_a_compacted_topic_takes_no_request_without_a_key(kafka: Cluster, idle: Scene) -> None:
-    """The error says so: the same request fails again."""
-    requests = kafka.create_topic("compacted", partitions=1, config={"cleanup.policy": "compact"})
-    with InferenceClient(kafka.bootstrap_servers, requests=requests, answers=idle.response_topic) as client:
-        with pytest.raises(InvalidArgument, match="compacted takes none without a key"):
-            client.infer({"x": ROWS[:1]})
-        with pytest.raises(DeadlineExceeded):
-            client.infer({"x": ROWS[:1]}, key="k", timeout=0.1)
-
-
 def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
     """More than its places; a task that is cancelled gives up its place, and the loop ticks meanwhile."""
 
@@ -207,72 +176,6 @@ def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
 
     np.testing.assert_allclose(found, expected(500), rtol=1e-4, atol=1e-5)
     assert slowest < 2.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
-
-
-def test_the_time_of_a_task_counts_while_it_waits_for_a_place(idle: Scene) -> None:
-    """It ends with it, although the one that has the place has more."""
-
-    async def main() -> None:
-        async with AsyncInferenceClient(
-            idle.kafka.bootstrap_servers,
-            requests=idle.topic,
-            answers=idle.response_topic,
-            timeout=3 * TIMEOUT,
-            in_flight=1,
-        ) as client:
-            first = asyncio.create_task(client.infer({"x": ROWS[:1]}))
-            await asyncio.sleep(0)
-            with pytest.raises(DeadlineExceeded, match=r"1 requests are under way, and none ended in 0\.2 s"):
-                await asyncio.wait_for(client.infer({"x": ROWS[:1]}, timeout=0.2), TIMEOUT)
-            with pytest.raises(ValueError, match="at most the client's own"):
-                await client.infer({"x": ROWS[:1]}, timeout=0)
-            assert not first.done()
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            with pytest.raises(DeadlineExceeded, match=r"no answer in 0\.2 s"):  # the place is free again
-                await client.infer({"x": ROWS[:1]}, timeout=0.2)
-
-    asyncio.run(main())
-
-
-def test_a_task_whose_request_is_cancelled_by_close_is_told_so(idle: Scene) -> None:
-    """The task itself is not cancelled."""
-
-    async def main() -> None:
-        async with AsyncInferenceClient(
-            idle.kafka.bootstrap_servers, requests=idle.topic, answers=idle.response_topic
-        ) as client:
-            waiting = asyncio.create_task(client.infer({"x": ROWS[:1]}))
-            await asyncio.sleep(0)
-            assert await client.close(cancel=True) == (0, 1)
-            with pytest.raises(ClientClosed, match="was closed before the answer came"):
-                await waiting
-
-    asyncio.run(main())
-
-
-def test_a_client_belongs_to_the_loop_that_connected_it(scene: Scene) -> None:
-    """Another is refused, whether a place is free or not, until it connects the client anew for itself."""
-    client = AsyncInferenceClient(
-        scene.kafka.bootstrap_servers,
-        requests=scene.topic,
-        answers=scene.response_topic,
-        signature=METADATA,
-        in_flight=1,
-    )
-
-    async def connected() -> int:
-        async with client:
-            return len(await asyncio.gather(client.infer(ROWS[0]), client.infer(ROWS[1])))
-
-    async def elsewhere() -> None:
-        await client.infer(ROWS[0])
-
-    assert asyncio.run(connected()) == 2
-    with pytest.raises(RuntimeError, match="was connected in another event loop; make one in each loop"):
-        asyncio.run(elsewhere())
-    assert asyncio.run(connected()) == 2
 
 
 @quick_exactly_once
@@ -310,31 +213,6 @@ def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_
     np.testing.assert_allclose(found, expected(400), rtol=1e-4, atol=1e-5)
 
 
-def test_a_broker_that_comes_later_is_waited_for(
-    hurt_broker: JvmBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A client that is made before it is like any other; and its log has a line or two of the time without one."""
-    monkeypatch.setattr("inference_client.kafka.MOST", TIMEOUT)  # a busy machine may take longer than that to start one
-    cluster = Cluster(hurt_broker.bootstrap_servers)
-    requests, answers = cluster.create_topic("requests", partitions=1), cluster.create_topic("answers", partitions=1)
-    hurt_broker.kill()
-
-    with ThreadPoolExecutor(1) as beside:
-        made = beside.submit(
-            InferenceClient, hurt_broker.bootstrap_servers, requests=requests, answers=answers, timeout=TIMEOUT
-        )
-        time.sleep(0.5)
-        hurt_broker.start()
-    with made.result() as client:
-        future = client.submit({"x": ROWS[:1]})
-        (request,) = cluster.read(requests, 1)
-        headers = [("status", b"error"), ("request-id", dict(request.headers)["request-id"])]
-        cluster.produce(answers, [Sent(None, b'{"error":"no"}', headers)])
-        assert isinstance(future.exception(TIMEOUT), InferenceError)
-
-    assert len([record for record in caplog.records if record.name == "inference_client"]) <= 5
-
-
 def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> None:
     """A worker that was started since then uses them; here the test answers."""
     requests, answers = kafka.create_topic("requests", partitions=1), kafka.create_topic("answers", partitions=1)
@@ -351,21 +229,6 @@ def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> No
         kafka.produce(answers, [Sent(None, bytes(16), headers, partition=2)])
 
         assert future.result(TIMEOUT)["y"].tolist() == [[0.0, 0.0, 0.0, 0.0]]
-
-
-def test_close_says_what_it_did_and_frees_who_waits(kafka: Cluster, tmp_path: Path) -> None:
-    """Without a worker nothing is answered: what waits at `timeout` is cancelled, and what is told to is at once."""
-    with Scene(kafka, tmp_path) as scene:
-        patient, hasty = client_of(scene), client_of(scene)
-        futures = [client.submit(row) for client in (patient, hasty) for row in ROWS[:3]]
-
-        assert tuple(patient.close(timeout=0.1)) == (0, 3)
-        assert tuple(hasty.close(cancel=True)) == (0, 3)
-        assert tuple(hasty.close()) == (0, 0)
-
-    for future in futures:
-        with pytest.raises(CancelledError):
-            future.result(0)
 
 
 PROGRAM = """
@@ -401,11 +264,6 @@ def idle(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """Topics without a worker."""
     with Scene(kafka, tmp_path_factory.mktemp("idle")) as scene:
         yield scene
-
-
-def test_a_program_may_end_without_closing(idle: Scene) -> None:
-    """Nothing hangs, and what was under way is cancelled."""
-    assert program(idle, "future.add_done_callback(lambda f: None)") == (0, "")
 
 
 def test_a_program_may_be_interrupted_while_it_waits(idle: Scene) -> None:
@@ -447,14 +305,6 @@ def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
     assert out.splitlines() == ["True Closed(ended=0, cancelled=0)", "False Closed(ended=0, cancelled=1)"]
 
 
-def test_a_client_cannot_be_sent_to_another_process(idle: Scene) -> None:
-    """Nor can a method of it, which a pool of processes would be given; the error says what to do."""
-    with client_of(idle) as client:
-        for one in (client, client.infer):
-            with pytest.raises(TypeError, match="cannot be sent to another process; make one there"):
-                pickle.dumps(one)
-
-
 def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:
     """But not before its futures have ended."""
     future = client_of(scene).submit(ROWS[0])
@@ -465,12 +315,3 @@ def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:
     while any(thread.name == "inference-client" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_an_error_is_an_exception_of_the_package(scene: Scene) -> None:
-    """In `map` it comes where its result would; the others are cancelled."""
-    with client_of(scene, signature=None) as client:
-        results = client.map([{"x": ROWS[:1]}, {"x": ROWS[:1, :3]}, {"x": ROWS[:1]}])
-        assert next(results)["y"].shape == (1, 4)
-        with pytest.raises(InferenceError, match="got shape"):
-            next(results)

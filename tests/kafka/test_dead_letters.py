@@ -180,17 +180,6 @@ def test_a_topic_that_is_missing_is_told_and_holds_up_no_other(stage: Stage) -> 
     assert sum(stage.places_replayed().values()) == 7
 
 
-def test_a_broker_that_refuses_a_record_ends_the_replay(kafka: Cluster, stage: Stage) -> None:
-    """A compacted topic takes no record without a key: exit code 4, and no offset is committed past it."""
-    compacted = kafka.create_topic("compacted", config={"cleanup.policy": "compact"})
-    stage.reject(1, topic=compacted, key=None)
-
-    _, errors = stage.run("replay", code=4)
-
-    assert f"a record for {compacted} was refused" in errors
-    assert stage.kafka.committed(f"{stage.dead}-replay", stage.dead) == {}
-
-
 def test_reasons_are_listed_and_letters_shown(stage: Stage) -> None:
     """Like messages in one entry, with an example that `show` takes; a request's own place is found too."""
     stage.reject(5)
@@ -211,27 +200,6 @@ def test_reasons_are_listed_and_letters_shown(stage: Stage) -> None:
     assert r"h: [bold]\x1b[31m" in shown
     assert (whole["request"], whole["value"]) == (internal, '{"a": "é"}')
     assert len(newest.splitlines()) == 3
-
-
-def test_what_cannot_be_done_is_said_in_one_line(stage: Stage) -> None:
-    """Exit code 2, and no traceback."""
-    stage.reject(1)
-    dead = stage.dead
-    for words, told in (
-        ("show nonsense", "a place is topic/partition/offset"),
-        (f"show {dead}/9/0", f"{dead}/9/0: there is no record; "),
-        (f"show {dead}/0/7", f"{dead}/0/7: there is no record; "),
-        ("show other/0/7", "does not hold a dead letter of the request other/0/7"),
-        ("show --code NOT_FOUND", "does not hold such a dead letter"),
-        ("list --topic no-such-topic", "there is no topic no-such-topic"),
-        (f"replay --to {dead}", f"no request comes from {dead}"),
-        ("replay --to answers", "readers would take requests for answers; name a topic that workers read"),
-    ):
-        output, errors = stage.run(*words.split(), code=2)
-
-        assert output == ""
-        assert told in errors
-        assert errors.count("\n") == 1
 
 
 @pytest.mark.slow

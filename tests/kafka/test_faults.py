@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
 
 from tests.kafka.broker import NEVER_FENCED, JvmBroker
 from tests.kafka.cluster import MORTAL, NEVER_DEAD, TIMEOUT, Cluster
@@ -116,21 +115,7 @@ def storm(scene: Scene, protocol: str, visits: int) -> None:
 
 def visit(scene: Scene, protocol: str, seconds: float) -> None:
     """A plain consumer in the workers' group, for a while in which they answer; it answers and commits nothing."""
-    config = {
-        "bootstrap.servers": scene.kafka.bootstrap_servers,
-        "group.id": scene.group,
-        "group.protocol": protocol,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    }
-    # One that leaves in the middle of a classic rebalance is missed only after its session.
-    classic = {
-        "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": "3000",
-        "heartbeat.interval.ms": "500",
-    }
-    visitor = Consumer(config | (classic if protocol == "classic" else {}))
-    visitor.subscribe(scene.topics)
+    visitor = scene.kafka.visitor(scene.group, protocol, scene.topics)
     answers, began = len(scene.auditor.answers), time.monotonic()
     while time.monotonic() < began + seconds or len(scene.auditor.answers) == answers:
         assert time.monotonic() < began + TIMEOUT, "nothing is answered while a visitor is there"

@@ -14,9 +14,6 @@ from confluent_kafka import cimpl
 from inference_client import InferenceClient
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.scene import ROWS, Scene, raw
-from worker.core.records import UNREADABLE_HEADERS, Record
-from worker.settings import Connection
-from worker.tools.kafka.reader import Reader
 
 GOOD = [Sent(b"k", b"v", [("a", b"1"), ("b", None)])] * 500
 _END, _TOPIC, _HEADER = 0, 1, 9  # what the next of `rd_kafka_producev`'s arguments are: RD_KAFKA_VTYPE_…
@@ -36,25 +33,6 @@ def produce_oddly_named(kafka: Cluster, topic: str) -> None:
     assert library.rd_kafka_producev(producer, _TOPIC, topic.encode(), *headers, _END) == 0
     assert library.rd_kafka_flush(producer, int(TIMEOUT * 1000)) == 0
     library.rd_kafka_destroy(producer)
-
-
-def test_a_command_reads_the_record_without_them(kafka: Cluster) -> None:
-    """And the others with theirs."""
-    topic = kafka.create_topic()
-    kafka.produce(topic, GOOD)
-    produce_oddly_named(kafka, topic)
-    kafka.produce(topic, GOOD)
-    records: list[Record] = []
-
-    with Reader(Connection(bootstrap_servers=kafka.bootstrap_servers), topic) as reader:
-        reader.start_at(reader.beginnings)
-        while not reader.has_reached_ends:
-            records += reader.read(0.1)
-
-    odd = records.pop(len(GOOD))
-    assert odd.headers == UNREADABLE_HEADERS
-    assert {tuple(record.headers) for record in records} == {(("a", b"1"), ("b", None))}
-    assert len(records) == 2 * len(GOOD)
 
 
 def test_a_worker_and_a_client_go_on(kafka: Cluster, tmp_path: Path) -> None:

@@ -54,31 +54,6 @@ def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster,
     assert json.loads(checked.stdout)["created"] == {answers: 3, f"{answers}.rejected": 3}
 
 
-def test_where_all_topics_are_there_none_is_made(kafka: Cluster, tmp_path: Path) -> None:
-    """The next command is a plain check, and it finds nothing wrong."""
-    names = {name: kafka.create_topic(name) for name in ("requests", "answers", "dead_letters")}
-    made = init(kafka, models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path, *topics(**names))
-
-    check = made.stdout.splitlines()[-2]
-
-    assert check.split() == ["inference-worker", "check", "--config", str(tmp_path / "worker.toml")]
-    assert told(*check.split()[1:]).exit_code == 0
-
-
-@pytest.mark.parametrize(("rows", "setting"), [(1, "max_batch_size = 1"), (8, 'fixed_batch = "pad"')])
-def test_a_model_of_fixed_rows_is_served_as_it_is(kafka: Cluster, tmp_path: Path, rows: int, setting: str) -> None:
-    """The file has what its rows want, and says which they are."""
-    names = {name: kafka.create_topic(name) for name in ("requests", "answers", "dead_letters")}
-    model = models.save(models.fixed_batch(rows), tmp_path)
-
-    made = init(kafka, model, tmp_path, *topics(**names))
-
-    text = (tmp_path / "worker.toml").read_text()
-    assert f"\n{setting}\n" in text
-    assert f"exactly {rows} row" in made.stdout
-    assert told(*made.stdout.splitlines()[-2].split()[1:]).exit_code == 0, made.output
-
-
 def test_a_second_model_gets_topics_of_its_own(kafka: Cluster, tmp_path: Path) -> None:
     """With the usual ones each request would be answered by both; those that are named stay as they are named."""
     (tmp_path / "other").mkdir()

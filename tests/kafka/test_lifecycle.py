@@ -65,23 +65,6 @@ def test_a_worker_that_hangs_leaves_its_group(
         assert sum(scene.committed().values()) == brief
 
 
-@quick_exactly_once
-def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Also on the loop's own thread, where usually brief ones run, and where Python hears no signal meanwhile."""
-    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "1"}
-    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
-        replica = scene.replica()
-        scene.publish([spin(1e-5)] * 200)
-        scene.verdict().expect_clean()
-        scene.publish([spin(1e6)])
-        wait_until_running(replica)
-
-        replica.terminate()
-
-        assert replica.exit_code() == 3, replica.log
-        assert len(scene.auditor.answers) == 200
-
-
 @quick_at_least_once
 def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Nothing is held yet: it ends at once, and well. Until then it counts as alive, whatever RUN_TIMEOUT_S says."""
@@ -99,15 +82,6 @@ def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, g
 
         assert replica.exit_code() == 0, replica.log
         assert "asked to before it began; nothing was taken" in replica.log
-
-
-def test_a_batch_that_would_count_as_hung_ends_the_start(kafka: Cluster, tmp_path: Path) -> None:
-    """Each full one would end the worker, after a restart again."""
-    with Scene(kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "0.000001"}, partitions=1) as scene:
-        replica = scene.start()
-
-        assert replica.exit_code() == 2
-        assert "lower WORKER_BATCHING__MAX_BATCH_SIZE, raise WORKER_MODEL__RUN_TIMEOUT_S" in replica.log
 
 
 def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
@@ -303,18 +277,6 @@ def test_a_mistake_in_the_settings_is_one_clear_line(kafka: Cluster, tmp_path: P
             assert len(lines) == 1, replica.log
             assert says in lines[0].lower(), replica.log
             assert "Traceback" not in replica.log
-
-
-def test_a_broker_that_nobody_can_reach_is_said(kafka: Cluster, tmp_path: Path) -> None:
-    """With no broker at the address the worker says so and ends, or waits and is not ready: never a traceback."""
-    with Scene(kafka, tmp_path, {"KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}"}, partitions=1) as scene:
-        replica = scene.start()
-
-        replica.wait_until_logged("broker_awaited")
-
-        assert replica.status("/readyz") != 200
-        replica.close()
-        assert "Traceback" not in replica.log
 
 
 def _any_total(replica: Replica, count: int) -> bool:

@@ -113,14 +113,6 @@ def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Pat
         assert told.split(":")[0] in log
 
 
-def test_a_changelog_that_is_compacted_soon_is_said_at_least_once(kafka: Cluster, tmp_path: Path) -> None:
-    """What comes again after a kill may miss its state. Exactly once it does not matter."""
-    with StatefulScene(kafka, tmp_path, guarantee="at_least_once") as scene:
-        assert any("min.compaction.lag.ms=0" in text for text in warnings(scene))
-        scene.settings["DELIVERY__GUARANTEE"] = "exactly_once"
-        assert not any("min.compaction.lag.ms" in text for text in warnings(scene))
-
-
 @both_guarantees
 def test_a_foreign_record_in_the_changelog_costs_nothing(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """It ended each worker that was given the partition, after each restart. It is named and counted, by tools too."""

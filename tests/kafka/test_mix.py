@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.brokers import Lone
+from tests.faults.brokers import Brokers
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
 from tests.faults.table import table
@@ -37,7 +37,7 @@ def test_a_mix_of_faults_keeps_the_promise(
 
     outcome = run(
         Options(guarantee, legs, replicas=2, state=state),
-        Lone(new_broker({**NEVER_FENCED, **FORGETFUL} if guarantee == "exactly_once" else {})),
+        Brokers([new_broker({**NEVER_FENCED, **FORGETFUL} if guarantee == "exactly_once" else {})]),
         folder,
     )
 
@@ -55,7 +55,9 @@ def test_a_mix_of_faults_leaves_no_wrong_state_in_a_store(new_broker: NewBroker,
     legs = plan(8, 1, each, protocol="consumer", ids="unique", pace=PACE)
 
     with RunningStore(folder, "--appendfsync", "always") as store:
-        outcome = run(Options("at_least_once", legs, replicas=2, state="mean"), Lone(new_broker({})), folder, store)
+        outcome = run(
+            Options("at_least_once", legs, replicas=2, state="mean"), Brokers([new_broker({})]), folder, store
+        )
 
     assert not outcome.broken, table(outcome, "this test")
     assert outcome.faults == dict.fromkeys(each, 1)

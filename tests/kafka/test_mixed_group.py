@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
-from tests.kafka.scene import WIDTH, Scene, quick_classic, quick_consumer, raw
+from tests.kafka.scene import WIDTH, Scene, quick_consumer, raw
 from tests.models import mlp
 from worker import cli
 from worker.commands.checking import examined
@@ -41,11 +41,11 @@ def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
         shown = CliRunner().invoke(cli.app, ["check"], env=environment)
 
     assert said(first.log) == []
-    assert "1 other member (on 127.0.0.1) serves model 1 (" in warning
+    assert "members on 127.0.0.1 (1 in all) serve model 1 (" in warning
     assert ", this worker fraud 1 (" in warning
     assert len(as_first) == 1
-    assert "1 other member (on 127.0.0.1) serves fraud 1 (" in as_first[0]
-    assert "serves fraud 1 (" in " ".join(shown.output.split())
+    assert "members on 127.0.0.1 (1 in all) serve fraud 1 (" in as_first[0]
+    assert "serve fraud 1 (" in " ".join(shown.output.split())
     assert shown.exit_code == 0
 
 
@@ -61,28 +61,11 @@ def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(
         answers = kafka.read(scene.response_topic, 40)
         digests = [json.loads(each.text("/v2/models/digits"))["parameters"]["sha256"] for each in (first, second)]
 
-    assert "another file under the same version" in warning
+    assert "with another model, version or file" in warning
     assert digests == [hashlib.sha256(mlp(WIDTH, (32,), 4, seed=seed)).hexdigest() for seed in (0, 1)]
     shown = {dict(answer.headers)["model-version"] for answer in answers}
     assert shown == {f"1@{digest[:8]}".encode() for digest in digests}
     assert all(f'"sha256": "{digest}"' in each.log for each, digest in zip((first, second), digests, strict=True))
-
-
-@quick_classic
-def test_of_two_models_that_start_at_the_same_moment_one_says_so(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
-    """Neither has joined when the other looks for members; they look once more when they have."""
-    other = tmp_path / "fraud.onnx"
-    other.write_bytes(OTHER)
-    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}) as scene:
-        both = [scene.start(settings) for settings in ({}, {"MODEL__PATH": str(other)})]
-        scene.wait_for_members(2)
-        deadline = time.monotonic() + SAID_WITHIN
-        while not (warnings := [line for replica in both for line in said(replica.log)]):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    assert "1 other member (on 127.0.0.1) serves " in warnings[0]
-    assert all(len(said(replica.log)) <= 1 for replica in both)
 
 
 def test_partitions_that_no_worker_holds_are_missing_from_the_sum(kafka: Cluster, tmp_path: Path) -> None:

@@ -177,21 +177,3 @@ def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path
             np.testing.assert_allclose(got, alone(model, {"x": piece})["y"], rtol=1e-4, atol=1e-5)
         wait_for_rows(replica, len(x))
         assert replica.metric("inference_worker_batches_total") >= len(x) / 8
-
-
-def test_some_values_fail_alone_in_padded_batches_too(kafka: Cluster, tmp_path: Path) -> None:
-    """The culprit gets an error and a dead letter, its neighbours their rows."""
-    model = models.for_rows(8, models.lookup(rows=10))
-    ids = [n % 10 if n % 13 else 99 for n in range(1, 80)]
-    settings = {"BATCHING__LINGER_MS": "20", "MODEL__FIXED_BATCH": "pad"}
-    with Scene(kafka, tmp_path, settings, model=model, partitions=1) as scene:
-        scene.replica()
-
-        found = answered(scene, [as_json({"id": np.array([[n]])}) for n in ids])
-
-        for number, answer in zip(ids, found, strict=True):
-            assert answer.is_error == (number == 99), (number, answer)
-            if not answer.is_error:
-                assert values(answer)["y"].tolist() == [[[number * 2, number * 2 + 1]]]
-        letters = scene.dead_letters(ids.count(99))
-        assert all(b"99" in (letter.value or b"") for letter in letters)

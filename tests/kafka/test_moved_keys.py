@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.cluster import TIMEOUT, Cluster
-from tests.kafka.test_publish_consume import run
 from tests.kafka.test_state import StatefulScene, number
 
 KEYS = [b"key-%d" % at for at in range(40)]
@@ -28,25 +26,3 @@ def test_workers_stop_when_the_request_topic_gets_partitions(kafka: Cluster, tmp
             "has 4 partitions now" in replica.log or "has 3 partitions now" in replica.log for replica in replicas
         )
         assert scene.start().exit_code() == 2
-
-
-def test_an_import_refuses_keys_that_come_twice(kafka: Cluster, tmp_path: Path) -> None:
-    """They had states in two partitions; one of them would be the last, by chance."""
-    file = tmp_path / "states.npz"
-    with StatefulScene(kafka, tmp_path, partitions=2) as scene:
-        replica = scene.replica()
-        scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS)])
-        scene.publish([number(1.0, key)._replace(partition=at // 2 % 2) for at, key in enumerate(KEYS[:4])])
-        scene.answers()
-        replica.terminate()
-        replica.exit_code()
-        assert run(scene, "state", "export", file).code == 0
-
-    with StatefulScene(kafka, tmp_path, partitions=3) as moved:
-        refused = run(moved, "state", "import", file)
-    with np.load(file) as states:
-        assert len(states["key_ends"]) == len(KEYS) + 2
-
-    assert refused.code == 2
-    assert "2 keys with states in two partitions" in refused.errors
-    assert {"key-1", "key-2"} <= set(refused.errors.replace(",", " ").replace(";", " ").split())

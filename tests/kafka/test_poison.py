@@ -15,7 +15,7 @@ from tests.kafka.fixtures import NewBroker
 from tests.kafka.publisher import Position
 from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, quick_at_least_once, quick_exactly_once, raw, row
 from tests.kafka.test_reply_topics import succeed
-from tests.models import counted_out, lookup, mlp, square_root
+from tests.models import counted_out, lookup, mlp
 
 JSON_HEADER = ("content-type", b"application/json")
 PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
@@ -170,27 +170,6 @@ def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp
         assert replica.is_running
 
 
-def test_a_request_for_another_model_is_not_found(kafka: Cluster, tmp_path: Path) -> None:
-    """A protobuf request names its model; a name that is not ours is NOT_FOUND, as is another version."""
-    from tritonclient.grpc import service_pb2  # noqa: PLC0415  # slow to import
-
-    def named(name: str, version: str) -> Sent:
-        inputs = [service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, WIDTH])]
-        message = service_pb2.ModelInferRequest(
-            inputs=inputs, raw_input_contents=[row(0)], model_name=name, model_version=version
-        )
-        return Sent(name.encode() + version.encode(), message.SerializeToString(), [PROTOBUF_HEADER])
-
-    with Scene(kafka, tmp_path) as scene:
-        scene.replica()
-
-        scene.publish([named("model", "1"), named("", ""), named("other", ""), named("model", "2")])
-
-        scene.verdict().expect_clean()
-        codes = {a.key: a.headers.get("error-code") for a in scene.answers()}
-        assert codes == {b"model1": None, b"": None, b"other": "NOT_FOUND", b"model2": "NOT_FOUND"}
-
-
 @quick_exactly_once
 def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Ids out of a table's range fail the whole inference: the batch is split until only they are refused."""
@@ -242,22 +221,6 @@ def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path, 
         scene.verdict().expect_clean()
         assert [a.is_error for a in scene.answers()] == [True] * 300 + [False] * 50
         assert replica.is_running
-
-
-def test_a_result_that_is_no_number_is_an_error(kafka: Cluster, tmp_path: Path) -> None:
-    """The root of a negative number is NaN: that request gets an error, the others of its batch their roots."""
-    with Scene(kafka, tmp_path, model=square_root(), partitions=1) as scene:
-        scene.replica()
-
-        rows = [np.full(4, -1.0 if n % 10 == 3 else n, np.float32) for n in range(100)]
-        scene.publish([Sent(b"k", values.tobytes(), [RAW_HEADER]) for values in rows])
-
-        scene.verdict().expect_clean()
-        for number, found in enumerate(scene.answers()):
-            assert found.is_error == (number % 10 == 3)
-            if not found.is_error:
-                got = np.frombuffer(found.value or b"", "<f4")
-                np.testing.assert_allclose(got, np.sqrt(rows[number]), rtol=1e-6)
 
 
 @quick_exactly_once

@@ -18,7 +18,7 @@ from tests.kafka.fixtures import NewBroker
 from tests.kafka.scene import quick_classic, quick_consumer
 from tests.kafka.test_source_sink import CONSUMER, PATIENCE, commit, joined, poll_until, read, settings
 from worker.core.records import Partition
-from worker.kafka import KafkaSource
+from worker.kafka.consumer.source import KafkaSource
 
 BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
 REWINDS = 25
@@ -125,24 +125,6 @@ def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) 
     assert max(seconds) < 10.0
     assert [record.offset for record in read(source, 80)] == list(range(20, 100))
     source.close()
-
-
-@pytest.mark.parametrize("protocol", MEMBERSHIPS)
-def test_a_fresh_group_at_the_end_loses_nothing_by_a_death(kafka: Cluster, protocol: str) -> None:
-    """AUTO_OFFSET_RESET=latest: what is published after the first assignment is read by whoever comes next."""
-    topic = kafka.create_topic()
-    send(kafka, topic, 10)
-    config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, Told(), MEMBERSHIPS[protocol])
-    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
-    send(kafka, topic, 5)
-    source.close()  # it was handed nothing, and committed nothing but its start
-    send(kafka, topic, 5)
-
-    heir = joined(config, Told(), MEMBERSHIPS[protocol])
-
-    assert [record.offset for record in read(heir, 10)] == list(range(10, 20))
-    heir.close()
 
 
 def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:

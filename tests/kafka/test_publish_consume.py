@@ -130,17 +130,6 @@ def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_p
     assert "{ broken" in letters
 
 
-def test_answers_that_do_not_come_are_counted_and_are_a_failure(kafka: Cluster, tmp_path: Path) -> None:
-    """Without a worker none comes: exit code 7, and the summary all the same."""
-    with Scene(kafka, tmp_path) as scene:
-        done = run(scene, "publish", "--random", "3", "--wait", "--timeout", "0.5")
-
-    assert done.code == 7
-    assert "3 missing" in done.output
-    assert "inference-worker: 3 requests not answered, no answer came for 0.5 s: is a worker running" in done.errors
-    assert "`inference-worker check` tells" in done.errors
-
-
 def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_path: Path) -> None:
     """With the cure; its neighbours are published, though Kafka would refuse the set that they share."""
     with Scene(kafka, tmp_path) as scene:
@@ -212,26 +201,6 @@ def test_the_last_ones_are_records_and_no_markers_of_transactions(kafka: Cluster
         5: kept[-5:],
         50: kept,
     }
-
-
-def test_so_many_and_no_more_are_shown(kafka: Cluster, tmp_path: Path) -> None:
-    """-n ends it, and is a failure when less came in time; a key leaves the others out."""
-    with Scene(kafka, tmp_path) as scene:
-        kafka.produce(scene.response_topic, [Sent(b"%d" % (n % 3), b"") for n in range(9)])
-        from_beginning = ("consume", "--from-beginning", "--follow", "--json")
-
-        two = run(scene, *from_beginning, "-n", "2", "--key", "1")
-        four = run(scene, *from_beginning, "-n", "4", "--key", "1", "--timeout", "0.5")
-        absent = run(scene, *from_beginning, "--request-id", "absent", "--timeout", "0.5")
-        nobody = run(scene, "consume", "--from-beginning", "--no-follow", "--key", "nobody")
-
-    assert (two.code, [answer["key"] for answer in two.documents]) == (0, ["1", "1"])
-    assert (four.code, len(four.documents)) == (7, 3)
-    assert "3 of 4 records were found" in four.errors
-    assert (absent.code, absent.output) == (7, "")
-    assert "no answer to absent was found" in absent.errors
-    assert (nobody.code, nobody.output) == (7, "")
-    assert "no record with the key nobody was found" in nobody.errors
 
 
 def test_a_reader_who_has_enough_ends_it(kafka: Cluster, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kafka.checker import Answer
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.scene import Scene, quick_at_least_once, quick_exactly_once
+from tests.kafka.scene import Scene, quick_exactly_once
 from tests.models import encoder
 from tests.ragged import BUCKETS, MOST, PROTOBUF, Alone, as_request, fault, long_tailed, row_of, texts
 
@@ -28,22 +28,6 @@ def faults(scene: Scene, answers: list[Answer]) -> list[str]:
         request = scene.acknowledged[answer.source].value or b""
         found.append(fault(answer.value or b"", alone.one(row_of(request))))
     return [each for each in found if each]
-
-
-@quick_at_least_once
-def test_requests_of_any_length_are_answered_without_buckets(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Only equal lengths share a batch; both outputs are right, in order, and none is lost."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, model=MODEL) as scene:
-        replica = scene.replica()
-
-        scene.publish(requests(long_tailed(COUNT)))
-
-        scene.expect_kept()
-        answers = scene.answers()
-        assert not any(answer.is_error for answer in answers)
-        assert not faults(scene, answers)
-        replica.wait_until_settled(COUNT)
-        assert replica.metric("inference_worker_batch_rows_total") == COUNT
 
 
 @quick_exactly_once

@@ -16,10 +16,12 @@ from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
-from tests.kafka.fixtures import NewBroker
 from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Partition, Record
-from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.consumer.source import KafkaSource
+from worker.kafka.producer.sink import KafkaSink
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
@@ -259,24 +261,6 @@ def commit(config: KafkaSettings, *positions: TopicPartition) -> None:
     consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": config.group_id})
     consumer.commit(offsets=list(positions), asynchronous=False)
     consumer.close()
-
-
-def test_a_broker_without_the_new_protocol_gets_a_classic_member(
-    new_broker: NewBroker,
-) -> None:
-    """`auto` finds out by joining, and goes on by itself."""
-    cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
-    topic = cluster.create_topic()
-    cluster.produce(topic, [Sent(b"k", b"v")])
-    source = joined(settings(cluster, topic), told := Told())
-
-    records = read(source, 1)
-
-    assert records[0].value == b"v"
-    assert told.events == [("assigned", Partition(topic, 0))]
-    assert source.membership.protocol == "classic"
-    assert source.membership.takeover_seconds == 45.0
-    source.close()
 
 
 def new_sink(

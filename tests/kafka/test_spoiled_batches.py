@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster
-from tests.kafka.spoiled_batches import AS_ONE, SpoiledBatch, crc32c, spoil, ten
+from tests.kafka.spoiled_batches import AS_ONE, SpoiledBatch, spoil, ten
 
 
 def test_a_client_gets_nothing_of_a_spoiled_batch_from_the_spoiled_record_on(hurt_broker: JvmBroker) -> None:
@@ -27,11 +27,6 @@ def test_a_client_gets_nothing_of_a_spoiled_batch_from_the_spoiled_record_on(hur
     assert before == _read(cluster, topic, 0) == [0, 1, 2]
     assert _read(cluster, topic, 5) == []
     assert _read(cluster, topic, 10) == list(range(10, 20))
-
-
-def test_the_checksum_is_castagnolis() -> None:
-    """The check value that its specifications give."""
-    assert crc32c(b"123456789") == 0xE3069283
 
 
 def _read(cluster: Cluster, topic: str, start: int) -> list[int]:

@@ -17,11 +17,11 @@ from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged
 from tests.kafka.scene import Scene, quick_exactly_once
-from tests.models import gru, identities, running_mean
+from tests.models import identities, running_mean
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
-from worker.kafka import ChangelogRestorer
+from worker.kafka.changelog import ChangelogRestorer
 from worker.kafka.cluster.admin_answers import told_offset
 from worker.state import StateLayout
 from worker.state.layout import StateTensor
@@ -146,19 +146,6 @@ def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_pat
         acknowledged |= scene.publish(requests[7000:])
         expect_serial(scene, acknowledged, mean_serial())
         scene.verdict().expect_clean()
-
-
-def test_a_gru_remembers(kafka: Cluster, tmp_path: Path) -> None:
-    """A recurrent net one step at a time; requests of several rows are sequences."""
-    rng = np.random.default_rng(2)
-    keys = [b"key-%d" % key for key in rng.zipf(1.3, 4000) % 100]
-    rows = [rng.standard_normal((1 + 2 * (n % 10 == 0), 4)).astype("<f4") for n in range(4000)]
-    requests = [Sent(key, row.tobytes(), [RAW]) for key, row in zip(keys, rows, strict=True)]
-    settings = {"STATE__TENSORS": '{"h_in": "h_out"}'}
-    with StatefulScene(kafka, tmp_path, settings, model=gru()) as scene:
-        scene.replicas(2)
-        acknowledged = scene.publish(requests)
-        expect_serial(scene, acknowledged, Serial(gru(), {"h_in": "h_out"}, "y", "<f4"), tolerance=1e-5)
 
 
 @quick_exactly_once

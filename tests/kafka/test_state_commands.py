@@ -80,25 +80,6 @@ def test_a_state_that_the_model_fails_on_is_forgotten(kafka: Cluster, tmp_path: 
         assert run(scene, "state", "get", "stuck").code == 7
 
 
-def test_requests_are_made_up_without_the_state(scene: Served) -> None:
-    """`publish --random` brings what a request has to bring."""
-    published = run(scene, "publish", "--random", "5", "--key", "mine", "--wait", "--json")
-
-    assert (published.code, published.documents[0]["answers"]["ok"]) == (0, 5), published.errors
-    [state] = run(scene, "state", "get", "mine", "--json").documents
-    assert state["tensors"]["count_in"]["data"] == [5]
-
-
-def test_keys_are_listed(scene: Served) -> None:
-    """Some of them for people, all of them for programs."""
-    listed = run(scene, "state", "list", "-n", "3").output.splitlines()
-    everything = run(scene, "state", "list", "--json").documents
-
-    assert len(listed) == 4
-    assert listed[-1] == f"{MANY} keys with a state in {scene.changelog}, 3 of them above"
-    assert {document["key"]["text"] for document in everything} == {f"key-{at}" for at in range(MANY)}
-
-
 def test_states_move_to_a_changelog_of_more_partitions(kafka: Cluster, scene: Served, tmp_path: Path) -> None:
     """Exported, imported where keys lie in other partitions, and gone on from: no key begins anew."""
     file = tmp_path / "states.npz"

@@ -9,9 +9,8 @@ import pytest
 from tests.kafka.cluster import TIMEOUT, Cluster
 from tests.kafka.test_source_sink import settings
 from worker.core.failures import BadConfiguration
-from worker.kafka import examine
+from worker.kafka.cluster.examination import examine
 from worker.settings import KafkaSettings
-from worker.tools.kafka.embedded import EmbeddedBroker
 
 LOGGER = logging.getLogger("librdkafka")
 
@@ -39,20 +38,6 @@ def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> 
     assert topics.notes == ()
 
 
-def test_a_compacted_topic_is_no_place_for_answers(kafka: Cluster) -> None:
-    """Nor for requests: what is under a key already goes when more comes."""
-    compacted = {"cleanup.policy": "compact,delete"}
-    requests, dead = kafka.create_topic("requests", config=compacted), kafka.create_topic("dead")
-    answers = kafka.create_topic("answers", config=compacted)
-
-    topics = examine(settings(kafka, requests, response_topic=answers, dead_letter_topic=dead), LOGGER)
-
-    assert [note.partition(":")[0] for note in topics.notes] == [
-        f"topic {topic} is compacted" for topic in (requests, answers)
-    ]
-    assert topics.compacted == {answers}, "of those that are written to"
-
-
 def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
     """One start shows all there is to mend, and makes no topic."""
     config = settings(kafka, "nothing-1", response_topic="nothing-2", dead_letter_topic="nothing-3")
@@ -68,16 +53,6 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
     assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=TIMEOUT).topics)
 
 
-def test_a_mistyped_topic_is_guessed(kafka: Cluster) -> None:
-    """From the cluster's own list, the nearest first (other tests' topics may be near, too); beside what makes it."""
-    requests, answers = kafka.create_topic("claims-to-score"), kafka.create_topic("answers")
-    config = settings(kafka, requests.replace("claims", "clams"), response_topic=answers)
-
-    [line] = problems(config)
-
-    assert f"`inference-worker check --create-topics` make it, or name another; did you mean {requests}" in line
-
-
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_changelog_that_deletes_states_is_refused(kafka: Cluster, policy: str) -> None:
     """Only a compacted one keeps the last state of each key."""
@@ -88,44 +63,3 @@ def test_a_changelog_that_deletes_states_is_refused(kafka: Cluster, policy: str)
     (line,) = problems(config)
 
     assert f"{states} has cleanup.policy={policy}, which deletes the states" in line
-
-
-def test_an_unknown_client_key_is_refused() -> None:
-    """A mistyped key of librdkafka's is a line, not a stack trace."""
-    kafka = KafkaSettings(
-        bootstrap_servers="127.0.0.1:1",
-        request_topics=("r",),
-        response_topic="a",
-        group_id="g",
-        config={"lingre.ms": "1", "acks": "0"},
-    )
-
-    (line,) = problems(kafka)
-    assert line.startswith("WORKER_KAFKA__CONFIG: acks is not passed through, nothing is lost")
-    (line,) = problems(kafka.model_copy(update={"config": {"lingre.ms": "1"}}))
-    assert line.startswith("WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: ")
-    assert "lingre.ms" in line
-
-
-def test_the_mock_cluster_is_good_enough() -> None:
-    """It answers no administrative request; what it does not tell is assumed, and noted."""
-    with EmbeddedBroker() as broker:
-        for topic in ("requests", "answers"):
-            broker.create_topic(topic)
-        kafka = KafkaSettings(
-            bootstrap_servers=broker.bootstrap_servers,
-            request_topics=("requests",),
-            response_topic="answers",
-            group_id="g",
-        )
-
-        topics = examine(kafka, LOGGER)
-        told = examine(kafka.model_copy(update={"max_message_bytes": 5000}), LOGGER)
-
-    assert topics.partitions == {"requests": 4, "answers": 4}
-    assert topics.max_bytes == {"answers": 1_000_000}
-    assert [note.partition(",")[0] for note in topics.notes] == [
-        "the broker does not tell the size limit of topic answers"
-    ]
-    assert told.max_bytes == {"answers": 5000}
-    assert told.notes == ()

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tests.kafka.broker import free_port
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.collector import Collector
-from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene, row
 
 ON = {"TELEMETRY__TRACING": "true"}
@@ -68,43 +61,3 @@ def test_a_collector_gets_the_traces_that_publishers_sample(kafka: Cluster, tmp_
     }
     assert of_trace(processes, 30).status.code == Status.STATUS_CODE_ERROR
     assert len(collector.named(f"send {scene.dead_letter_topic}")) == 1
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """An address where no collector listens."""
-    yield f"http://127.0.0.1:{free_port()}"
-
-
-@contextmanager
-def silence() -> Iterator[str]:
-    """A collector that takes all and answers nothing."""
-    with Collector(is_silent=True) as collector:
-        yield collector.endpoint
-
-
-def logged_at(replica: Replica, event: str) -> datetime:
-    """When the worker said it: its exit takes as long as the machine likes."""
-    lines = [json.loads(line) for line in replica.log.splitlines() if line.startswith("{")]
-    return next(datetime.fromisoformat(line["at"]) for line in lines if line["event"] == event)
-
-
-@pytest.mark.parametrize("collector", [pytest.param(nobody, marks=pytest.mark.slow), silence])
-def test_a_collector_that_is_away_costs_a_second_at_the_end(
-    kafka: Cluster, tmp_path: Path, collector: Callable[[], AbstractContextManager[str]]
-) -> None:
-    """All requests are answered, the worker ends well and in time, and says once what is the matter."""
-    with collector() as endpoint, Scene(kafka, tmp_path, ON, partitions=1) as scene:
-        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
-        replica = scene.start(variables=variables).wait_until_ready()
-        for batch in range(5):
-            scene.publish([request(batch * 1000 + n, traceparent(batch * 1000 + n)) for n in range(1000)])
-            scene.verdict().expect_clean()
-
-        asked = datetime.now(UTC)
-        replica.terminate()
-
-        assert replica.exit_code() == 0, replica.log
-        assert logged_at(replica, "stopped") - asked < timedelta(seconds=9)  # the exporter alone waits for ten
-        assert replica.log.count("spans_given_up") == 1
-        assert replica.log.count("opentelemetry") <= 3, replica.log

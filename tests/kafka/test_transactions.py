@@ -133,22 +133,6 @@ def test_who_is_shut_out_by_another_replica_stops(new_stage: NewStage) -> None:
         old.transactions.ended(0.0)  # and again, to whoever asks
 
 
-def test_an_idle_replica_that_was_shut_out_finds_out_when_it_sends(new_stage: NewStage) -> None:
-    """Nothing of it is left open when the other comes; its next transaction fails, whatever step is refused first."""
-    name = stable()
-    old = new_stage(name=name)
-    assert commit(old, b"old", 1).failure is None
-    new_stage(name=name)
-
-    fill(old, [b"never"])
-    arrive(old)
-    old.transactions.send([Message(old.topic, b"k", b"dropped", [], 0)], places(1)[0])
-    old.transactions.abort()
-
-    with pytest.raises(KafkaFatal, match="another process uses the transactional id"):
-        ending(old)
-
-
 def test_a_name_that_is_nobody_elses_is_taken_again(new_stage: NewStage) -> None:
     """Shut out under a random name, only the broker can have done it: the worker goes on with another producer."""
     name = TransactionalId(fresh("random"), "random-", is_unique=True, is_stable=False)
@@ -318,12 +302,6 @@ def test_who_has_left_the_group_commits_nothing(new_stage: NewStage) -> None:
     heir.close()
 
 
-def test_a_timeout_that_the_broker_does_not_grant_is_told_at_start(new_stage: NewStage) -> None:
-    """The sentence names the setting."""
-    with pytest.raises(BadConfiguration, match="WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: 900001 is more than"):
-        new_stage(timeout_ms=900_001)
-
-
 def test_a_cluster_that_cannot_keep_transactions_is_told_at_start(new_broker: NewBroker) -> None:
     """One broker and the replication factor of three: nobody says no, nobody ever says yes."""
     cluster = Cluster(new_broker({"transaction.state.log.replication.factor": "3"}).bootstrap_servers)
@@ -392,30 +370,3 @@ def test_a_broker_that_is_away_for_longer_than_a_transaction_is_waited_for(
     assert ended.seconds > 3 * SHORT_MS / 1000
     commit_at_last(stage, b"after", 2)
     assert stage.committed() == 2
-
-
-def test_closing_without_a_broker_keeps_its_time(own_broker: JvmBroker, new_stage: NewStage) -> None:
-    """Nobody waits for a broker that is away to take a transaction back."""
-    stage = new_stage(Cluster(own_broker.bootstrap_servers))
-    fill(stage, [b"given up"])
-    arrive(stage)
-    own_broker.kill()
-
-    began = time.monotonic()
-    stage.producer.close(0.5)
-
-    assert time.monotonic() - began < 10.0
-    own_broker.start()  # who closes the stage waits for it
-
-
-def test_transactions_taken_back_at_once_harm_nothing(new_stage: NewStage) -> None:
-    """Whatever is under way when a transaction is taken back: the next one finds a producer that works."""
-    stage = new_stage()
-    for n in range(20):
-        fill(stage, [b"never"] * 10)
-        stage.transactions.serve(0.001 * (n % 5))
-        stage.transactions.abort()
-        assert ending(stage).failure is not None
-
-    assert commit(stage, b"at last", 1).failure is None
-    assert stage.values(1) == [b"at last"]

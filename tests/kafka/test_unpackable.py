@@ -13,8 +13,6 @@ from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
 from tests.kafka.test_source_sink import joined, read, settings
-from worker.core.records import Partition, Record
-from worker.tools.kafka.reader import Reader
 
 # So that a test need not unpack hundreds of megabytes.
 SMALL = {"fetch.wait.max.ms": "10", "fetch.max.bytes": "1000000", "receive.message.max.bytes": "2000000"}
@@ -136,23 +134,6 @@ def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka:
     packed.abort_transaction()
 
     assert [record.offset for record in records] == [*range(3_000), *range(3_001, 6_001)]
-
-
-def test_commands_step_over_such_a_batch_in_bulk(kafka: Cluster) -> None:
-    """They read topics, too: each record once, in order."""
-    topic = kafka.create_topic("requests")
-    kafka.produce(topic, GOOD)
-    kafka.produce(topic, BOMB, AS_ONE)
-    kafka.produce(topic, GOOD)
-
-    with Reader(settings(kafka, topic, config=SMALL), topic) as reader:
-        reader.start_at({Partition(topic, 0): 2})
-        records: list[Record] = []
-        while not reader.has_reached_ends:
-            records += reader.read(1.0)
-
-    assert [record.offset for record in records] == list(range(2, 3_010))
-    assert sum(record.unreadable is not None for record in records) > 2_900
 
 
 def test_a_large_batch_in_good_faith_is_simply_read(kafka: Cluster) -> None:

@@ -26,7 +26,8 @@ from worker.core.records import CommitResult, Finished, ModelKey, Partition, Rec
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import InferenceLanes, Model
-from worker.kafka import Membership, Topics
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
 from worker.settings import load
@@ -64,13 +65,10 @@ SET = {
 class Part:
     """Stands for what talks to Kafka, and remembers what it was made of."""
 
-    def __init__(
-        self, *made_of: Any, on_error: object = None, joined: object = None, most_partitions: int | None = None
-    ) -> None:
+    def __init__(self, *made_of: Any, on_error: object = None, most_partitions: int | None = None) -> None:
         self.made_of = made_of
         self.most_partitions = most_partitions
         self.on_error = on_error
-        self.joined = joined
         self.waited = self.closed = 0
 
     def member(self) -> object:

@@ -40,10 +40,11 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink
-from worker.kafka import KafkaSink, KafkaTransactions, changelog
+from worker.kafka import changelog
 from worker.kafka.consumer.flow import By, Pauses
 from worker.kafka.offsets.group_offsets import Notes
-from worker.kafka.producer.sink import Receipt
+from worker.kafka.producer.sink import KafkaSink, Receipt
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes

@@ -1,16 +1,12 @@
 """The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
 
-Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing:
-`--create-topics` alone makes something. Each part is looked at even where another cannot be: a missing model says
-nothing about the cluster.
+Changes nothing, except with `--create-topics`. Each part is looked at even where another cannot be.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,9 +26,10 @@ from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
-from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
+from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.losses import losses
 from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -40,11 +37,8 @@ from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING, remembered
-from worker.terminal.open_axes import open_axes
-from worker.terminal.terminal import count, milliseconds, page, print_json
+from worker.terminal.terminal import count, page, print_json
 
-# Runs of which the median is shown, and the seconds after which a slow model has run often enough.
-RUNS, RUNS_SECONDS = 5, 2.0
 # The setting that names a topic, and what the topic holds.
 _HOLDS = {
     "REQUEST_TOPICS": "requests",
@@ -100,41 +94,35 @@ def examined(
 
 
 def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
-    began = time.monotonic()
     try:
         model = load_as_set(settings.model, settings.batching)
         signature, states = _without_state(model.signature, state)
     except Stop as stop:
         report.add(stop)
         return None
-    seconds = time.monotonic() - began
     full = full_batch(settings.batching, model)
-    doubt = None
+    facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
     try:
         check_run_time(model, full.rows, settings.model.run_timeout_s)
         found = independence(model, settings.batching.max_batch_size)
-        doubt = found.doubt
+        facts["independence"] = found.doubt
         report.warn(found.why)
     except Stop as stop:
         report.add(stop)
-    facts = {**_facts(model, signature, full), "remembers": ", ".join(states), "independence": doubt}
-    facts["load and warm-up"] = milliseconds(seconds * 1000)
     report.model = {name: text for name, text in facts.items() if text}
     report.warn(*model.remarks)
     if model.not_finite:
         refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
         report.warn(
-            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity: a device that "
-            f"computes nonsense would not show by it{refused}. Name a file of rows with finite answers in "
-            "WORKER_MODEL__WARM_UP_EXAMPLE"
+            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity{refused}: name a "
+            "file of rows with finite answers in WORKER_MODEL__WARM_UP_EXAMPLE"
         )
     return model
 
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
     """The model as loaded, by name. None or empty: there is nothing to say."""
-    raw, row, left = signature.raw_input, model.blank(1), model.left_to_cpu
-    lengths = open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs])
+    raw, left = signature.raw_input, model.left_to_cpu
     nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
     return {
         "name": f"{signature.name}, version {signature.version}",
@@ -145,8 +133,6 @@ def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | N
         "batches": _fixed(model),
         "padded": ", ".join(f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes),
         "full batches": CLOSING.get(full.why) and f"close at {count(full.rows, 'row')}, by {CLOSING[full.why]}",
-        "measured with": ", ".join(f"{axis} {length:,} long" for axis, length in lengths.items()),
-        **{f"{count(rows, 'row')} at once": _speed(model, rows) for rows in sorted({1, full.rows})},
         "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if raw else None,
     }
 
@@ -166,18 +152,6 @@ def _without_state(signature: Signature, state: StateSettings | None) -> tuple[S
         return left, ()
     tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
     return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
-
-
-def _speed(model: Model, rows: int) -> str:
-    """By the median. The first of several runs may set something up, where the warm-up has not run so many rows."""
-    feeds = model.blank(rows)
-    times: list[float] = []
-    while len(times) < RUNS and sum(times) < RUNS_SECONDS:
-        began = time.perf_counter()
-        model.run(feeds)
-        times.append(time.perf_counter() - began)
-    seconds = max(statistics.median(times), 1e-9)
-    return f"{seconds * 1000:.3g} ms, {rows / seconds:,.0f} rows/s"
 
 
 def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:
@@ -254,11 +228,7 @@ def _ask(
 def _tried_transactions(
     kafka: KafkaSettings, topics: Topics, name: TransactionalId, delivery: DeliverySettings, report: Report
 ) -> str:
-    """Whether the broker prepares transactions, as far as that can be said without the name itself.
-
-    They are tried under a name that begins as ours does and that no replica uses: with ours a replica that runs here
-    would be shut out.
-    """
+    """Whether the broker prepares transactions: under a name like ours, for ours may be in use."""
     another = name.relative()
     refused = missing(kafka, needed_for_transactions(another), "write")
     try:

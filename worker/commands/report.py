@@ -1,8 +1,6 @@
 """The findings of `check`: facts, problems that keep a worker from starting, and warnings that do not.
 
-`as_json` is the whole of it. `show` writes it for people: what matters most comes last, the verdict at the very end.
-Fits 80 columns and a pipe. Names come from the model and the cluster: their control characters never reach the
-terminal.
+Names come from the model and the cluster: their control characters never reach the terminal.
 """
 
 from __future__ import annotations
@@ -39,10 +37,9 @@ class Example:
 
 @dataclass(slots=True)
 class Report:
-    """Collected by the checks, each of which adds its part: names and texts, in sections.
+    """Collected by the checks, each of which adds its part.
 
-    `max_bytes` limits the records of topics, as far as the cluster says; `created` has the topics that were made, with
-    their partitions.
+    `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
     """
 
     settings: Sequence[Effective] = ()

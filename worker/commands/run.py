@@ -37,16 +37,9 @@ def _act(order: RunOrder) -> int:
 
 
 def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:
-    """The command that shows why a request was rejected, but for the request's place.
-
-    What was given to this command as an option is given to that one, too: all else both read from where it is set.
-    """
-    has_letters, given = kafka.dead_letter_topic is not None, order.over({})
-    options = {
-        "--topic": given.get("WORKER_KAFKA__DEAD_LETTER_TOPIC" if has_letters else "WORKER_KAFKA__RESPONSE_TOPIC"),
-        "--bootstrap-servers": given.get("WORKER_KAFKA__BOOTSTRAP_SERVERS"),
-        "--config": order.config,
-    }
-    words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
-    command = ["dead-letters", "show", *words] if has_letters else ["consume", "--last", "1", *words, "--request-id"]
+    """The command that shows why a request was rejected, but for the place or id that is its last word."""
+    letters = kafka.dead_letter_topic
+    words = ["--topic", letters or kafka.response_topic, "--bootstrap-servers", kafka.bootstrap_servers]
+    words += [] if order.config is None else ["--config", str(order.config)]
+    command = ["dead-letters", "show", *words] if letters else ["consume", "--last", "1", *words, "--request-id"]
     return shlex.join(["inference-worker", *command])

@@ -110,10 +110,9 @@ class ChangelogRestorer:
         date: Callable[[], float],
         retention: float = 0.0,
     ) -> None:
-        """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count.
+        """`is_exact`: states are committed with the offsets; otherwise those beyond the group's offset do not count.
 
-        `date`: the system's, in seconds, for what was kept may be too old. `retention`: seconds for which the changelog
-        keeps that a key was forgotten.
+        `date`: the system's, in seconds. `retention`: for how long the changelog keeps that a key was forgotten.
         """
         self._kafka = kafka
         self._topic = topic
@@ -294,10 +293,9 @@ class ChangelogRestorer:
         return AdminClient(admin_config(self._kafka), logger=self._log)
 
     def _look_for_leaders(self, timeout: float) -> None:
-        """Raises `KafkaException`. By itself the client asks the leaders that it knows, in the epoch that it knows.
+        """Raises `KafkaException`.
 
-        So one that has been elected anew since refuses every question (FENCED_LEADER_EPOCH, librdkafka 2.16; a restore
-        waited for four minutes, and would have on and on, seen 2026-11).
+        Without this a leader elected anew refuses each question, for minutes (FENCED_LEADER_EPOCH, librdkafka 2.16).
         """
         self._asking.list_topics(self._topic, timeout)
 
@@ -374,8 +372,7 @@ class ChangelogRestorer:
             return restoration.last(extent)
         except ValueError as error:
             raise BadConfiguration(
-                f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model, "
-                "or delete and create this one, and every key begins anew"
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model"
             ) from None
 
     def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
@@ -408,7 +405,6 @@ class ChangelogRestorer:
 def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFatal:
     """States are in records that cannot be read."""
     return KafkaFatal(
-        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; the states in there are "
-        "lost, and older ones must not take their place. Let a broker with a good copy lead that partition; or delete "
-        f"its records below offset {last + 1}, and keys whose last states lie there begin anew: docs/state.md says how"
+        f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; let a broker with a good "
+        f"copy lead that partition, or delete its records below offset {last + 1}, and their keys begin anew"
     )

@@ -17,9 +17,9 @@ from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetad
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import Membership
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.consumer import rebalances, request_topics, source, spoiled_batches
+from worker.kafka.consumer import reports, source, spoiled_batches
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.offsets import standings
 
@@ -368,7 +368,6 @@ def new_world(
     monkeypatch: pytest.MonkeyPatch,
     watcher: ClientWatcher | None = None,
     background: Callable[[Callable[[], None]], None] | None = None,
-    joined: Callable[[], object] = lambda: None,
     protocol: Literal["classic", "consumer"] = "consumer",
     **changes: Any,
 ) -> World:
@@ -383,12 +382,12 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standings, rebalances, request_topics):
+    for module in (standings, reports):
         monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(spoiled_batches, "ThreadPoolExecutor", lambda *_: Beside(background))
     monkeypatch.setattr(standings, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     membership = Membership(protocol, "test", None)
-    made = KafkaSource(settings(**changes), membership, logger, watcher, clock, joined)
+    made = KafkaSource(settings(**changes), membership, logger, watcher, clock)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

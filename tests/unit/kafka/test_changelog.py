@@ -18,9 +18,8 @@ from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
-from worker.kafka import ChangelogRestorer
 from worker.kafka import changelog as restoring
-from worker.kafka.changelog import _Restore, _Wanted
+from worker.kafka.changelog import ChangelogRestorer, _Restore, _Wanted
 from worker.state import Extent
 from worker.state.restoring import Restoration
 
@@ -93,11 +92,6 @@ def test_partitions_that_the_changelog_lacks_end_the_worker(caplog: pytest.LogCa
     assert "wait: no leaders found" in told_while_waiting(Grown(), 0, caplog)
 
 
-def test_an_answer_that_leaves_the_changelog_out_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
-    """It ended the worker, which would have been told the same again."""
-    assert "wait: no leaders found" in told_while_waiting(Leaderless(), 0, caplog)
-
-
 def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
     """A look at headers of which one has a name that is not UTF-8 ended the worker, and each that came after it."""
     restorer = ChangelogRestorer(
@@ -144,9 +138,7 @@ def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.
     restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
 
     read()
-    with pytest.raises(
-        KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; the states"
-    ):
+    with pytest.raises(KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; "):
         read()
 
     assert consumer.seeks == [3]

@@ -1,7 +1,4 @@
-"""The plain clients by which commands and the demo reach a broker, outside any group, connected as the settings say.
-
-Owns no client. The client library's own lines go into the message of the failure that they explain.
-"""
+"""The plain clients by which commands and the demo reach a broker, outside any group, connected as the settings say."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.config import Config, admin_config, denied_keys
@@ -23,8 +20,8 @@ from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
 
-# A broker may not have heard of a topic that was made just now. Seconds until it is asked again, and how often.
-ASK_AGAIN, ASKS_AGAIN = 0.2, 5
+# A broker may not have heard of a topic that was made just now: for so long it is asked again, and so often. Seconds.
+NEW_TOPIC_TIMEOUT, ASK_AGAIN_AFTER = 2.0, 0.2
 
 # Writes nothing: its lines would run through what a command draws.
 NO_LOG = logging.getLogger(__name__)
@@ -44,10 +41,7 @@ def client_log() -> ClientLog:
 def open_client(
     kind: type[_Client], kafka: Connection, tuning: Config, promised: Mapping[str, Any], log: ClientLog
 ) -> _Client:
-    """A client in which the operator may override what is tuning, and not what is promised.
-
-    Raises `BadConfiguration`.
-    """
+    """A client in which the operator may override tuning, and no promise. Raises `BadConfiguration`."""
     if problems := denied_keys(kafka):
         raise BadConfiguration("\n".join(problems))
     with configuring("Kafka client"):
@@ -56,18 +50,22 @@ def open_client(
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
-    asks_left = ASKS_AGAIN
+    contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
+    cluster = look_up(contact.admin, topic, ANSWER_TIMEOUT, time.monotonic() + NEW_TOPIC_TIMEOUT)
+    if (error := cluster.topics[topic].error) is None:
+        return contact._replace(cluster=cluster)
+    near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if error.code() in GONE else ""
+    raise BadConfiguration(why_unusable(topic, error, operation) + near)
+
+
+def look_up(admin: AdminClient, topic: str, timeout: float, wait_until: float) -> ClusterMetadata:
+    """The cluster with this topic, asked for again until that monotonic time. Raises `KafkaException`."""
     while True:
-        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
-        error = contact.cluster.topics[topic].error
-        if error is None:
-            return contact
-        is_gone = error.code() in GONE
-        if not is_gone or not asks_left:
-            near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if is_gone else ""
-            raise BadConfiguration(why_unusable(topic, error, operation) + near)
-        asks_left -= 1
-        time.sleep(ASK_AGAIN)
+        cluster = admin.list_topics(topic=topic, timeout=timeout)
+        error = cluster.topics[topic].error
+        if error is None or error.code() not in GONE or time.monotonic() >= wait_until:
+            return cluster
+        time.sleep(ASK_AGAIN_AFTER)
 
 
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:

@@ -177,10 +177,7 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
 
 
 def admin_config(kafka: Connection) -> Config:
-    """The configuration of clients that neither consume in the group nor answer: checks at start, and commands.
-
-    How often the group wants to hear of a member is left out: less than the default session is refused without one.
-    """
+    """The configuration of clients outside the group. `max.poll.interval.ms` may be too short for them."""
     of_all = {key: value for key, value in kafka.config.items() if key != "max.poll.interval.ms"}
     return {**_shared_config(kafka), "allow.auto.create.topics": False, **of_all}
 

@@ -1,8 +1,7 @@
 """The first contact with a cluster: an administrative client, or why there is none, as one sentence with the cure.
 
-librdkafka tries again for ever, and its reasons are lines of a log. `FAILURES` knows each kind of line, its cause and
-its cure. A refused login or certificate ends the wait at once; a broker that is not there is waited for by a worker,
-which says so, and not by a command. Owns nothing after it returns.
+librdkafka tries again for ever, and its reasons are lines of a log: `FAILURES` knows each kind of line. A worker waits
+for a broker that is not there, and says so; a command does not.
 """
 
 from __future__ import annotations
@@ -144,10 +143,7 @@ class Contact(NamedTuple):
 
     @property
     def is_mock(self) -> bool:
-        """Whether it is librdkafka's mock, which does not answer administrative requests.
-
-        It has no controller, either. But so it is with a cluster that elects one.
-        """
+        """Whether it is librdkafka's mock, which does not answer administrative requests."""
         return str(self.cluster.cluster_id).startswith("mockCluster")
 
 

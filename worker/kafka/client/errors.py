@@ -27,18 +27,14 @@ UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaE
 # The errors after which the group or its topics are closed to us until an operator acts, with the cure.
 _CURES: Mapping[int, str] = {
     KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
-    KafkaError.UNRELEASED_INSTANCE_ID: (
-        "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group: end it, or wait until its session "
-        "has ended, and start again"
-    ),
+    KafkaError.UNRELEASED_INSTANCE_ID: "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is in the group: end it",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this client READ on the request topics",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client what the broker's authorizer log names as denied",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "the notes of an offset take 24 bytes: raise offset.metadata.max.bytes",
     KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
     KafkaError._AUTO_OFFSET_RESET: (
-        "there is nothing at the group's offset, or the group is new, and WORKER_KAFKA__AUTO_OFFSET_RESET is `error`; "
-        "set the group's offset by hand, or choose `earliest` or `latest`"
+        "WORKER_KAFKA__AUTO_OFFSET_RESET is `error`: set the group's offset by hand, or choose `earliest` or `latest`"
     ),
     FATAL: "start again",
 }
@@ -68,9 +64,8 @@ def is_closed(error: KafkaError) -> bool:
 def keys_have_moved(changelog: str, topic: str, partitions: int) -> str:
     """The message where a request topic has got `partitions`, more than its changelog: keys left their states."""
     return (
-        f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {partitions} partitions now, and {changelog} has fewer: keys have "
-        "moved with the new partitions, and their states are in the old ones; stop all workers and move the states, as "
-        "`inference-worker check` says. Answers to moved keys since then may be of a fresh state"
+        f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {partitions} partitions now, and {changelog} has fewer: keys left "
+        "their states; stop all workers and move the states, as `inference-worker check` says"
     )
 
 

@@ -1,8 +1,7 @@
 """The Kafka clients' own lines, passed on to a logger without flooding it.
 
-librdkafka repeats itself: a broker that is away fails every connection attempt, fifty lines in two seconds (measured
-2026). Each kind of line goes through once, then at most every `REPEAT_EVERY` seconds with the number left out. Owns
-those counts; called in the thread that polls the client.
+librdkafka repeats itself: a broker that is away fails fifty connection attempts in two seconds. Each kind of line goes
+through once, then at most every `REPEAT_EVERY` seconds with the number left out.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ A replica tells the others of its group in its client id which model it serves:
                      │      │ └ the model's file, the beginning of its SHA-256
                      └ name └ version
 
-Two models in one group would each answer some of the partitions, and nothing would fail. Both group protocols carry a
-member's client id, no right beyond a member's is needed to see it, and Kafka's own tools show it. Pure.
+Two models in one group would each answer some of the partitions, and nothing would fail. Every member may see the
+others' client ids.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ _MOST_NAMED = 3  # hosts in one line
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The way into the group. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known.
-
-    `client_id` is what the group's others see of us.
-    """
+    """The way into the group. `takeover_seconds`: how long a killed replica keeps its partitions, if known."""
 
     protocol: Literal["consumer", "classic"]
     why: str
@@ -47,9 +44,9 @@ class Membership:
 
 
 def choose_membership(kafka: KafkaSettings, group_sessions: float | None, *, is_absent: bool = False) -> Membership:
-    """The protocol to join with. `group_sessions`: seconds the broker allows a KIP-848 member, None where not told.
+    """The protocol to join with. `group_sessions`: seconds that the broker allows a KIP-848 member, if told.
 
-    `is_absent`: the broker is known to have no KIP-848. A client that asks such a broker for it waits without a word.
+    `is_absent`: the broker has no KIP-848. A client that asks such a broker for it waits without a word.
     """
     classic_session = CLASSIC_SESSION if kafka.session_timeout_ms is None else kafka.session_timeout_ms / 1000
     if kafka.group_protocol == "consumer":
@@ -71,9 +68,7 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
     if kafka.session_timeout_ms is not None:
         return "WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker"
     if kafka.group_instance_id is not None:
-        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one. A
-        # killed replica that came back at once was refused for good there, and had its partitions after 0.1 s here
-        # (in 2026).
+        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one.
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None
 
@@ -128,16 +123,8 @@ def differing(own: Announcement, group: str, members: Iterable[Member]) -> list[
 
 def _sentence(own: Announcement, group: str, other: Announcement, hosts: list[str]) -> str:
     named = ", ".join(sorted(set(hosts))[:_MOST_NAMED])
-    noun, verb = ("member", "serves") if len(hosts) == 1 else ("members", "serve")
-    who = f"{len(hosts)} other {noun} (on {named}) {verb} {other}"
-    if other[:-1] == own[:-1]:
-        what, cure = "by other settings of requests and answers", "give all replicas the same settings"
-    elif other[:2] == own[:2]:
-        what = f"this worker {own}: another file under the same version"
-        cure = "give each file a version of its own (WORKER_MODEL__VERSION)"
-    else:
-        what, cure = f"this worker {own}", "give each model a group of its own (WORKER_KAFKA__GROUP_ID)"
+    differs = "another model, version or file" if other[:-1] != own[:-1] else "other settings of requests and answers"
     return (
-        f"group {group}: {who}, {what}; a request's partition decides who answers it; {cure}, unless a roll-out is "
-        "under way"
+        f"group {group}: members on {named} ({len(hosts)} in all) serve {other}, this worker {own}, with "
+        f"{differs}; unless a roll-out is under way, give each model a group of its own (WORKER_KAFKA__GROUP_ID)"
     )

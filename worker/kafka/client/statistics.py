@@ -1,12 +1,13 @@
-"""The clients' statistics, once a second: whether brokers answer, how far we are.
+"""The clients' statistics, once a second: whether brokers answer, how far we are, what is not acknowledged.
 
-librdkafka tells them as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one text.
+librdkafka tells them as JSON in a callback, whatever the load; nothing here is done per record.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from worker.core.records import Partition, Standing
@@ -15,12 +16,12 @@ from worker.kafka.client.log import ClientLog
 
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"
-
-# Seconds of waiting for a quota, said within one, that are worth a line.
-_THROTTLED = 0.2
-
 # Its coordinator is listed among its brokers, under that name, besides the broker that it is.
 _BY_ROLE = "logical"
+# Seconds of waiting for a quota, said within one, that are worth a line.
+_THROTTLED = 0.2
+# Seconds without an acknowledgement until that is logged. A leader that moves takes less.
+SILENCE = 30.0
 
 
 class ClientWatcher(Protocol):
@@ -36,11 +37,7 @@ class ClientWatcher(Protocol):
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones to brokers, `brokers` all that the client knows; the rest is about what is read.
-
-    A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. The
-    consumer never hears of what a transaction commits.
-    """
+    """`connections` are open ones, `brokers` all that are known. A partition's end comes with each fetch alone."""
 
     coordinator: str
     connections: int
@@ -54,51 +51,86 @@ def read_consumer(text: str) -> ConsumerStatistics:
     said = json.loads(text)
     read = {
         Partition(topic, int(number)): found
-        for topic, numbers in partitions_of(said).items()
+        for topic, numbers in _partitions(said).items()
         for number, found in numbers.items()
         if found["fetch_state"] == "active" and found["ls_offset"] >= 0
     }
-    standings = {partition: _standing(found) for partition, found in read.items()}
-    reached = {partition: found for partition, found in read.items() if found["next_offset"] >= 0}
-    reaches = _reaches(reached, said) if reached else {}
-    coordinator = said.get("cgrp", {}).get("state", "")
-    throttled = throttled_of(said)
-    return ConsumerStatistics(coordinator, connections_of(said), standings, brokers_of(said), reaches, throttled)
+    return ConsumerStatistics(
+        coordinator=said.get("cgrp", {}).get("state", ""),
+        connections=_connections(said),
+        standings={partition: _standing(found) for partition, found in read.items()},
+        brokers=_brokers(said),
+        reaches=_reaches(read, said),
+        throttled=_throttled(said),
+    )
 
 
 def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
-    """How many batches the client could not parse so far; None where it does not stand at this position.
-
-    It counts an answer that was cut short, too: that says something only of a client that nothing comes to.
-    """
+    """How many batches, or answers cut short, the client could not parse; None where it does not stand there."""
     said = json.loads(text)
-    found = partitions_of(said).get(partition.topic, {}).get(str(partition.number), {})
+    found = _partitions(said).get(partition.topic, {}).get(str(partition.number), {})
     if found.get("fetch_state") != "active" or found["next_offset"] != position:
         return None
     return sum(int(broker["rxpartial"]) for broker in said["brokers"].values())
 
 
-def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The statistics of each partition, by topic and by its number, which is a string."""
-    return {
-        topic: {number: found for number, found in told["partitions"].items() if number != _NO_PARTITION}
-        for topic, told in said.get("topics", {}).items()
-    }
+class ProducerStatistics(NamedTuple):
+    """Open connections, known brokers, and messages that no broker has acknowledged."""
+
+    connections: int
+    brokers: int
+    outstanding: int
 
 
-def connections_of(said: Mapping[str, Any]) -> int:
-    return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())
+class Unacknowledged:
+    """Tells the watcher what a producer's topics owe it, and logs a producer that nothing is acknowledged to.
 
+    The client numbers the messages of a partition: `msgs` were produced, and all up to `acked_msgid` are acknowledged.
+    It drops both where it is told nothing more, so `msg_cnt`, its messages of all topics, bounds the difference.
+    """
 
-def brokers_of(said: Mapping[str, Any]) -> int:
-    """How many the client knows, from its settings or from one of them."""
-    return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
+    def __init__(
+        self, watcher: ClientWatcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._watcher = watcher
+        self._log = log
+        self._clock = clock
+        self._acknowledged, self._since = -1, 0.0  # messages, and since when no more
 
+    def heard(self, text: str) -> ProducerStatistics | None:
+        """The client's figures; None without a watcher, and for a text that is not understood. Raises nothing."""
+        if self._watcher is None:
+            return None
+        try:
+            return self._told(json.loads(text), self._watcher)
+        except Exception as error:  # noqa: BLE001  # no answer should be lost for a number on a page
+            self._log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
+            return None
 
-def throttled_of(said: Mapping[str, Any]) -> float:
-    """Seconds that a broker told the client to wait for its quota since the last text. May be more than passed."""
-    times = [broker.get("throttle", {}).get("sum", 0) for broker in said.get("brokers", {}).values()]
-    return max(times, default=0) / 1000
+    def _told(self, said: Mapping[str, Any], watcher: ClientWatcher) -> ProducerStatistics:
+        seen = ProducerStatistics(_connections(said), _brokers(said), said.get("msg_cnt", 0))
+        topics = {topic: list(partitions.values()) for topic, partitions in _partitions(said).items()}
+        undelivered = {
+            topic: min(seen.outstanding, sum(at["msgs"] - at["acked_msgid"] for at in partitions))
+            for topic, partitions in topics.items()
+        }
+        watcher.producer_seen(seen.connections, undelivered)
+        tell_throttled(watcher, self._log, "producer", _throttled(said))
+        self._look_for_silence(sum(at["acked_msgid"] for of in topics.values() for at in of), undelivered)
+        return seen
+
+    def _look_for_silence(self, acknowledged: int, undelivered: Mapping[str, int]) -> None:
+        now, waiting = self._clock(), {topic: count for topic, count in undelivered.items() if count}
+        if not waiting or acknowledged != self._acknowledged:
+            self._acknowledged, self._since = acknowledged, now
+        elif now - self._since >= SILENCE:
+            self._since = now
+            self._log.tell(
+                "unacknowledged",
+                f"no message was acknowledged for {SILENCE:.0f} s, and some wait for {', '.join(sorted(waiting))}: are "
+                "their brokers up, with as many replicas in sync as min.insync.replicas asks for? kafka-topics.sh "
+                "--describe --under-min-isr-partitions",
+            )
 
 
 def tell_throttled(watcher: ClientWatcher, log: ClientLog, client: str, seconds: float) -> None:
@@ -113,6 +145,29 @@ def tell_throttled(watcher: ClientWatcher, log: ClientLog, client: str, seconds:
         )
 
 
+def _partitions(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The statistics of each partition, by topic and by its number, which is a string."""
+    return {
+        topic: {number: found for number, found in told["partitions"].items() if number != _NO_PARTITION}
+        for topic, told in said.get("topics", {}).items()
+    }
+
+
+def _connections(said: Mapping[str, Any]) -> int:
+    return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())
+
+
+def _brokers(said: Mapping[str, Any]) -> int:
+    """How many the client knows, from its settings or from one of them."""
+    return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
+
+
+def _throttled(said: Mapping[str, Any]) -> float:
+    """Seconds that a broker told the client to wait for its quota since the last text. May be more than passed."""
+    times = [broker.get("throttle", {}).get("sum", 0) for broker in said.get("brokers", {}).values()]
+    return max(times, default=0) / 1000
+
+
 def _standing(found: Mapping[str, Any]) -> Standing:
     """Until the group has committed anything, the position is the first record not handed to us."""
     end: int = found["ls_offset"]  # of committed transactions: what lies beyond may not be read yet
@@ -123,11 +178,10 @@ def _standing(found: Mapping[str, Any]) -> Standing:
 def _reaches(read: Mapping[Partition, Mapping[str, Any]], said: Mapping[str, Any]) -> dict[Partition, Reach]:
     """The place up to which each partition is read. A coordinator's answers bring no records, and are left out.
 
-    `fetchq_cnt` is the length of the one queue of all partitions (librdkafka 2.16; measured 2026-11), and while it is
-    long the client fetches none of them.
+    `fetchq_cnt` is the length of one queue of all: while it is long the client fetches none (librdkafka 2.16).
     """
-    brokers = said["brokers"].values()
-    answers = {broker["nodeid"]: broker["rx"] for broker in brokers if broker.get("source") != _BY_ROLE}
+    brokers = said.get("brokers", {}).values()
+    answers = {broker["nodeid"]: broker["rx"] for broker in brokers if broker.get("source") != _BY_ROLE} if read else {}
     return {
         partition: Reach(
             found["next_offset"],
@@ -137,4 +191,5 @@ def _reaches(read: Mapping[Partition, Mapping[str, Any]], said: Mapping[str, Any
             answers.get(found["broker"], 0),
         )
         for partition, found in read.items()
+        if found["next_offset"] >= 0
     }

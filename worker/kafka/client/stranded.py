@@ -1,9 +1,7 @@
 """When only a new start helps a client: it is cut off while the brokers answer others, or its login was changed.
 
 librdkafka 2.16 lets go of all brokers that it knows when one that is just starting answers that there is none
-(librdkafka #5301), and then it may try no connection for as long as it runs. So it was with two consumers and a
-producer after a broker's restart (2026-11), with nothing but a coordinator in their statistics. With
-`metadata.recovery.strategy=none` it was half of all consumers, and `tests/kafka/test_stranded.py` makes it so.
+(librdkafka #5301), and may then connect to none for as long as it runs: `tests/kafka/test_stranded.py` makes it so.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ class Stranded:
         self._ask_at = 0.0
 
     def why(self, connections: int, brokers: int, *, is_waiting: bool = True) -> str | None:
-        """Why to start again, given the connections that are open and the brokers known; None: it would help nothing.
-
-        A client that `is_waiting` for nothing needs no connection.
-        """
+        """Why to start again, given open connections and known brokers; None: it would help nothing."""
         now = self._clock()
         self._lost_at = _since(self._lost_at, now, lasts=not brokers)
         self._cut_off_at = _since(self._cut_off_at, now, lasts=is_waiting and not connections)
@@ -71,19 +66,13 @@ class Stranded:
 
 
 class LoginFiles:
-    """Passwords, keys and certificates in files, as they were when the settings and the client read them.
-
-    After a rotation a worker would try the old login for ever, with the new one in its file.
-    """
+    """Passwords, keys and certificates in files, as they were at the start. The client never reads them again."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = {file: _written_at(file) for file in files}
 
     def why_refused(self, error: KafkaError) -> str | None:
-        """Why to start again when a login is refused; None where a new start changes nothing.
-
-        A file that is gone, or empty, is being replaced.
-        """
+        """Why to start again when a login is refused; None where no file has changed, or one is being replaced."""
         if error.code() not in _REFUSED:
             return None
         changed = [

@@ -26,10 +26,9 @@ SWEEP_INTERVAL = 10
 
 
 class TransactionalId(NamedTuple):
-    """A name, and the beginning that it shares with other replicas' names: the whole of it, if it shares none.
+    """A name, and the beginning that it shares with other replicas' names.
 
-    `is_unique`: no other process may go on under it, so one that was shut out takes it back. `is_stable`: the next
-    process of this replica has it too.
+    `is_unique`: no other process may go on under it. `is_stable`: the next process of this replica has it too.
     """
 
     text: str
@@ -65,9 +64,8 @@ def cost_of_a_kill(timeout_ms: int) -> str:
     """The time for which a killed replica with a random name holds readers up, and how to avoid it."""
     timeout = timeout_ms / 1000
     return (
-        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed, for "
-        "its successor has another transactional id; set WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where "
-        "pods keep their names (a StatefulSet)"
+        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed; set "
+        "WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where pods keep their names (a StatefulSet)"
     )
 
 

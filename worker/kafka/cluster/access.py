@@ -38,10 +38,7 @@ class Finding(NamedTuple):
 
 
 class Right(NamedTuple):
-    """One operation on one resource, spelled as `kafka-acls.sh` does. `setting` names the resource in our settings.
-
-    `is_prefix`: on all resources whose names begin so.
-    """
+    """One operation on one resource, spelled as `kafka-acls.sh` does, and the setting that names the resource."""
 
     setting: str
     kind: Literal["topic", "group", "transactional-id"]

@@ -41,8 +41,7 @@ def told(future: Future[T], timeout: float) -> T | None:
 def known_offset(future: Future[ListOffsetsResultInfo], timeout: float | None = None) -> int:
     """The offset that was asked for. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
-    For a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16, a broker
-    that stood still; seen 2026-11).
+    For a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16).
     """
     offset = int(future.result(timeout).offset)
     if offset < 0:
@@ -63,9 +62,8 @@ def described_group(
 ) -> ConsumerGroupDescription:
     """A group, as its coordinator describes it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
-    Asked by a client that goes with the answer, or without one: a coordinator that answers when the question has timed
-    out ends the process (librdkafka 2.16, an assertion in `rd_kafka_enq_once_del_source_return`; reproduced with a
-    broker that stands still for longer than that).
+    Asked by a client of its own: a coordinator that answers too late ends the process (librdkafka 2.16, an assertion in
+    `rd_kafka_enq_once_del_source_return`).
     """
     admin = AdminClient(admin_config(kafka), logger=log)
     try:
@@ -75,14 +73,6 @@ def described_group(
         return cast("ConsumerGroupDescription", asked[group].result(timeout))
     finally:
         del admin  # which the traceback of an error would keep
-
-
-def group_if_told(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription | None:
-    """A group, if its coordinator tells."""
-    try:
-        return described_group(kafka, group, timeout, log)
-    except (KafkaException, TimeoutError):
-        return None
 
 
 def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float) -> Configs:
@@ -112,10 +102,9 @@ def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
 
 
 def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:
-    """The bytes of the largest record that fits into a request to the broker, whatever its topic takes.
+    """The bytes of the largest record in a request to the broker, by Kafka's default where it does not tell.
 
-    The broker hangs up at a larger request, without a word, and the client sends it again for ever. One that does not
-    tell, as it needs DESCRIBE_CONFIGS on the cluster, is taken to have Kafka's default.
+    The broker hangs up at a larger request, without a word, and the client sends it again for ever.
     """
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     asked = admin.describe_configs([resource], request_timeout=timeout)

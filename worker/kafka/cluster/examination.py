@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -24,11 +24,10 @@ from confluent_kafka.admin import (
 )
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import near_topics
+from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up, near_topics
 from worker.kafka.client.connecting import Contact, connect, explained
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
-from worker.kafka.client.membership import Announcement, Member, Membership, choose_membership, differing
+from worker.kafka.client.errors import GONE, words_of
+from worker.kafka.client.membership import Member, Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
     LAG_KEY,
@@ -47,86 +46,22 @@ from worker.kafka.cluster.admin_answers import (
     TIMED_OUT,
     Configs,
     described_group,
-    group_if_told,
     largest_record,
     topic_configs,
 )
+from worker.kafka.cluster.topics import Topics
 from worker.settings import KafkaSettings
 
-# A reply topic has to take so much, if the response topic does. Batches to all topics are as small as the smallest of
-# them wants: an answer of 200 bytes took 3.3 µs of the client's CPU time in batches of 1 MB, 4.2 of 64 KiB,
-# 9 of 16 KiB and 25 of 600 bytes (2026-11-27).
+# A reply topic has to take so much, if the response topic does: batches to all topics are as small as the smallest of
+# them wants. An answer took 3.3 µs of the client's CPU in batches of 1 MB, 4.2 of 64 KiB, 9 of 16 KiB (2026-11).
 LEAST_REPLY_BYTES = 64 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
-ABSENT = KafkaError.UNKNOWN_TOPIC_OR_PART
-# A topic that is not there may have been made a moment ago: so long a broker may take to hear of it, seconds.
-NEW_TOPIC_TIMEOUT = 2.0
-ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 LIMIT_TIMEOUT = 2.0  # seconds of the question about a broker's own limit, which most clients may not ask
 SESSION_KEY = "consumer.session.timeout.ms"
 CONFIGS = ("cleanup.policy", LIMIT_KEY, LAG_KEY)
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The cluster's answers. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
-    by its topic or by what the broker takes at once.
-
-    `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. The
-    `compacted` topics are written to, as far as the broker tells. `replies` are topics that requests may name, and that
-    serve nothing else. A topic that is `shut` gets no answer, for the reason given, so that its owner stops no worker.
-    `can_administer`: the cluster answers administrative requests.
-    """
-
-    partitions: Mapping[str, int]
-    max_bytes: Mapping[str, int]
-    membership: Membership
-    notes: tuple[str, ...] = ()
-    changelog: str | None = None
-    members: tuple[Member, ...] = ()
-    compacted: frozenset[str] = frozenset()
-    replies: frozenset[str] = frozenset()
-    shut: Mapping[str, str] = field(default_factory=dict)
-    can_administer: bool = False
-
-    def announcing(self, client_id: str) -> Topics:
-        """The topics of a worker that joins its group under this client id."""
-        return replace(self, membership=replace(self.membership, client_id=client_id))
-
-    def others(self, group: str) -> list[str]:
-        """A sentence for each thing that members of our group serve besides what we announce."""
-        own = Announcement.read(self.membership.client_id)
-        return [] if own is None else differing(own, group, self.members)
-
-    def newcomers(self, members: Iterable[Member]) -> Topics:
-        """The topics with those of these members whose like was not there before."""
-        known = {member.client_id for member in self.members}
-        return replace(self, members=tuple(member for member in members if member.client_id not in known))
-
-    @property
-    def largest_message(self) -> int:
-        """Bytes of the largest record that any topic we write to takes."""
-        return max(self.max_bytes.values())
-
-    @property
-    def largest_batch(self) -> int:
-        """Bytes of the largest batch that every topic we write to takes."""
-        return min(self.max_bytes.values())
-
-    def takes_less_than(self, other: Topics) -> bool:
-        """Whether a topic takes smaller records than the other says, or no answer, or has fewer partitions for them."""
-        fewer = [self.partitions[topic] < other.partitions.get(topic, 0) for topic in self.replies]
-        smaller = [limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items()]
-        return any(fewer) or any(smaller) or bool(self.shut.keys() - other.shut.keys())
-
-    def shutting(self, reasons: Mapping[str, str]) -> Topics:
-        """The topics without these reply topics."""
-        shut = {**reasons, **self.shut}
-        limits = {topic: limit for topic, limit in self.max_bytes.items() if topic not in shut}
-        return replace(self, max_bytes=limits, replies=self.replies - shut.keys(), shut=shut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +78,7 @@ class TopicFacts:
 class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
-    `seen` are our topics that exist and that we may see. `can_administer`: the cluster answers administrative requests;
-    otherwise each of them waits for its timeout. `warnings` name what a worker does without.
+    `seen` are our topics that we may see; `warnings` name what a worker does without.
     """
 
     problems: tuple[Finding, ...]
@@ -168,16 +102,6 @@ def examine(
     if verdict.topics is None:
         raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
     return verdict.topics
-
-
-def others_since(kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> list[str]:
-    """A sentence for each other thing that members serve which have joined our group since.
-
-    Empty also where the coordinator does not tell. Of two workers that begin at the same moment neither has joined when
-    the other is examined; of two that look again when they have joined, one finds the other.
-    """
-    found = group_if_told(kafka, kafka.group_id, START_TIMEOUT, ClientLog(logger))
-    return [] if found is None else topics.newcomers(_members_of(found)).others(kafka.group_id)
 
 
 def judge(
@@ -206,10 +130,7 @@ class _Examination:
 
     def run(self) -> StartVerdict:
         if self._with_transactions and self._contact.is_mock:
-            self._refuse(
-                "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is librdkafka's mock, "
-                "which takes no transaction back; use a real Kafka, or set at_least_once"
-            )
+            self._refuse("WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock")
         settings = used(self._kafka)
         found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
         if self._can_administer:
@@ -232,11 +153,10 @@ class _Examination:
         limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
         self._shut_small(replies, limits)
-        membership = self._ask_group() if self._can_administer else choose_membership(self._kafka, None)
         return Topics(
             partitions,
             limits,
-            membership,
+            self._ask_group() if self._can_administer else choose_membership(self._kafka, None),
             notes=tuple(warning.text for warning in self._warnings),
             changelog=self._kafka.changelog_topic,
             members=self._members,
@@ -261,23 +181,15 @@ class _Examination:
             if topic != self._kafka.changelog_topic
             and "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")
         ]
-        self._warnings += [
-            Finding(
-                f"topic {topic} is compacted: only the last record of each key is kept, and all without a key count as "
-                "one of an empty key; set its cleanup.policy to delete"
-            )
-            for topic in dense
-        ]
+        keeps = "is compacted: only the last record of each key is kept; set its cleanup.policy to delete"
+        self._warnings += [Finding(f"topic {topic} {keeps}") for topic in dense]
         return frozenset(dense) & self._written.keys()
 
     # Topics
 
     def _found(self, setting: str, topic: str) -> TopicMetadata | None:
         try:
-            found = self._metadata(topic)
-            while found.error is not None and found.error.code() == ABSENT and time.monotonic() < self._new_topics_by:
-                time.sleep(ASK_AGAIN_AFTER)
-                found = self._metadata(topic)
+            found = look_up(self._admin, topic, self._timeout, self._new_topics_by).topics[topic]
         except KafkaException as error:
             self._refuse(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}")
             return None
@@ -285,26 +197,18 @@ class _Examination:
             self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
         return found
 
-    def _metadata(self, topic: str) -> TopicMetadata:
-        return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
-
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
-        if error.code() == ABSENT:
+        if error.code() in GONE:
             near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
-            return Finding(
-                f"WORKER_KAFKA__{setting}: there is no topic {topic}; let `inference-worker check --create-topics` "
-                f"make it, or name another{near}"
-            )
+            make = "let `inference-worker check --create-topics` make it, or name another"
+            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}{near}")
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
             return missing(self._kafka, right, "see")
         return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
 
     def _object(self, setting: str, topic: str, finding: Finding, why: str) -> None:
-        """Nothing works without the topic; without one that requests name, all other requests do.
-
-        Its owner may be another than the worker's, and may delete it under it.
-        """
+        """Nothing works without the topic, unless it is a reply topic: that may be another owner's."""
         if setting != "REPLY_TOPICS":
             self._problems.append(finding)
             return
@@ -326,11 +230,8 @@ class _Examination:
         told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
         for topic in self._written if self._kafka.max_message_bytes is None else ():
             if topic not in told and topic not in self._shut:
-                self._miss(
-                    topic,
-                    f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
-                    "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES",
-                )
+                why = f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant"
+                self._miss(topic, f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
         most = LARGEST_USUAL_RECORD
         if self._can_administer:
             most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
@@ -344,8 +245,8 @@ class _Examination:
         if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
             self._refuse(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {partitions[changelog]} partitions and {requests} has "
-                f"{partitions[requests]}: the states of keys that moved with the new partitions would be missing; name "
-                "a new changelog, with which every key begins anew, or export the states and import them there"
+                f"{partitions[requests]}, so keys left their states; name a new changelog, with which every key begins "
+                "anew, or export the states and import them there"
             )
 
     def _check_compaction(self, configs: Configs) -> None:
@@ -360,13 +261,11 @@ class _Examination:
                 "of keys that no request wrote for a while; set it to compact"
             )
         elif not self._with_transactions and int(config.get(LAG_KEY, 0)) < int(CHANGELOG_CONFIGS[LAG_KEY]):
-            self._warnings.append(
-                Finding(
-                    f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: at least once, requests that "
-                    "come again after a kill may miss the state before them, and be answered INTERNAL; set it to "
-                    f"{CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
-                )
+            why = (
+                f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: requests that come again after a "
+                f"kill may miss the state before them; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
+            self._warnings.append(Finding(why))
 
     # Rights, and the group
 
@@ -419,11 +318,9 @@ class _Examination:
             is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
             membership = choose_membership(self._kafka, None, is_absent=is_absent)
             if membership.takeover_seconds is None:
-                self._miss(
-                    self._kafka.group_id,
-                    f"the broker does not tell how long a killed replica of group {self._kafka.group_id} keeps its "
-                    "partitions; grant DESCRIBE_CONFIGS on it to know",
-                )
+                group = self._kafka.group_id
+                why = f"the broker does not tell how long a killed replica of group {group} keeps its partitions"
+                self._miss(group, f"{why}; grant DESCRIBE_CONFIGS on it to know")
             return membership
         session = described.get(SESSION_KEY)
         if session is None:

@@ -1,7 +1,6 @@
 """Losses of a group while none of its workers ran: offsets of some partitions, or states under offsets that go on.
 
-Nothing else tells: a partition without an offset looks like a new one, and a changelog without states like one of keys
-that have none. Asks for the offsets, and says their meaning; refuses nothing.
+Nothing else tells: a partition without an offset looks like a new one. Says what it finds, and refuses nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from worker.core.records import Partition
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config, admin_config
 from worker.kafka.cluster.admin_answers import told_offset
-from worker.kafka.cluster.examination import Topics
+from worker.kafka.cluster.topics import Topics
 from worker.settings import Connection, KafkaSettings
 
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
@@ -61,8 +60,7 @@ def committed(
 ) -> Mapping[Partition, int] | None:
     """The group's next offsets, where it has one; None where its coordinator does not tell.
 
-    Asked by a consumer that joins nothing. The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV,
-    librdkafka 2.16) when the coordinator answers with an error, as one does that has moved.
+    The admin client's `list_consumer_group_offsets` ends the process when the coordinator has moved (librdkafka 2.16).
     """
     promised = {"group.id": group, "enable.auto.commit": False}
     consumer = open_client(Consumer, kafka, _AS_IT_IS, promised, client_log())
@@ -78,11 +76,7 @@ def committed(
 
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
-    """A sentence for each loss that the cluster shows.
-
-    A group with members has its offsets: they have said it when they began. Takes some 70 ms (2026-11), so that a
-    worker asks beside the load of its model.
-    """
+    """A sentence for each loss that the cluster shows. Members have said it when they began. Takes 70 ms."""
     if topics.members or not topics.can_administer:
         return []
     requests = [
@@ -105,10 +99,9 @@ def _lost_offsets(
     if lost := [at for at in requests if at not in known and found.ends[at] > found.begins[at]]:
         yield (
             f"group {kafka.group_id} has no offset for {len(lost)} of {len(requests)} partitions with requests "
-            f"({listed(lost)}), and offsets for {len(known)}: partitions that are new have none, and offsets that were "
-            f"deleted or expired leave none; by WORKER_KAFKA__AUTO_OFFSET_RESET={kafka.auto_offset_reset} their "
-            f"{found.records(lost):,} records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, "
-            "and set the offsets with `kafka-consumer-groups.sh --reset-offsets`"
+            f"({listed(lost)}), and offsets for {len(known)}: by AUTO_OFFSET_RESET their {found.records(lost):,} "
+            f"records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere stop all workers, and set the offsets "
+            "with `kafka-consumer-groups.sh --reset-offsets`"
         )
 
 
@@ -119,12 +112,12 @@ def _lost_states(
     if empty := [at for at in states if at.number in passed and found.ends[at] == found.begins[at]]:
         yield (
             f"the changelog has no record in {len(empty)} of {len(states)} partitions ({listed(empty)}) where the "
-            f"group has passed {sum(passed[at.number] for at in empty):,} requests: unless these left no state, their "
-            "keys begin anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
+            f"group has passed {sum(passed[at.number] for at in empty):,} requests: keys with states in there begin "
+            "anew; if that is not meant, stop all workers and bring a backup back (`state import`)"
         )
     if cut := [at for at in states if at not in empty and found.begins[at] > 0]:
         yield (
             f"the changelog was cut in {len(cut)} of {len(states)} partitions ({listed(cut)}): it begins behind "
-            f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys whose last state was among "
-            "them begin anew; only compaction may delete there"
+            f"{sum(found.begins[at] for at in cut):,} records that were deleted, and keys with states in them begin "
+            "anew; only compaction may delete there"
         )

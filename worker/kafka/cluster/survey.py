@@ -1,7 +1,4 @@
-"""The questions of `check` beyond a start's: who else reads, whether the clients can be made, what may be regretted.
-
-A broker that does not tell leaves the fact out. Changes nothing, except for `create_missing`.
-"""
+"""The questions of `check` beyond a start's: who else reads, whether the clients can be made, what may be regretted."""
 
 from __future__ import annotations
 
@@ -14,12 +11,13 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.config import admin_config, consumer_config, producer_config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.errors import configuring, words_of
+from worker.kafka.client.errors import GONE, configuring, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Announcement
 from worker.kafka.cluster.access import CHANGELOG_CONFIGS, used
 from worker.kafka.cluster.admin_answers import LIMIT_KEY, told
-from worker.kafka.cluster.examination import ABSENT, TopicFacts, Topics
+from worker.kafka.cluster.examination import TopicFacts
+from worker.kafka.cluster.topics import Topics
 from worker.settings import KafkaSettings
 
 # Partitions of a topic that is made before any request topic is there: as many replicas can share one.
@@ -35,10 +33,9 @@ _IN_USE = {
 
 
 def other_groups(kafka: KafkaSettings, timeout: float, log: ClientLog) -> dict[str, str]:
-    """The groups of other deployments that read our request topics, each with one of them; most often none.
+    """The groups of other deployments that read our request topics, each with one of them: they answer them, too.
 
-    Each of them answers all of the topic's requests, and nothing fails. A start does not ask: a coordinator that
-    answers after its question has timed out ends the process (see `described_group`).
+    A start does not ask: an answer after its question has timed out ends the process (see `described_group`).
     """
     admin = AdminClient(admin_config(kafka), logger=log)
     try:
@@ -66,15 +63,12 @@ def reading(groups: Iterable[ConsumerGroupDescription], topics: Collection[str])
 
 
 def create_missing(kafka: KafkaSettings, contact: Contact, timeout: float) -> Mapping[str, int]:
-    """Make the topics that are not there. Returns them with their partitions: as many as the first request topic has.
-
-    Raises `BadConfiguration` where that is not allowed.
-    """
+    """Make the topics that are not there, and return them with their partitions. Raises `BadConfiguration`."""
     if contact.is_mock:
         raise BadConfiguration(f"{kafka.bootstrap_servers} is a mock, which makes no topics")
     topics = used(kafka)
     known = {topic: contact.admin.list_topics(topic=topic, timeout=timeout).topics[topic] for topic in topics}
-    absent = [topic for topic, found in known.items() if found.error is not None and found.error.code() == ABSENT]
+    absent = [topic for topic, found in known.items() if found.error is not None and found.error.code() in GONE]
     partitions = len(known[kafka.request_topics[0]].partitions) or PARTITIONS
     wanted = [
         NewTopic(topic, partitions, config=dict(CHANGELOG_CONFIGS) if topic == kafka.changelog_topic else {})

@@ -7,13 +7,11 @@
 
 The broker gives the whole batch for each of its offsets. So a look at one offset says whether the batch that begins at
 `first` reaches as far, and its end is found by going ahead in growing steps and halving: 30 looks for 20,000 records, 1
-ms each, and 1 s for one in ten (librdkafka 2.16, measured 2026). Nothing says where a batch begins that cannot be
-parsed, and a good one may lie between two of them: there each offset is looked at by itself, 60 ms each.
+ms each. Nothing says where a batch begins that cannot be parsed: there each offset is looked at by itself, 60 ms each.
 
 All that is given up was looked at, by another client than the one that failed: a broken network card or a slow broker
-gives nothing up. Whatever a look does not show (gaps, markers of transactions, other batches) is taken to lie beyond,
-so that the end that is found is at worst too early. In the consumer each look would hold up all partitions of the same
-broker, so it takes a client of its own, which never joins the group, in a thread of its own.
+gives nothing up. What a look does not show is taken to lie beyond, so the end that is found is at worst too early. The
+client never joins the group, and has a thread of its own: a look holds up all partitions of the same broker.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ def looking(reading: Config) -> Config:
 def find_end(new_client: NewLooker, partition: Partition, first: int | None, at: int) -> tuple[int, str]:
     """The last offset from `at` on that is known to be of the batch, and why no more is known; raises nothing.
 
-    `first` None: of records that cannot be parsed. It lies before `at` where what lies there may be readable.
+    `first` None: of records that cannot be parsed. It lies before `at` where none is known.
     """
     search, unparsed, trouble = Search(at, first), _Unparsed(partition), ""
     try:
@@ -167,10 +165,7 @@ class Damage(NamedTuple):
 
 
 class StallWatch:
-    """A reader outside the group looks whether a partition that stands (`core/stalls.py`) can be parsed at all.
-
-    Owns what the client's statistics said. Used by the thread that polls the client.
-    """
+    """Looks whether a partition that stands (`core/stalls.py`) can be parsed at all, for a reader outside the group."""
 
     def __init__(self, new_looker: NewLooker, clock: Callable[[], float] = time.monotonic) -> None:
         self._new_looker = new_looker

@@ -3,12 +3,10 @@
 None of these callbacks raises: a failure is kept, and the poll that it ran in raises it. A partition that goes is
 forgotten once the worker has had its say: until then the delivery may ask what is under way for it.
 
-A partition that comes begins where the group stands, and the callback asks for that. Left to itself the client looks
-for the beginning of partitions without an offset 100 ms later, a fixed time of its own (measured 2026, both protocols).
-Where the group does not answer, it is asked again for a while: the client may never learn it, for its own question to a
-coordinator that has moved is not asked again (librdkafka 2.16). After that, under `earliest`, the client begins at the
-beginning, and is moved once something has come (`gates.py`); under `latest` and `error` nothing may ever come, so the
-partitions are left to the client.
+A partition that comes begins where the group stands, and the callback asks for that: left to itself the client takes
+100 ms longer, and may never learn it from a coordinator that has moved (librdkafka 2.16). Where the group does not
+answer for a while, the client begins at the beginning under `earliest`, and is moved once something has come
+(`gates.py`). Under `latest` and `error` nothing may ever come, so the partitions are left to the client.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.flow import Flowing
 from worker.kafka.consumer.gates import Gates
-from worker.kafka.offsets.standings import AssignmentStandings, StandingLookup, in_background
+from worker.kafka.offsets.standings import AssignmentStandings, StandingLookup
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
-# The loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker. Behind a network that takes 0.1 s
-# in each direction, a worker that gave up after 0.1 s read what all partitions began with, and had the first record
-# after 1.7 s instead of 0.6 (measured 2026). While the transaction of a dead replica is open the group does not tell.
+# Seconds; the loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker, and 0.2 s behind a slow
+# network. While the transaction of a dead replica is open the group does not tell.
 PATIENCE: Mapping[str, float] = {"earliest": 0.5, "latest": 2.0, "error": 2.0}
 
 # `error` is missing: the client says it, and then asks for itself.
@@ -46,16 +43,13 @@ class Rebalances:
         gates: Gates,
         fail: Callable[[Exception], None],
         log: ClientLog,
-        joined: Callable[[], object],
     ) -> None:
-        """`joined` is called once in the group, on a thread of its own."""
         self._kafka = kafka
         self._flowing = flowing
         self._standings = standings
         self._gates = gates
         self._fail = fail
         self._log = log
-        self._joined: Callable[[], object] | None = joined
         self._stand_by = StandBy()
         self.assignments: Assignments | None = None  # once the group is joined
         self.taken_away: set[Partition] = set()  # by the callbacks of the poll under way
@@ -82,7 +76,6 @@ class Rebalances:
         """Under KIP-848 no callback says that we are in the group without a partition: this does."""
         if self.assignments is not None and self._stand_by.heard(state):
             self._tell("assigned", [])
-            self._tell_joined()
 
     def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
         if self.is_over:
@@ -96,14 +89,12 @@ class Rebalances:
         for at, partition in zip(told.known, self._named(told.known), strict=True):
             self._gates.begin(partition, at.offset)
         self._gates.adrift(self._named(told.unknown))
-        self._tell_joined()
 
     def _begin_at_once(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> AssignmentStandings:
         """Assign these to the client at the group's offsets, or where the reset policy says.
 
-        The unknown ones are assigned at their beginning, and are to be moved before anything of them is used. Does
-        nothing, and the client goes its own way, when the assignment is not incremental: a strategy of the user's own
-        may be another.
+        The unknown ones are assigned at their beginning, and moved before anything of them is used. A strategy of the
+        user's own may not be incremental: then the client goes its own way.
         """
         if not assigned or "partition.assignment.strategy" in self._kafka.config:
             return AssignmentStandings()
@@ -146,22 +137,12 @@ class Rebalances:
         except Exception as error:  # noqa: BLE001  # kept, and raised by the poll that runs this
             self._fail(error)
 
-    def _tell_joined(self) -> None:
-        if (joined := self._joined) is not None:
-            self._joined = None
-            in_background(joined, "joined")
-
     def _named(self, positions: Sequence[TopicPartition]) -> list[Partition]:
         return [self._flowing.named(at.topic, at.partition) for at in positions]
 
 
 class StandBy:
-    """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so.
-
-    The client's statistics do: a member whose coordinator is up has joined within a few hundred milliseconds, or an
-    error has said why not. Not so a classic member: its coordinator is up long before all others have joined anew, and
-    then a callback says so.
-    """
+    """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so."""
 
     def __init__(self) -> None:
         self._is_known = False

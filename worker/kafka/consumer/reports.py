@@ -1,29 +1,37 @@
-"""The consumer's statistics and log, told to the watcher: how far behind it is, and requests deleted before it read
-them.
+"""News of the request topics beside their records: how far behind we are, what was deleted unread, what is gone.
 
 The client reports on itself once a second. Deleted requests are the only ones that are never answered, and there it
 says nothing of them: it goes on where the reset policy says, and a line of its log alone names the place that it left
 (librdkafka 2.16), not always the one where it goes on.
+
+It says little of a topic that is deleted, and nothing of partitions that no member of the group reads. A KIP-848 group
+takes the partitions of a deleted topic away, as in any rebalance. A classic one leaves them: commits are refused, and
+an error comes after 25 s (librdkafka 2.16, seen 2026-11). Where keys have states, they move away from these when a
+topic gets partitions, as soon as its publishers know of it. So the cluster is asked every few seconds.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from queue import Empty, Queue
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
-from worker.kafka.client.errors import words_of
+from worker.kafka.client.errors import GONE, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
+from worker.kafka.offsets.standings import in_background
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
 # The loop stands still meanwhile. The broker answers behind the fetch before ours: after `fetch.wait.max.ms`, 0.5 s.
 ASK_TIMEOUT = 1.0
 ASK_AGAIN_AFTER = 10.0
+LOOK_EVERY = 2.0  # seconds
+LOOK_TIMEOUT = 5.0  # beside the loop: a handshake with a broker far away takes one or two
 
 
 class Reports:
@@ -80,3 +88,81 @@ class Reports:
                 partition = Partition(at.topic, at.partition)
                 watcher.place_lost(partition, self._lost.pop(partition), at.offset)
         self._ask_at = self._clock() + (ASK_AGAIN_AFTER if self._lost else 0.0)
+
+
+class RequestTopics:
+    """Whether the cluster has the topics that we read, and with how many partitions. Used by the loop's thread.
+
+    It asks on a thread of its own, by a client that is kept for it: on the consumer's connection an answer comes behind
+    the fetch before it. A topic is absent by two looks: a broker that has just started may not know of it yet.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        new_client: Callable[[], Consumer],
+        tell: Callable[[Collection[str], Collection[str]], object],
+        counted: Callable[[Mapping[str, int]], object],
+        clock: Callable[[], float],
+    ) -> None:
+        """`tell` hears which topics are absent and which are back, `counted` how many partitions each has."""
+        self._topics = topics
+        self._new_client = new_client
+        self._tell = tell
+        self._counted = counted
+        self._clock = clock
+        self._client: Consumer | None = None
+        self._look_at = clock() + LOOK_EVERY  # the start has just looked
+        self._is_asking = False
+        self._found: Queue[Mapping[str, int]] = Queue()
+        self._missed: frozenset[str] = frozenset()  # by the last look
+        self._absent: frozenset[str] = frozenset()  # by the last two
+
+    def attend(self) -> None:
+        """Hear what was found, and look when it is time. To be called once a second."""
+        if self._is_asking:
+            self._hear()
+        if not self._is_asking and self._clock() >= self._look_at:
+            self._is_asking = True
+            in_background(self._ask, "request-topics")
+
+    def close(self) -> None:
+        if self._client is not None and not self._is_asking:
+            self._client.close()
+
+    def _hear(self) -> None:
+        try:
+            found = self._found.get_nowait()
+        except Empty:
+            return
+        self._is_asking, self._look_at = False, self._clock() + LOOK_EVERY
+        if not found:
+            return
+        self._counted(found)
+        missed = frozenset(topic for topic, partitions in found.items() if not partitions)
+        absent, self._missed = missed & self._missed, missed
+        if absent != self._absent:
+            back, self._absent = self._absent - absent, absent
+            self._tell(absent, back)
+
+    def _ask(self) -> None:
+        """Find how many partitions they have, as far as the cluster tells; nothing where it tells nothing."""
+        client: Consumer | None = None
+        found: Mapping[str, int] = {}
+        try:
+            client = self._client or self._new_client()
+            counts = {topic: _partitions(client, topic) for topic in self._topics}
+            self._client, found = client, {topic: count for topic, count in counts.items() if count is not None}
+        except Exception:  # noqa: BLE001  # else no look would ever follow; the next one is another client's
+            self._client = None
+            if client is not None:
+                client.close()
+        self._found.put(found)
+
+
+def _partitions(client: Consumer, topic: str) -> int | None:
+    """How many the topic has, 0 where there is none of that name; None where the cluster does not say."""
+    said = client.list_topics(topic, timeout=LOOK_TIMEOUT).topics[topic]
+    if said.error is None:
+        return len(said.partitions) or None
+    return 0 if said.error.code() in GONE else None

@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, keys_have_moved, refusal, words_of
+from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, keys_have_moved, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
@@ -29,8 +29,7 @@ from worker.kafka.consumer.batch_end import looking
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses, partition_of, to_records
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.rebalances import Rebalances
-from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.request_topics import RequestTopics
+from worker.kafka.consumer.reports import Reports, RequestTopics
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
@@ -41,10 +40,7 @@ LEAVE_SLICE, LEAVE_GRACE = 0.05, 0.3
 
 
 class KafkaSource:
-    """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says.
-
-    `membership` is how it belongs to its group.
-    """
+    """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says."""
 
     def __init__(
         self,
@@ -53,17 +49,11 @@ class KafkaSource:
         logger: logging.Logger,
         watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
-        joined: Callable[[], object] = lambda: None,
         most_partitions: int | None = None,
     ) -> None:
-        """`watcher` hears once a second how far behind we are, and what is lost.
-
-        `joined` is called once we are in the group, on a thread of its own.
-        `most_partitions`: a request topic that has more ends us, for then keys have moved away from their states.
-        """
+        """`watcher` hears how far behind we are. More than `most_partitions` end us: keys left their states."""
         self.membership = membership
         self._kafka = kafka
-        self._joined = joined
         self._clock = clock
         self._log = ClientLog(logger)
         self._reports = Reports(watcher, self._log, clock)
@@ -71,11 +61,7 @@ class KafkaSource:
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
         self._most_partitions = most_partitions
         self._request_topics = RequestTopics(
-            kafka.request_topics,
-            self._new_asking_client,
-            self._on_absent,
-            self._on_counted,
-            clock,
+            kafka.request_topics, self._new_asking_client, self._on_absent, self._on_counted, clock
         )
         self._is_to_rejoin = False
         self._failure: Exception | None = None
@@ -132,15 +118,11 @@ class KafkaSource:
 
     @property
     def places_awaited(self) -> int:
-        """How many partitions are ours of which what is published now may not be read: under `latest` alone."""
+        """How many of our partitions have no place to begin at yet: under `latest` alone."""
         return len(self._gates.placeless)
 
     def positions(self) -> Mapping[Partition, int]:
-        """How far the client has come where nothing waits here, as next offsets; see `Source`.
-
-        The client keeps this in the order of its queue: markers count when what lies before them was handed out, and
-        an assignment or a seek makes it unknown (seen 2026, librdkafka 2.16).
-        """
+        """The client's next offsets where nothing waits here; unknown after an assignment or a seek. See `Offsets`."""
         at_rest = [partition for partition in self._gates.at_rest() if not self._spoiled.holds(partition)]
         try:
             found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
@@ -184,11 +166,7 @@ class KafkaSource:
         return self._offsets.commit_results()
 
     def close(self) -> None:
-        """Leave the group. Calls `revoked` for what is still held.
-
-        Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured
-        2026): the caller has a deadline of its own.
-        """
+        """Leave the group: 3 s (classic) or 42 s (KIP-848) with a commit under way and no coordinator (2026)."""
         if self._is_shut_out:  # no broker would hear it, and a KIP-848 member waits for over a minute
             return
         if not self._end.acquire(blocking=False):  # the watchdog leaves for us
@@ -208,9 +186,7 @@ class KafkaSource:
     def leave(self) -> None:
         """Leave the group while the loop's thread hangs, or turns in vain: on a thread of the watchdog's.
 
-        From now on nothing is told or given to the worker, and nothing past what it has is committed: records are
-        dropped here. It does not close the client, which the loop may be in the middle of a call to; where the loop
-        closes it, it is left alone. A static member keeps its partitions for its session.
+        From now on the worker hears and gets nothing. The client is not closed: the loop may be in a call to it.
         """
         if self._is_shut_out or not self._end.acquire(blocking=False):
             return
@@ -222,11 +198,7 @@ class KafkaSource:
             self._consumer.poll(LEAVE_GRACE)
 
     def _leaves_unsaid(self) -> bool:
-        """Whether the client would end without a word to its group: a classic member without a partition does.
-
-        The group would wait a session for it, 45 s, and so would the partitions that another had given up for it
-        (measured 2026, librdkafka 2.16). A static member says nothing on purpose: it comes back.
-        """
+        """Whether the client ends without a word: a classic member without a partition does; its group waits 45 s."""
         is_dynamic_classic = self.membership.protocol == "classic" and self._kafka.group_instance_id is None
         return is_dynamic_classic and not self._consumer.assignment()
 
@@ -249,9 +221,7 @@ class KafkaSource:
             clock=self._clock,
         )
         standings = self._offsets.standings
-        self._rebalances = Rebalances(
-            self._kafka, self._flowing, standings, self._gates, self._fail, self._log, self._joined
-        )
+        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
@@ -288,8 +258,8 @@ class KafkaSource:
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
         """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
 
-        A rebalance may be served between two records of one `consume`, or after the `poll`: then `taken_away` names
-        what the earlier ones may belong to. What `poll` returns has come after all the callbacks it served.
+        What `poll` returns has come after all the callbacks that it served. A `consume` may serve one between two
+        records: `taken_away` names the partitions of the earlier ones.
         """
         self._rebalances.taken_away.clear()
         messages = self._consumer.consume(max_records, 0)
@@ -392,16 +362,11 @@ class KafkaSource:
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
-            self._doubt_after(wrong)
             if refusal(wrong) is not None:
                 self._hear(wrong)
 
     def hear_of_login(self, error: KafkaError) -> None:
-        """Hear what a client has heard, this one or the producer: all log in alike.
-
-        A consumer may stay without a connection for minutes after a broker's restart while its producer tries again and
-        again (seen 2026-11, librdkafka 2.16). Raises nothing, and may run in any thread.
-        """
+        """Hear what a client has heard, this one or the producer: all log in alike. May run in any thread."""
         if (why := self._login_files.why_refused(error)) is not None:
             self._shut_out(why)
 
@@ -411,15 +376,14 @@ class KafkaSource:
 
     def _on_error(self, error: KafkaError) -> None:
         self.hear_of_login(error)
-        self._doubt_after(error)
         if self._failure is None and error.fatal() and not self._may_fall_back():
             self._hear(error)
 
     def _on_absent(self, absent: Collection[str], back: Collection[str]) -> None:
         """A request topic has gone, or is back.
 
-        A KIP-848 group heeds both by itself. A classic one looks at its topics when a member joins, and every 5
-        minutes. Meanwhile it would commit the old topic's place in the new one: what lies before would be lost.
+        A classic group looks at its topics when a member joins, and every 5 minutes: meanwhile it would commit the old
+        topic's place in the new one. A KIP-848 group heeds both by itself.
         """
         if self._reports.watcher is not None:
             self._reports.watcher.topics_absent(sorted(absent))
@@ -434,10 +398,6 @@ class KafkaSource:
             if self._most_partitions is not None and count > self._most_partitions:
                 assert self._kafka.changelog_topic is not None
                 self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, count)))
-
-    def _doubt_after(self, error: KafkaError) -> None:
-        if error.code() in GONE:
-            self._request_topics.doubt()
 
     def __repr__(self) -> str:
         return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

@@ -1,12 +1,9 @@
 """Records that the client cannot read: a batch damaged on a broker's disk, or one that unpacks to more than it takes.
 
-The client reports a batch that it cannot unpack at its first offset for ever, however far into it we have come. Where
-it cannot parse records inside a valid batch it reports nothing, and the partition stands (`core/stalls.py`). Both would
-hold up the partition for good.
-
-So the end of such records is looked for in a thread (`batch_end.py`). Meanwhile the partition is not fetched, for each
-fetch unpacks in vain. Then the records are handed on a few at a time, each in its place, with a reason for which it is
-answered with an error, and the client goes on behind the last.
+The client reports such a batch for ever, or stands there without a word (`core/stalls.py`). So the end of its records
+is looked for in a thread (`batch_end.py`). Meanwhile the partition is not fetched, for each fetch unpacks in vain. Then
+the records are handed on a few at a time, each in its place, with a reason for which it is answered with an error, and
+the client goes on behind the last.
 
     stands or fails ──▶ stopped, where do they end? ──▶ handed on piece by piece ──last─▶ fetched again behind them
 """
@@ -66,19 +63,12 @@ class SpoiledBatches:
             self._search(partition, first, at, reason)
 
     def suspected(self, partition: Partition, at: int) -> None:
-        """The partition stands there, and nothing says why: look whether the client can parse what is there.
-
-        Called in a callback of the client, which does nothing but note it.
-        """
+        """The partition stands there, and nothing says why. Called in a callback of the client, which only notes it."""
         if partition not in self._spoiled:
             self._suspects[partition] = at
 
     def passed(self, partition: Partition, offset: int) -> int:
-        """Where the client has to go on for a partition that is read again from `offset`.
-
-        Records known to be spoiled there are handed on at once: to find them again would take as long as the first
-        time, and a transaction that failed for its idleness would fail again.
-        """
+        """Where to go on for a partition that is read again from `offset`: behind records known to be spoiled."""
         known, reason = self._known.get(partition, (range(0), ""))
         if offset not in known:
             return offset
@@ -130,9 +120,7 @@ class SpoiledBatches:
         self._spoiled[partition] = _Spoiled(reason, at, None, search)
 
     def _wanted_from(self, partition: Partition, begun: int) -> int:
-        """A group may stand in the middle of a batch, and a log begin there; an offset beyond the end is of a log that
-        is gone.
-        """
+        """Where the group stands, or the log begins: a group may stand in the middle of a batch, or beyond the end."""
         try:
             begin, end = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
         except KafkaException:  # the client knows of no such partition any more, and takes no seek either

@@ -51,10 +51,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """Notes under way, and those that the group took last. Owned by `KafkaOffsets`.
-
-    A partition has one on its way at a time, so that none overtakes another.
-    """
+    """Notes under way, one for a partition, and those that the group took last. Owned by `KafkaOffsets`."""
 
     def __init__(self, consumer: Consumer, clock: Callable[[], float]) -> None:
         self._consumer = consumer
@@ -142,8 +139,7 @@ class KafkaOffsets:
     def heard(self, error: KafkaError | None, positions: Sequence[TopicPartition]) -> Sequence[KafkaError]:
         """One commit came back. Returns what was wrong with it, also with a note.
 
-        The client gives the results of all commits in one callback, failed or not, with the text that went along
-        (measured 2026, on the mock too): by that text notes are told from commits of the delivery.
+        The client gives all results in one callback: by their text notes are told from commits of the delivery.
         """
         committed: dict[Partition, int] = {}
         failed: dict[Partition, str] = {}
@@ -175,10 +171,7 @@ class KafkaOffsets:
         return standing.attempts
 
     def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
-        """One attempt more, as a note to be taken before a record is handed out: call `note` until it is.
-
-        An isolated run stays noted until it is settled: this process may die before it is.
-        """
+        """One attempt more, as a note to be taken before a record is handed out: call `note` until it is."""
         self._attempts[partition] = earlier.times + 1
         if earlier.is_new:
             self._new[partition] = offset
@@ -220,9 +213,7 @@ class KafkaOffsets:
     def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
         """As `IsolationNotes` says. The question goes behind the commit on its connection, and is answered behind it.
 
-        The client sends a commit again when it meets a coordinator that has gone, and lets go of a partition only
-        after the result. But it gives up on a coordinator that is loading after two more, and at once on a stale
-        member epoch (read in librdkafka 2.15): a good record would be marked as poison for that.
+        The client gives up a commit on a coordinator that is loading, and on a stale epoch: then it is sent again.
         """
         if (offset := self._isolated.get(partition)) is None:
             return

@@ -112,10 +112,7 @@ class StandingLookup:
         self.is_under_way = False
 
     def now(self, assigned: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
-        """The group's answer within `patience` seconds. Raises `RuntimeError` when the consumer is closed.
-
-        It is asked again: a coordinator that has moved says so in 0.3 ms, and is found anew while we wait.
-        """
+        """The group's answer within `patience` seconds: a coordinator that has moved is found anew meanwhile."""
         give_up_at = time.monotonic() + patience
         while True:
             found = _committed(self._consumer, list(assigned), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
@@ -171,8 +168,7 @@ class StandingLookup:
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
 
-        All at once: the client asks for the end of one alone behind the fetch under way, and 300 took the loop 80 s
-        (measured 2026). But one that has no leader keeps it from asking about the others.
+        All at once, for one alone is asked behind the fetch under way. But one without a leader holds up the others.
         """
         ends = self._ends(partitions)
         if partitions and not ends and (led := self._led(partitions)) != partitions:

@@ -32,20 +32,12 @@ class Destinations:
     replies: frozenset[str] = frozenset()
 
     def without_key(self, topic: str, key: bytes | None, source: int, chosen: int | None) -> tuple[bytes | None, int]:
-        """The key and the partition of a message that has no key, or an empty one: that of its request, `source`.
-
-        Not every client counts an empty one as a key; order holds either way. A compacted topic takes no record without
-        a key, so there it is empty: else one publisher without keys could end every worker.
-        """
+        """The key and partition of a message without a key, which goes where its request, `source`, was."""
         partition = source % self.partitions[topic] if chosen is None else chosen
         return b"" if topic in self.compacted else key, partition
 
     def is_final(self, topic: str | None, error: KafkaError | None) -> bool:
-        """Whether every answer like this one would be refused until a new start, which reads the topics anew.
-
-        So it is with one that is too large, for a topic's limit was lowered; and with a topic that requests name, for
-        it is gone or closed. `topic` None: the client does not say which.
-        """
+        """Whether every answer like this one would be refused until a new start."""
         if error is None:
             return False
         is_reply = bool(self.replies) if topic is None else topic in self.replies
@@ -57,15 +49,9 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return (
-            f"the broker refused a record for topic {topic} as too large: its max.message.bytes was lowered, or "
-            "WORKER_KAFKA__MAX_MESSAGE_BYTES is more than it takes"
-        )
-    if error.code() == KafkaError.INVALID_RECORD:
-        return (
-            f"the broker refused a record for topic {topic}: {error.str()}; a compacted topic takes none without a key"
-        )
-    return f"the broker refused a record for topic {topic}: {error.str()}"
+        return f"the broker refused a record for topic {topic} as too large: was its max.message.bytes lowered?"
+    keys = "; a compacted topic takes none without a key" if error.code() == KafkaError.INVALID_RECORD else ""
+    return f"the broker refused a record for topic {topic}: {error.str()}{keys}"
 
 
 def broken(error: Exception) -> KafkaFatal:

@@ -29,11 +29,10 @@ from worker.core.runs import fields_of
 from worker.kafka.client.config import admin_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
 from worker.kafka.client.stranded import Stranded
-from worker.kafka.cluster.examination import Topics
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.destination import ANY_PARTITION, Destinations, broken, why_refused
-from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.settings import KafkaSettings
 
 # Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
@@ -74,20 +73,14 @@ class KafkaSink:
         return len(self._producer) + len(self._overflow)
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Take a place's messages for delivery, in order; `poll` returns it when all are durable. Never waits.
-
-        Raises `KafkaFatal` when the producer cannot take one of them or any.
-        """
+        """Take a place's messages, in order; `poll` returns it when all are durable. Raises `KafkaFatal`."""
         receipt = Receipt(place, self._receipts)
         if not self._overflow:
             messages = self._produce(messages, receipt)
         self._overflow.extend([(message, receipt) for message in messages])
 
     def poll(self, timeout: float) -> Sequence[Place]:
-        """The places whose messages are now durable, once each, waiting at most `timeout` seconds for the first word.
-
-        Raises `KafkaFatal` when the broker refused a message or the producer is broken.
-        """
+        """The places whose messages are now durable, once each, within `timeout` seconds. Raises `KafkaFatal`."""
         try:
             self._producer.poll(timeout)
         except Exception as error:
@@ -99,10 +92,7 @@ class KafkaSink:
         return self._receipts.take()
 
     def push(self) -> None:
-        """Send at once what waits for company in the client. Takes until it is acknowledged, but a millisecond at most.
-
-        Raises `KafkaFatal` as `poll` does.
-        """
+        """Send at once what waits for company in the client, within a millisecond. Raises `KafkaFatal`."""
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
@@ -185,12 +175,8 @@ class Receipts:
 
     def refuse(self, place: Place, why: str) -> None:
         """One of the place's messages will never be durable. Runs in the client's callbacks, and raises nothing."""
-        self.fail(
-            KafkaFatal(
-                f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its "
-                "access, and start again"
-            )
-        )
+        stands = f"nothing past {place.line.partition}/{place.offset} is committed"
+        self.fail(KafkaFatal(f"{why}; {stands}: mend the topic or its access, and start again"))
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""

@@ -142,10 +142,7 @@ class TransactionCommitter:
         self.producer.drop()
 
     def _end(self, asked: EndRequest) -> str | None:
-        """Why the transaction was not committed; None when it was.
-
-        Raises `KafkaFatal` where each transaction to come would fail like this one, which is taken back.
-        """
+        """Why the transaction was not committed; None when it was. Raises `KafkaFatal` where each one would fail."""
         producer, ended = self.producer, None
         failure = producer.failure
         if failure is None and asked.offsets is not None:
@@ -183,10 +180,7 @@ class TransactionCommitter:
         return trouble
 
     def _why_unsent(self, trouble: Trouble) -> str | None:
-        """Which topic is gone, where a transaction could not be sent in time.
-
-        The client refuses a topic that it does not find for half a minute, and this one is replaced before.
-        """
+        """Which topic is gone, where a transaction could not be sent in time: the client itself says so too late."""
         if trouble.reaction is not Reaction.AGAIN and not self.producer.is_late:
             return None
         return self.producer.why_absent(max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic())))
@@ -218,9 +212,8 @@ class TransactionCommitter:
     def _renew(self, trouble: Trouble) -> None:
         """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it.
 
-        Fenced may mean that the coordinator took our transaction back after its timeout, that another process has
-        taken our id, or both (seen 2026, Kafka 4.3 with librdkafka 2.16, by each of the calls). A coordinator takes
-        none back before its timeout, and no other process has a unique id. There is no going on beside another one.
+        Fenced may mean that the coordinator took our transaction back, which it never does before the timeout; or that
+        another process has our id, which never happens to a unique one. There is no going on beside another process.
         """
         open_for = time.monotonic() - self.producer.opened_at
         is_early = open_for < BELIEVED_SHARE * self._timeout_ms / 1000
@@ -242,9 +235,8 @@ class TransactionCommitter:
         code = None if trouble.error is None else trouble.error.code()
         if trouble.is_fenced:
             return (
-                f"another process uses the transactional id {self._name.text}: {trouble.text}; if it is another "
-                "replica, give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID; if it is this one's predecessor, which "
-                "stood still and woke up, end that and start again"
+                f"another process uses the transactional id {self._name.text}: {trouble.text}; give each replica its "
+                "own, WORKER_DELIVERY__TRANSACTIONAL_ID, and end a predecessor that stood still"
             )
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return missing(self._kafka, needed_for_transactions(self._name), "write").text

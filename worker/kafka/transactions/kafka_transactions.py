@@ -20,11 +20,11 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
 from worker.kafka.client.transactional_id import TransactionalId
-from worker.kafka.cluster.examination import START_TIMEOUT, Topics
+from worker.kafka.cluster.examination import START_TIMEOUT
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.destination import Destinations
-from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.kafka.transactions.committer import EndRequest, TransactionCommitter
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
@@ -67,10 +67,7 @@ class KafkaTransactions:
         self._committer = self._new_committer()
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
-        """Until the broker knows us by our id. To be called once, before the first transaction.
-
-        Raises `BadConfiguration` when it does not let us, or does not say so within `timeout` seconds.
-        """
+        """Until the broker knows us by our id: once, before the first transaction. Raises `BadConfiguration`."""
         try:
             ending = self.ended(timeout)
         except KafkaFatal as error:
@@ -78,8 +75,7 @@ class KafkaTransactions:
         if ending is None:
             raise BadConfiguration(
                 f"no broker opens transactions for {self._name.text} within {timeout:g} s: "
-                f"{self._log.last or 'none says why'}; check that the brokers run, and that they are as many as "
-                "transaction.state.log.replication.factor says (3 unless it is set)"
+                f"{self._log.last or 'none says why'}; do as many run as transaction.state.log.replication.factor says?"
             )
         self._is_ready = True
 
@@ -121,18 +117,12 @@ class KafkaTransactions:
         raise KafkaFatal(f"the committer died of {self._dead!r}; start again") from self._dead
 
     def serve(self, timeout: float) -> None:
-        """Let the client tell what it has to tell, waiting at most `timeout` seconds for the first word.
-
-        Not to be called between `commit` or `abort` and what `ended` says of it.
-        """
+        """Let the client tell what it has to tell. Not between `commit` or `abort` and what `ended` says of it."""
         self._committer.producer.serve(timeout)
         self._tell()
 
     def close(self, timeout: float) -> None:
-        """Take back what is open, so that it holds up no reader, and end the thread: within `timeout` seconds.
-
-        What is not done by then the broker does, after the transaction's timeout.
-        """
+        """Take back what is open, so that it holds up no reader, and end the thread."""
         if self._is_open:
             self.abort()
         self._committer.end(timeout)
@@ -171,10 +161,7 @@ def try_transactions(
     logger: logging.Logger,
     timeout: float,
 ) -> None:
-    """Have the broker prepare transactions for `name`, which no worker may have: it would be shut out.
-
-    The broker forgets it after a week (`transactional.id.expiration.ms`). Raises `BadConfiguration` when it does not.
-    """
+    """Have the broker prepare transactions for `name`, which no worker may have. Raises `BadConfiguration`."""
     transactions = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: None, logger)
     try:
         transactions.wait_until_ready(timeout)

@@ -169,10 +169,7 @@ class TransactionalProducer:
         return _ended(self._client.abort_transaction, timeout)
 
     def why_absent(self, timeout: float) -> str | None:
-        """Which of our topics the cluster has not, asked for at most `timeout` seconds each; None when it has all.
-
-        None also when no broker answers: then that is why.
-        """
+        """Which of our topics the cluster has not, asked within `timeout` seconds each; None where it does not say."""
         for topic in self._destinations.partitions:
             try:
                 found = self._client.list_topics(topic, timeout=timeout).topics.get(topic)
@@ -184,10 +181,7 @@ class TransactionalProducer:
         return None
 
     def drop(self) -> None:
-        """Forget what was to be sent; to be followed by the last reference's end, which closes the client at once.
-
-        A client that waited for the garbage collector would go on to ask brokers in vain.
-        """
+        """Forget what was to be sent. The end of the last reference closes the client, so no cycle may hold it."""
         self._try(self._client.purge)
 
     def _send_late(self, message: Message, place: Place, partition: int) -> None:

@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import command_clients
-from worker.kafka.client.command_clients import ASKS_AGAIN, near_topics, reach, topics_told
+from worker.kafka.client.command_clients import NO_LOG, near_topics, reach, topics_told
+from worker.kafka.client.connecting import Contact
+from worker.kafka.client.log import ClientLog
 
 ABSENT, CLOSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 class Admin:
-    """Knows these topics, or may tell of none."""
+    """Knows these topics, or may tell of none; of `answers` alone it says what the test says."""
 
-    def __init__(self, *topics: str) -> None:
+    def __init__(self, *topics: str, said: list[int | None] | None = None) -> None:
         self.topics = topics
+        self.said = said
 
-    def list_topics(self, timeout: float) -> Any:
+    def list_topics(self, topic: str | None = None, *, timeout: float) -> Any:
+        if topic is not None and self.said is not None:
+            code = self.said.pop(0)
+            return SimpleNamespace(topics={topic: SimpleNamespace(error=None if code is None else KafkaError(code))})
         if not self.topics:
             raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
         return SimpleNamespace(topics=dict.fromkeys(self.topics, SimpleNamespace(partitions={0: 0, 1: 0})))
@@ -32,14 +39,10 @@ class Admin:
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What the brokers say of the topic, one after the other; nothing more than that is asked."""
     said: list[int | None] = []
-
-    def connect(*_: Any) -> Any:
-        code = said.pop(0)
-        found = SimpleNamespace(error=None if code is None else KafkaError(code))
-        return SimpleNamespace(admin=Admin("answer"), cluster=SimpleNamespace(topics={"answers": found}))
-
-    monkeypatch.setattr(command_clients, "connect", connect)
-    monkeypatch.setattr(command_clients, "ASK_AGAIN", 0.0)
+    clock = Clock()
+    contact = Contact(Admin("answer", said=said), ClientLog(NO_LOG), None)  # type: ignore[arg-type]  # a fake
+    monkeypatch.setattr(command_clients, "connect", lambda *_: contact)
+    monkeypatch.setattr(command_clients, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
     return said
 
 
@@ -54,7 +57,7 @@ def test_a_topic_that_was_made_just_now_is_asked_for_again(answers: list[int | N
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([ABSENT] * (ASKS_AGAIN + 1), "no topic answers; create it, or name another; did you mean answer?"),
+        ([ABSENT] * 11, "no topic answers; create it, or name another; did you mean answer?"),
         ([CLOSED], "may not use topic answers; grant it the operation READ"),
         ([KafkaError.TOPIC_EXCEPTION], "topic answers cannot be used: "),
     ],
@@ -62,7 +65,7 @@ def test_a_topic_that_was_made_just_now_is_asked_for_again(answers: list[int | N
 def test_a_topic_that_cannot_be_used_is_told_with_the_cure(
     answers: list[int | None], said: list[int | None], told: str
 ) -> None:
-    """One that is missing after a second, any other at once: it will not change by itself."""
+    """One that is missing after two seconds, any other at once: it will not change by itself."""
     answers += said
 
     with pytest.raises(BadConfiguration) as refused:

@@ -123,14 +123,6 @@ def test_a_promise_cannot_be_configured_away(key: str) -> None:
     assert line.endswith("; remove it")
 
 
-def test_what_is_not_denied_is_passed_on() -> None:
-    """The list denies keys, not families of keys."""
-    assert (
-        denied_keys(settings(config={"fetch.wait.max.ms": "5", "compression.type": "lz4", "ssl.cipher.suites": "x"}))
-        == []
-    )
-
-
 def test_a_password_reaches_the_client_and_no_text(tmp_path: Path) -> None:
     """Secrets leave the settings only in the dictionary for the client."""
     key = tmp_path / "key.pem"

@@ -6,17 +6,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, BrokerMetadata, ClusterMetadata
 
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import connecting
 from worker.kafka.client.connecting import Contact, connect, explained
-from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
 
 LOGGER = logging.getLogger("test")
@@ -73,13 +71,6 @@ def test_an_address_by_which_a_broker_calls_itself_is_told_as_such() -> None:
     """The usual trouble with containers and tunnels: the first contact works, and every other does not."""
     assert "advertised.listeners" in (explained(KAFKA, REFUSED.replace("/bootstrap", "/1")) or "")
     assert "advertised.listeners" not in (explained(KAFKA, REFUSED) or "")
-
-
-def test_a_login_with_a_token_names_its_own_settings() -> None:
-    """There is no password to look at."""
-    kafka = KAFKA.model_copy(update={"sasl_mechanism": "OAUTHBEARER", "sasl_username": None})
-
-    assert "does not accept the OAUTHBEARER login; check WORKER_KAFKA__OAUTH_CLIENT_ID" in explained(kafka, LOGIN)  # type: ignore[operator]  # a text
 
 
 @pytest.mark.parametrize("said", ["Authentication failed", "broker:9092/1: something else"])
@@ -170,12 +161,3 @@ def test_a_broker_that_is_not_let_in_again_yet_is_waited_for(monkeypatch: pytest
     assert connected(monkeypatch, Admin(set(), set(), {1})).cluster.controller_id == 1
     with pytest.raises(BadConfiguration, match="within 15 s: it says that no broker serves its cluster"):
         connected(monkeypatch, Admin(set()))
-
-
-@pytest.mark.parametrize("cluster_id", ["5L6g3nShT-eMCtK--X86sw", None])
-def test_a_cluster_that_elects_its_controller_is_no_mock(cluster_id: str | None) -> None:
-    """It answers what is asked of any broker. A mock, which has no controller either, is told by its id."""
-    cluster: Any = ClusterMetadata()
-    cluster.brokers, cluster.controller_id, cluster.cluster_id = {1: BrokerMetadata()}, -1, cluster_id
-
-    assert not Contact(cast("AdminClient", Admin({1})), ClientLog(LOGGER), cluster).is_mock

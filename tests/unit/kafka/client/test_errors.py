@@ -11,7 +11,7 @@ from worker.kafka.client.errors import FATAL, refusal
 @pytest.mark.parametrize(
     ("code", "cure"),
     [
-        (KafkaError.UNRELEASED_INSTANCE_ID, "is still in the group"),
+        (KafkaError.UNRELEASED_INSTANCE_ID, "is in the group: end it"),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "the broker's authorizer log"),
         (KafkaError.OFFSET_METADATA_TOO_LARGE, "raise offset.metadata.max.bytes"),
     ],

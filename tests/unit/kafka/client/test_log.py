@@ -41,17 +41,6 @@ def test_what_goes_on_is_told_once_and_counted(log: ClientLog, clock: Clock, cap
     ]
 
 
-def test_what_needs_no_action_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
-    """Information, and warnings about keys that another of our clients uses."""
-    caplog.set_level(logging.DEBUG)
-
-    log.log(logging.INFO, "%s [%s] %s", "REBALANCE", "rdkafka#consumer-1", "[thrd:main]: all is well")
-    log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", "[thrd:app]: linger.ms is a producer's")
-
-    assert not caplog.messages
-    assert log.last == ""
-
-
 def test_a_transaction_that_waits_for_the_last_one_is_no_error(
     log: ClientLog, caplog: pytest.LogCaptureFixture
 ) -> None:

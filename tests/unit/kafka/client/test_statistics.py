@@ -11,7 +11,7 @@ from tests.fakes import Onlooker
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import read_consumer, tell_throttled, throttled_of, unparsed_at
+from worker.kafka.client.statistics import read_consumer, tell_throttled, unparsed_at
 
 UNKNOWN = -1001
 
@@ -99,10 +99,16 @@ def test_batches_that_could_not_be_parsed_count_at_one_position(
 
 def test_a_client_is_throttled_by_the_broker_that_holds_it_up_longest() -> None:
     """Each broker counts for itself, in milliseconds since the last text; the coordinator's own entry may have none."""
-    brokers = {"a": {"throttle": {"sum": 849, "cnt": 21}}, "b": {"throttle": {"sum": 100}}, "GroupCoordinator": {}}
+    brokers: dict[str, dict[str, object]] = {
+        "a": {"throttle": {"sum": 849, "cnt": 21}},
+        "b": {"throttle": {"sum": 100}},
+        "GroupCoordinator": {},
+    }
 
-    assert throttled_of({"brokers": brokers}) == 0.849
-    assert throttled_of({}) == 0.0
+    for broker in brokers.values():
+        broker["state"] = "UP"
+
+    assert read_consumer(json.dumps({"brokers": brokers})).throttled == 0.849
 
 
 def test_a_quota_is_named_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,20 +102,6 @@ def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
     )
 
 
-def test_a_client_that_takes_its_first_brokers_again_is_not_lost() -> None:
-    """However long it was without a connection: it is a moment in which it knows none."""
-    post = Post()
-    post.why()
-    post.clock.now += LOST_AFTER
-    assert not post.why(brokers=0)
-    post.clock.now += LOST_AFTER - 1
-    assert not post.why(brokers=1)
-    post.clock.now += LOST_AFTER
-
-    assert not post.why(brokers=0)
-    assert post.brokers.asked == 0
-
-
 # Logins in files
 
 

@@ -31,15 +31,6 @@ def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.Monkey
     assert resolve_transactional_id("fixed", "g") == ("fixed", "fixed", False, True)
 
 
-def test_a_static_member_has_a_name_of_its_own_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made of group and instance: one rule of access covers it, and what takes it away is the group's to decide."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
-
-    assert resolve_transactional_id(None, "g", "one") == ("g-@one", "g-", True, True)
-    assert resolve_transactional_id(None, "g", "{hostname}") == ("g-@worker-0", "g-", True, True)
-    assert resolve_transactional_id("fixed", "g", "one").text == "fixed", "what is set wins"
-
-
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=2, max_size=2, unique=True))
 @example([("a", "b-c"), ("a-b", "c")])
 @example([("a", "b-@c"), ("a-@b", "c")])

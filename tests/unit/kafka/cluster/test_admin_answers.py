@@ -22,15 +22,6 @@ def test_a_refusal_and_silence_are_no_answer() -> None:
     assert [told(asked, 0) for asked in (answered, refused, Future[str]())] == ["said", None, None]
 
 
-def test_a_defect_is_raised() -> None:
-    """It is not the broker's."""
-    asked = Future[str]()
-    asked.set_exception(KeyError("topic"))
-
-    with pytest.raises(KeyError):
-        told(asked, 0)
-
-
 def test_an_offset_that_is_none_is_no_answer() -> None:
     """So the client tells of a leader that does not answer in time, and of no error."""
     asked = Future[ListOffsetsResultInfo]()

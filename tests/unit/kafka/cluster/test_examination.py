@@ -13,11 +13,11 @@ from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetad
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
+from worker.kafka.client import command_clients
 from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.membership import Membership
 from worker.kafka.cluster import examination
-from worker.kafka.cluster.examination import LEAST_REPLY_BYTES, StartVerdict, Topics, judge
+from worker.kafka.cluster.examination import StartVerdict, judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
@@ -44,9 +44,10 @@ class Broker:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The module's own time."""
+    """The time of both modules."""
     clock = Clock()
-    monkeypatch.setattr(examination, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
+    for module in (examination, command_clients):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
     return clock
 
 
@@ -72,7 +73,7 @@ def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
 
     assert len(problems(Broker(clock, began + 1000.0))) == 2
 
-    assert clock.now - began == pytest.approx(examination.NEW_TOPIC_TIMEOUT, abs=0.3)
+    assert clock.now - began == pytest.approx(command_clients.NEW_TOPIC_TIMEOUT, abs=0.3)
 
 
 class Without(Broker):
@@ -121,32 +122,3 @@ def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Cl
     assert verdict.topics.replies == {"yours"}
     assert verdict.topics.max_bytes.keys() == {"a", "yours"}
     assert any("no topic mine" in note and "get an error" in note for note in verdict.topics.notes)
-
-
-def test_a_reply_topic_may_take_as_little_as_the_response_topic(clock: Clock) -> None:
-    """Batches are as small for that one anyway."""
-    broker = Broker(clock, clock.now)
-
-    verdict = verdict_on(broker, reply_topics="mine", max_message_bytes=LEAST_REPLY_BYTES - 1)
-
-    assert verdict.topics is not None
-    assert verdict.topics.shut == {}
-    assert verdict.topics.max_bytes["mine"] == LEAST_REPLY_BYTES - 1
-
-
-def test_topics_take_less_when_one_is_shut_smaller_or_has_fewer_partitions() -> None:
-    """One that begins anew then writes other answers. A response topic with fewer partitions is its start's matter."""
-
-    def topics(partitions: int, limit: int) -> Topics:
-        found = {"a": partitions, "mine": partitions}
-        limits = {"a": limit, "mine": limit}
-        return Topics(found, limits, Membership("consumer", "test", None), replies=frozenset({"mine"}))
-
-    before = topics(2, 1000)
-
-    assert not before.takes_less_than(before)
-    assert not topics(3, 2000).takes_less_than(before)
-    assert topics(1, 1000).takes_less_than(before)
-    assert topics(2, 999).takes_less_than(before)
-    assert before.shutting({"mine": "gone"}).takes_less_than(before)
-    assert not before.shutting({"mine": "gone"}).takes_less_than(before.shutting({"mine": "gone"}))

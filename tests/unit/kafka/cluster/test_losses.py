@@ -11,8 +11,8 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.membership import Member, Membership
 from worker.kafka.cluster import losses as module
-from worker.kafka.cluster.examination import Topics
 from worker.kafka.cluster.losses import LogEnds, losses
+from worker.kafka.cluster.topics import Topics
 
 CLASSIC = Membership("classic", "test", None)
 STATES = Partition("states", 0), Partition("states", 1)
@@ -69,13 +69,6 @@ def test_nothing_is_said_of_what_may_be_right(
 ) -> None:
     """Of a group that has its offsets and states, or never had any."""
     assert told(monkeypatch, known, begins, ends) == []
-
-
-def test_a_group_with_members_and_a_mock_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The members have said it when they began; each question to a mock would wait for its timeout."""
-    assert told(monkeypatch, {P1: 9}, {}, {}, has_members=True) == []
-    assert told(monkeypatch, {P1: 9}, {}, {}, can_administer=False) == []
-    assert told(monkeypatch, None, {}, {}) == [module.UNKNOWN], "that nothing was found means nothing then"
 
 
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

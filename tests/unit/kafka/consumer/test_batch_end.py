@@ -21,7 +21,6 @@ from worker.kafka.consumer.batch_end import (
     Damage,
     Search,
     StallWatch,
-    _Unparsed,
     find_end,
     looking,
 )
@@ -151,15 +150,6 @@ def test_a_broker_that_is_away_gives_nothing_up(monkeypatch: pytest.MonkeyPatch,
     assert trouble
 
 
-def test_a_client_that_cannot_be_made_gives_nothing_up() -> None:
-    """And does not end the thread without a word."""
-
-    def refuse(_: object) -> Consumer:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
-
-    assert find_end(refuse, P, 10, 12)[0] == 11
-
-
 class Spoiled(Log):
     """Of what cannot be parsed the client says nothing; its statistics count how often it was fetched."""
 
@@ -217,16 +207,6 @@ def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
     assert trouble
 
 
-def test_statistics_of_another_place_say_nothing() -> None:
-    """The client tells for a moment how it was before it was sent here."""
-    unparsed = _Unparsed(P)
-    unparsed.stand(13)
-    for count in (98, 99):
-        unparsed.hear(statistics(P, 12, unparsed=count))
-
-    assert unparsed.times == 0
-
-
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
 def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpacked: int) -> None:
     """A record that the reader cannot unpack would be a good one to a client that can; and much is not needed."""
@@ -256,12 +236,3 @@ def test_a_reader_outside_the_group_looks_where_it_has_stood_for_a_while(monkeyp
     assert log.looks == 2
     assert after(StallWatch(log, log.monotonic), 3 * LOOKS, stable=13) == []
     assert log.looks == 2
-
-
-def test_what_the_client_told_counts_once() -> None:
-    """However often it is asked about before it tells again."""
-    watch = StallWatch(Spoiled(30, spoiled=()), lambda: 0.0)
-    after(watch, LOOKS, stable=13)
-    watch.config["stats_cb"](statistics(P, 13, stable=13, answers=99))
-
-    assert [bool(watch.stalls()) for _ in range(3)] == [True, False, False]

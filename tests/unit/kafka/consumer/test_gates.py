@@ -140,21 +140,6 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
 # Notes under way
 
 
-def test_a_note_is_under_way_until_its_result_comes(world: World) -> None:
-    """Also during the callback that takes the partition away: the delivery asks there."""
-    seen: list[bool] = []
-    world.assignments.revoked = lambda partitions: seen.append(world.source.is_marking(partitions))  # type: ignore[method-assign]
-    world.client.hears_at_once = False
-    world.brings((P, 0))
-    assert world.source.is_marking([P, Q])
-    assert not world.source.is_marking([Q])
-
-    world.revoke(P)
-
-    assert seen == [True]
-    assert not world.source.is_marking([P])
-
-
 def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None:
     """A record that ends the process at once must have been counted, and a mark that comes late would do harm."""
     world.client.hears_at_once = False
@@ -229,20 +214,6 @@ def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> N
     assert not world.assignments.suspects
 
 
-def test_a_partition_whose_end_is_not_known_is_not_gone_back_to_yet(world: World) -> None:
-    """Whether the group's offset is one of its own shows when the broker answers."""
-    world.client.group = {P: (3, "")}
-    world.client.leaderless = {0}
-    assert world.brings((P, 0)) == []
-    world.client.leaderless = set()
-    assert not world.client.seeks
-    world.clock.now += 1.0
-
-    world.polled_twice()
-
-    assert world.client.seeks == [(0, 3)]
-
-
 def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> None:
     """A partition that came back has a mark of its own under way."""
     world.client.hears_at_once = False
@@ -300,31 +271,6 @@ def test_a_partition_that_was_moved_is_not_asked_about_again(moved: World) -> No
     assert moved.assignments.suspects == [Suspect(LATE, 3, None, moved.client.end)]
 
 
-def test_what_was_told_of_it_waits_for_the_end_with_the_time_of_a_question(moved: World) -> None:
-    """The end of a suspect is asked for twice a second at most."""
-    moved.client.leaderless = {LATE.number}
-    assert moved.brings((LATE, 90)) == []
-    asked = len(moved.client.ends_asked)
-
-    assert moved.polled_twice() == []
-    assert len(moved.client.ends_asked) == asked
-    moved.client.leaderless = set()
-    moved.clock.now += ASK_AGAIN_AFTER
-
-    assert moved.polled_twice() == [(LATE, 90)]
-    assert moved.client.asked == []
-
-
-def test_what_was_told_of_it_holds_until_it_is_moved_again(moved: World) -> None:
-    """A client that did not go where it was sent brings what lies before."""
-    assert moved.brings((LATE, 1)) == []
-    assert moved.client.asked == [[2]]
-    assert moved.client.seeks == [(2, 90)] * 2
-
-    assert moved.brings((LATE, 90)) == [(LATE, 90)]
-    assert moved.client.asked == [[2]]
-
-
 def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:
     """Until then nothing comes."""
     running(world)
@@ -336,28 +282,6 @@ def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -
     assert world.brings((P, 0)) == [(P, 0)]
 
     assert world.client.seeks == [(0, 0)]
-
-
-def test_a_first_record_that_cannot_be_read_is_noted_as_any_other(world: World) -> None:
-    """It is answered, so it may end the process."""
-    world.client.unreadable = [(5, 5)]
-
-    assert world.fails(5) + world.polled_twice() == [(P, 5)]
-
-    assert world.notes == [[(0, 5, "attempts=1 new")]]
-
-
-def test_an_error_of_a_partition_that_is_rewound_changes_nothing(world: World) -> None:
-    """Where it goes on is for the group to say, not for a record that was to be skipped."""
-    running(world)
-    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
-    world.client.is_away = True
-    world.source.rewind([P])
-    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
-
-    assert world.polled() == []
-
-    assert not world.client.seeks
 
 
 # Partitions withheld
@@ -374,17 +298,6 @@ def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:
 
     pauses.release(P, By.LOOP)
     pauses.release(P, By.SOURCE)
-    assert world.client.stopped == set()
-
-
-def test_a_partition_that_is_not_ours_cannot_be_withheld(world: World) -> None:
-    """It would stay so when it comes."""
-    running(world)
-    world.revoke(P)
-    world.source.withhold(P)
-
-    world.joins(P)
-
     assert world.client.stopped == set()
 
 
@@ -419,14 +332,6 @@ def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
     assert latest.source.places_awaited == 0
 
 
-def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None:
-    """What is published while the last of many is asked about would lie before its start, and never be read."""
-    latest.joins(P, Q)
-
-    assert [sorted(asked) for asked in latest.client.ends_asked] == [[0, 1]]
-    assert sorted(latest.notes) == [[(0, 100, "attempts=0 new")], [(1, 100, "attempts=0 new")]]
-
-
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
     """The client tells no end of any that is asked about together with it."""
     latest.client.leaderless = {0}
@@ -434,20 +339,6 @@ def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: Worl
     latest.joins(P, Q)
 
     assert latest.notes == [[(1, 100, "attempts=0 new")]]
-
-
-def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
-    """Where it was, however far the partition has grown."""
-    latest.joins(P)
-    latest.notes_heard(REFUSED)
-    latest.client.end = 200
-
-    assert latest.brings((P, 100)) == []
-    latest.clock.now += 1.0
-    latest.polled()
-
-    assert latest.notes == [[(0, 100, "attempts=0 new")]]
-    assert not latest.source.commit_results()
 
 
 def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> None:

@@ -105,32 +105,11 @@ def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypa
     assert not world.client.begun
 
 
-def test_a_client_that_is_closed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An assignment may come in the middle of leaving."""
-    world = new_world(monkeypatch)
-    world.client.is_closed = True
-    began = world.clock.now
-
-    world.assign(P)
-
-    assert world.client.asked == []
-    assert world.clock.now == began
-
-
 def test_a_stand_by_is_in_once_its_coordinator_was_up_twice() -> None:
     """Once may be before the first heartbeat; told it is only once."""
     stand_by = StandBy()
 
     assert [stand_by.heard(said) for said in (AWAY, UP, AWAY, UP, UP, UP)] == [False, False, False, False, True, False]
-
-
-def test_a_member_with_partitions_is_no_stand_by() -> None:
-    """Its callback has told already."""
-    stand_by = StandBy()
-
-    stand_by.is_known()
-
-    assert not any(stand_by.heard(UP) for _ in range(3))
 
 
 def test_a_member_that_was_lost_joins_again() -> None:

@@ -76,13 +76,3 @@ def test_what_the_broker_does_not_tell_is_asked_again(world: World, onlooker: On
     assert told_first == [(P, 20, 60)]
     assert world.client.begins_asked == [[0, 1], [0, 1], [1]]
     assert onlooker.lost == [(P, 20, 60), (Q, 30, 60)]
-
-
-def test_other_lines_of_the_client_lose_nothing(world: World, onlooker: Onlooker) -> None:
-    world.client.logger.log(logging.WARNING, "", "OFFSET", "", "[thrd:main]: r [0]: unable to write offset file")
-    world.client.logger.log(logging.WARNING, "", "FAIL", "", "[thrd:b1]: r [0]: offset reset (at offset 5)")
-
-    second_passes(world)
-
-    assert onlooker.lost == []
-    assert world.client.begins_asked == []

@@ -1,4 +1,4 @@
-"""Whether a request topic is gone: asked for a reason, believed at the second sight, taken back at the first."""
+"""Whether a request topic is gone: believed at the second sight, taken back at the first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
-from worker.kafka.consumer import request_topics
-from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, RequestTopics
+from worker.kafka.consumer import reports
+from worker.kafka.consumer.reports import LOOK_EVERY, RequestTopics
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -32,7 +32,7 @@ class Watch:
         self.clock = Clock()
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
-        monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
+        monkeypatch.setattr(reports, "in_background", lambda work, _: self.started.append(work))
         self.topics = RequestTopics(
             ("orders", "backfill"),
             self._client,
@@ -74,11 +74,14 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
+LOOK = LOOK_EVERY + 1  # what is found is heard a second later
+
+
 def test_the_cluster_is_asked_again_and_again_by_one_client(watch: Watch) -> None:
     """It tells how many partitions there are: where keys have states they move away from these with new ones."""
-    watch.seconds(LOOK_EVERY + 1)
+    watch.seconds(LOOK)
     watch.partitions["orders"] = 210
-    watch.seconds(LOOK_EVERY + 1)
+    watch.seconds(LOOK)
 
     assert watch.counted == [{"orders": 200, "backfill": 4}, {"orders": 210, "backfill": 4}]
     assert (watch.looks, watch.open, watch.told) == (2, 1, [])
@@ -87,45 +90,24 @@ def test_the_cluster_is_asked_again_and_again_by_one_client(watch: Watch) -> Non
 
 
 def test_a_topic_that_is_gone_is_told_at_the_second_sight_and_once(watch: Watch) -> None:
-    """Also one that another replica read: no error says so here."""
+    """A broker that has just started may not know of it yet. One that is back is told by the next look."""
     watch.errors["orders"] = ABSENT
+    watch.seconds(LOOK)
+    watch.errors = {"backfill": ABSENT}
+    watch.seconds(LOOK)
+    assert watch.told == []
 
-    watch.seconds(LOOK_EVERY + LOOK_AGAIN_AFTER + 2)
-    watch.seconds(4 * LOOK_EVERY)
-
-    assert watch.told == [[["orders"], []]]
-
-
-def test_a_broker_that_has_just_started_is_not_believed_at_once(watch: Watch) -> None:
-    """It may not know of a topic yet."""
-    watch.errors["orders"] = ABSENT
-    watch.topics.doubt()
-    watch.seconds(1)
+    watch.seconds(4 * LOOK)
     watch.errors.clear()
+    watch.seconds(LOOK)
 
-    watch.seconds(LOOK_AGAIN_AFTER + 1)
-
-    assert (watch.looks, watch.told) == (2, [])
-
-
-def test_a_topic_that_is_back_is_told_by_the_next_look(watch: Watch) -> None:
-    """While one is absent it is looked for every few seconds."""
-    watch.errors = dict.fromkeys(("orders", "backfill"), ABSENT)
-    watch.topics.doubt()
-    watch.seconds(LOOK_AGAIN_AFTER + 3)
-    watch.errors.pop("orders")
-    watch.seconds(LOOK_AGAIN_AFTER + 1)
-    watch.errors.clear()
-    watch.seconds(LOOK_AGAIN_AFTER + 1)
-
-    assert watch.told == [[["backfill", "orders"], []], [["backfill"], ["orders"]], [[], ["backfill"]]]
+    assert watch.told == [[["backfill"], []], [[], ["backfill"]]]
 
 
 def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
     """What was absent stays so, and what was there, too; nor is a topic gone that may not be seen."""
     watch.errors = {"orders": ABSENT, "backfill": CLOSED}
-    watch.topics.doubt()
-    watch.seconds(LOOK_AGAIN_AFTER + 3)
+    watch.seconds(2 * LOOK)
     watch.is_away = True
 
     watch.seconds(10)
@@ -137,11 +119,10 @@ def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
 def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: Watch) -> None:
     """The client hands on an answer that leaves out what was asked about (seen with 2.16)."""
     watch.is_silent = True
-    watch.topics.doubt()
-    watch.seconds(1)
+    watch.seconds(LOOK)
     watch.is_silent, watch.errors = False, {"orders": ABSENT}
 
-    watch.seconds(2 * LOOK_AGAIN_AFTER + 3)
+    watch.seconds(2 * LOOK)
 
     assert (watch.told, watch.open) == ([[["orders"], []]], 1)
 
@@ -149,10 +130,9 @@ def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: 
 def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(watch: Watch) -> None:
     """Nor is one counted of which the broker names no partition yet."""
     watch.errors = {"orders": ABSENT, "backfill": CLOSED}
-    watch.topics.doubt()
-    watch.seconds(1)
+    watch.seconds(LOOK)
     watch.errors, watch.partitions = {}, {"orders": 3, "backfill": 0}
-    watch.seconds(LOOK_AGAIN_AFTER + 2)
+    watch.seconds(LOOK)
 
     assert watch.counted == [{"orders": 0}, {"orders": 3}]
 
@@ -160,8 +140,7 @@ def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(
 def test_one_question_is_asked_at_a_time(watch: Watch) -> None:
     """However long its answer takes."""
     watch.is_slow = True
-    watch.topics.doubt()
 
-    watch.seconds(LOOK_EVERY)
+    watch.seconds(4 * LOOK)
 
     assert len(watch.started) == 1

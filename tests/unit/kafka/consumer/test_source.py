@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Literal
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult
-from worker.kafka import Membership
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.stranded import STRANDED_AFTER
 
 UP = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}})
@@ -37,18 +37,6 @@ def test_what_is_taken_away_in_a_call_is_not_among_its_records(world: World) -> 
         return [Incoming(P, 5), Incoming(Q, 7)]
 
     world.client.script.append(fetch)
-
-    assert world.polled_twice() == [(Q, 7)]
-
-
-def test_a_first_record_may_be_taken_away_by_the_look_for_more(world: World) -> None:
-    """Between the first record and the rest, a rebalance is served."""
-
-    def more() -> list[Incoming]:
-        world.lose(P)
-        return [Incoming(Q, 7)]
-
-    world.client.script += [list, lambda: [Incoming(P, 5)], more]
 
     assert world.polled_twice() == [(Q, 7)]
 
@@ -103,22 +91,6 @@ def test_each_commit_has_its_result(world: World) -> None:
     assert result.committed == {P: 4}
     assert list(result.failed) == [Q]
     assert world.source.commit_results() == []
-
-
-@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._STATE)), RuntimeError("Consumer closed")])
-def test_a_commit_that_never_left_has_failed(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Else its result would be waited for, a minute, before the next one."""
-
-    def refuse(**_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(world.client, "commit", refuse)
-
-    world.source.commit({P: 4, Q: 8})
-
-    (result,) = world.source.commit_results()
-    assert result.committed == {}
-    assert list(result.failed) == [P, Q]
 
 
 @pytest.mark.parametrize(
@@ -213,23 +185,6 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
         world.polled()
 
 
-def test_that_we_are_in_the_group_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the first partition, or when the coordinator is there and has none for us."""
-    joined: list[str] = []
-    first = new_world(monkeypatch, joined=lambda: joined.append("with partitions"))
-    second = new_world(monkeypatch, joined=lambda: joined.append("as a stand-by"))
-    up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})
-
-    first.assign(P)
-    first.revoke(P)
-    first.assign(P, Q)
-    for world in (first, second):
-        for _ in range(3):
-            world.client.config["stats_cb"](up)
-
-    assert joined == ["with partitions", "as a stand-by"]
-
-
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The client connects again by itself; the log says that it tries."""
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -258,21 +213,6 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
     assert onlooker.connections == 0
 
 
-def test_statistics_that_cannot_be_read_are_told_and_passed_over(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No request waits for a number on a page; an exception in the callback would skip those that are being fetched."""
-
-    def fetch() -> list[Incoming]:
-        world.client.config["stats_cb"]('{"topics": {"r": {}}}')
-        return [Incoming(P, 5)]
-
-    world.client.script.append(fetch)
-
-    assert world.polled_twice() == [(P, 5)]
-    assert caplog.messages == ["the consumer's statistics are not understood: KeyError('partitions')"]
-
-
 def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) -> None:
     """A header's name is bytes to Kafka, and may be no UTF-8. The records beside it are none of its business."""
     world.brings((P, 4))
@@ -295,34 +235,6 @@ def test_headers_are_looked_at_once_where_an_error_comes_beside_them(world: Worl
     records = world.source.poll(10, 0.0)
 
     assert [(record.offset, record.headers == UNREADABLE_HEADERS) for record in records] == [(5, True), (6, False)]
-
-
-def test_positions_are_those_of_partitions_where_something_came(world: World) -> None:
-    """The client says -1001 until then."""
-    world.client.position_of = {1: 7}
-
-    assert world.source.positions() == {Q: 7}
-
-
-def test_a_client_in_the_middle_of_a_rebalance_has_no_positions(world: World) -> None:
-    """It says so by an error."""
-    world.client.position_of = {0: 3}
-    world.client.is_refusing = True
-
-    assert world.source.positions() == {}
-
-
-@pytest.mark.parametrize(("timestamp", "known"), [((0, -1), None), ((1, 1700), 1700), ((2, 0), 0)])
-def test_a_record_without_a_timestamp_has_none(
-    world: World, monkeypatch: pytest.MonkeyPatch, timestamp: tuple[int, int], known: int | None
-) -> None:
-    """One of before the year 1970 would have every deadline behind it."""
-    monkeypatch.setattr(Incoming, "timestamp", lambda _: timestamp)
-    world.client.script.append(lambda: [Incoming(P, 5)])
-
-    records = [*world.source.poll(10, 0.1), *world.source.poll(10, 0.1)]
-
-    assert [record.timestamp_ms for record in records] == [known]
 
 
 def test_a_source_that_is_left_from_another_thread_tells_and_gives_nothing_more(world: World) -> None:
@@ -372,27 +284,6 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
 
     assert world.client.is_closed
     assert bool(said) == (protocol == "classic" and instance is None and not holds)
-
-
-@pytest.mark.parametrize("how", ["error", "commit"])
-def test_each_sign_of_a_deleted_topic_has_it_looked_for(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """A classic group's client tells an error, or a commit is refused."""
-    onlooker = Onlooker()
-    world = new_world(monkeypatch, onlooker)
-    world.assign(P)
-    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    world.client.deleted.add("r")
-    if how == "error":
-        world.client.config["error_cb"](unknown)
-    else:
-        world.commit_heard(SimpleNamespace(topic="r", partition=0, offset=8, metadata=None, error=unknown))
-
-    for _ in range(5):
-        world.clock.now += 1
-        world.client.config["stats_cb"](UP)
-
-    assert onlooker.absent == [["r"]]
-    assert onlooker.counted[0] == {"r": 0}
 
 
 @pytest.mark.parametrize(("protocol", "times"), [("classic", [1, 2, 2, 2]), ("consumer", [0, 0, 0, 0])])

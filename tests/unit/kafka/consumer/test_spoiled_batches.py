@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
@@ -93,18 +92,6 @@ def test_a_partition_that_leaves_takes_its_batch_along(world: World) -> None:
     assert world.client.looks[-1] < 600
 
 
-def test_an_answer_for_an_earlier_assignment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile another may have answered all of it."""
-    searches: list[Callable[[], None]] = []
-    world = flowing(new_world(monkeypatch, background=searches.append))
-    world.fails(7)
-    world.revoke(P)
-    world.assign(P)
-    searches.pop()()
-
-    assert rest(world) == []
-
-
 def test_a_group_that_stands_in_the_middle_of_a_batch_goes_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart answers nothing twice: the client names the batch by its first offset."""
     world = new_world(monkeypatch)
@@ -146,35 +133,6 @@ def test_a_batch_that_another_client_can_read_is_read_again(world: World) -> Non
     assert world.client.seeks == [(0, 7)]
     assert world.client.stopped == set()
     assert world.brings((P, 7)) == [(P, 7)]
-
-
-def test_a_client_that_cannot_go_behind_a_batch_hands_on_nothing(world: World) -> None:
-    """It would bring the batch again."""
-    failed = KafkaException(KafkaError(KafkaError._STATE))
-    seek = world.client.seek
-
-    def refuse(at: object) -> None:
-        if world.client.seeks:
-            raise failed
-        seek(at)  # type: ignore[arg-type]  # handed through
-
-    world.client.seek = refuse  # type: ignore[method-assign]  # it is stuck in time
-
-    assert world.fails(7) + [(P, at) for at in rest(world)] == []
-    assert world.client.stopped == set()
-
-
-def test_a_partition_that_the_client_does_not_know_any_more_is_left_to_its_next_owner(world: World) -> None:
-    """It was taken away by the very poll that brought the error."""
-
-    def refuse(*_: object, **__: object) -> tuple[int, int]:
-        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
-
-    world.client.get_watermark_offsets = refuse  # type: ignore[method-assign]  # its topic is gone
-    world.client.is_stuck = True
-
-    assert world.fails(7) == []
-    assert world.client.looks == []
 
 
 def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(world: World) -> None:
@@ -231,31 +189,6 @@ def test_records_that_the_client_says_nothing_about_are_handed_on(
     assert "the 23 records from 7 to 29, one batch, cannot be read and are answered with errors" in caplog.text
 
 
-def test_a_partition_that_left_is_looked_at_anew(spoiled: World) -> None:
-    """Its batch may have been mended meanwhile."""
-    spoiled.stands(7, LOOKS + 1)
-    assert rest(spoiled) == list(range(7, 30))
-    spoiled.client.group[P] = (7, "")
-    spoiled.revoke(P)
-    spoiled.assign(P)
-
-    assert rest(spoiled) == []
-
-
-def test_records_that_are_merely_slow_are_waited_for(spoiled: World) -> None:
-    """One that another client is shown is none of those. It is looked at again, now and then."""
-    spoiled.client.spoiled = None
-
-    for _ in range(2):
-        spoiled.stands(7, LOOKS + 1)
-        assert rest(spoiled) == []
-
-    assert spoiled.client.looks == [7, 7]
-    assert spoiled.client.seeks == []
-    assert spoiled.client.stopped == set()
-    assert spoiled.brings((P, 7)) == [(P, 7)]
-
-
 def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> None:
     """It is told; whether there is anything to read is decided later."""
     spoiled.stands(7, 10 * LOOKS, stable=7)
@@ -274,15 +207,6 @@ def test_a_partition_that_we_do_not_fetch_does_not_stall(spoiled: World, stop: C
 
     assert rest(spoiled) == []
     assert cast("Onlooker", spoiled.source._reports.watcher).stalls == {}
-
-
-def test_a_partition_that_leaves_before_it_is_looked_at_is_left_to_its_next_owner(spoiled: World) -> None:
-    """Who may be given what we are not."""
-    spoiled.stands(7, LOOKS + 1)
-    spoiled.revoke(P)
-
-    assert rest(spoiled) == []
-    assert spoiled.client.looks == []
 
 
 def test_a_partition_whose_end_is_looked_for_stays_stalled_and_is_not_looked_at_twice(

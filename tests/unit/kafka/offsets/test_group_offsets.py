@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.fakes import Clock
-from worker.core.records import CommitResult, Partition
+from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets import group_offsets
 from worker.kafka.offsets.group_offsets import RETRY_AFTER, KafkaOffsets
@@ -73,15 +73,6 @@ def begun(offsets: KafkaOffsets, store: Store, earlier: Attempts = NONE) -> None
     assert not offsets.note(P, note)
     heard(offsets, store)
     assert offsets.note(P, note)
-
-
-def test_a_commit_of_the_delivery_carries_no_note(offsets: KafkaOffsets, store: Store) -> None:
-    """So progress clears what was noted."""
-    offsets.commit({P: 7})
-    heard(offsets, store)
-
-    assert store.last == (7, None)
-    assert offsets.commit_results() == [CommitResult({P: 7}, {})]
 
 
 def test_the_delivery_hears_of_no_note(offsets: KafkaOffsets, store: Store) -> None:
@@ -193,16 +184,6 @@ def test_the_note_of_a_run_that_is_settled_is_cleared_by_the_commit_of_its_answe
     assert [(at.offset, at.metadata) for at in store.commits] == [(9, None)] * (refused + 1)
 
 
-def test_a_group_that_has_the_commit_of_a_settled_run_is_told_nothing_more(leaving: KafkaOffsets, store: Store) -> None:
-    """Nor is one that has another process's note there, or of a run at another offset."""
-    leaving.commit({P: 9})
-    leaving.clear_note(P, 9, 1.0)
-    store.taken = TopicPartition(*P, 10, "attempts=1 trial")
-    leaving.clear_note(P, 9, 1.0)
-
-    assert len(store.commits) == 1
-
-
 def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
     leaving: KafkaOffsets, store: Store, clock: Clock
 ) -> None:
@@ -213,19 +194,6 @@ def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
 
     assert 1.0 <= clock.now - began <= 1.0 + 2 * RETRY_AFTER
     assert len(store.commits) > 5
-
-
-def test_a_note_of_our_own_whose_withdrawal_was_refused_marks_no_record(leaving: KafkaOffsets, store: Store) -> None:
-    """Its partition comes back, and this process lives: another one would have counted an attempt more."""
-    store.refuses = 1
-    leaving.withdraw_note(P, 8)
-    leaving.forget([P])
-
-    def standing(times: int) -> GroupStanding:
-        return GroupStanding(8, Attempts(times, is_isolated=True))
-
-    assert leaving.earlier_attempts(P, 8, standing(1)) == NONE
-    assert leaving.earlier_attempts(P, 8, standing(2)) == Attempts(2, is_isolated=True)
 
 
 def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store) -> None:

@@ -7,11 +7,9 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.kafka.scripted import P, Q, World, new_world
 from worker.core.records import Partition
-from worker.kafka.consumer import source
 from worker.kafka.offsets import standings
 from worker.kafka.offsets.standings import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
 
@@ -98,26 +96,6 @@ def test_what_moved_on_meanwhile_does_not_hear_the_answer(beside: Beside) -> Non
     assert not world.client.seeks
 
 
-def test_an_answer_about_partitions_that_are_gone_does_not_keep_polls_short(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While something is asked a poll waits for a moment; nothing waits for this any more."""
-    world = beside.world
-    waited: list[float] = []
-    world.brings((Q, 7))
-    world.will_revoke(Q)
-    world.polled()
-    monkeypatch.setattr(world.client, "poll", waited.append)
-
-    world.polled(timeout=1.0)
-    beside.finish()
-    world.polled(timeout=1.0)
-    world.polled(timeout=1.0)
-
-    assert waited[0] < 0.1
-    assert waited[-1] == 1.0
-
-
 def test_a_group_that_does_not_tell_in_the_end_is_asked_again(beside: Beside, caplog: pytest.LogCaptureFixture) -> None:
     """And said to be silent. The loop waits for one answer in five: they come late now, if at all."""
     world = beside.world
@@ -140,26 +118,3 @@ def test_a_group_that_does_not_tell_in_the_end_is_asked_again(beside: Beside, ca
     world.joins(Q)
     assert world.brings((Q, 7)) == [(Q, 7)]
     assert world.client.patience[-1] == QUICK
-
-
-def test_a_client_that_cannot_be_made_is_said_and_the_group_asked_again(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As when the file with the key was taken away. In the end the consumer has the answer, too."""
-    world = beside.world
-
-    def make(_config: object) -> None:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such file"))
-
-    monkeypatch.setattr(source, "Consumer", make)
-    world.brings((Q, 7))
-    world.client.is_away = False
-    came = []
-    for _ in range(QUICK_AGAIN):
-        beside.finish()
-        world.polled()
-        world.clock.now += 1.0
-        came += world.polled_twice()
-
-    assert came == [(Q, 7)]
-    assert "partitions wait: 1: no such file" in caplog.text

@@ -17,12 +17,13 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Place
 from worker.core.runs import MessageRun
-from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.stranded import LOST_AFTER
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer import sink
 from worker.kafka.producer.destination import Destinations
-from worker.kafka.producer.sink import Receipt
+from worker.kafka.producer.sink import KafkaSink, Receipt
 from worker.kafka.transactions import transactional_producer
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 
@@ -252,18 +253,6 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
 
     assert str(narrow.failure).startswith("the broker refused a record for topic a as too large")
     assert narrow.is_refused(None)
-
-
-def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that follow are its consequences."""
-    full = Full(monkeypatch)
-    first, second = places(2)
-
-    full._receipts.refuse(first, "the disk is full")
-    full._receipts.refuse(second, "out of order")
-
-    with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
-        full.poll(0.0)
 
 
 class Answered:

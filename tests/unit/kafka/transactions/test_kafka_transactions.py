@@ -14,12 +14,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
-from tests.unit.kafka.producer.test_unacknowledged import text, topic
+from tests.unit.kafka.client.test_unacknowledged import text, topic
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message, Partition, Place
-from worker.kafka import KafkaTransactions, Membership, Topics
+from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions import committer, kafka_transactions
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_producer import Reaction, Trouble, trouble_of
 from worker.settings import KafkaSettings
 
@@ -268,25 +270,6 @@ def test_an_answer_that_its_topic_will_never_take_ends_the_worker(stage: Stage, 
     assert "abort" in producer.calls
 
 
-def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reason(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was to be taken back anyway, and the report comes with the abort."""
-    producer = ScriptedProducer()
-    opened = stage.opened(producer, ScriptedProducer())
-    opened.wait_until_ready(PATIENCE)
-    opened.begin()
-
-    def serve(_timeout: float) -> None:
-        producer.failure, producer.is_final = "too large for its topic", True
-
-    monkeypatch.setattr(producer, "serve", serve)
-    opened.abort()
-
-    with pytest.raises(KafkaFatal, match="too large for its topic"):
-        opened.ended(PATIENCE)
-
-
 def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage) -> None:
     """The group moves on to another epoch with every rebalance, and refuses the offsets of an earlier one."""
     producer, epochs = ScriptedProducer(), count(1)
@@ -354,32 +337,8 @@ def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
 
     with pytest.raises(KafkaFatal, match="another process uses the transactional id worker-0"):
         commit(opened)
-    with pytest.raises(KafkaFatal, match="another replica"):
+    with pytest.raises(KafkaFatal, match="another process uses"):
         opened.ended(0.0)
-
-
-def test_a_static_member_that_its_group_gave_up_ends(stage: Stage) -> None:
-    """Of two under one name the group keeps the younger: the older ends, and says which setting wants another value."""
-    shut_out = trouble(KafkaError.FENCED_INSTANCE_ID, abort=True)
-    first, second = ScriptedProducer(commit=[FENCED]), ScriptedProducer(send_offsets=[shut_out])
-    opened = stage.opened(first, second, name=resolve_transactional_id(None, "g", "one"))
-    opened.wait_until_ready(PATIENCE)
-    commit(opened)
-
-    with pytest.raises(KafkaFatal, match="another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID"):
-        commit(opened)
-
-
-def test_a_closed_group_ends_the_worker_with_nothing_left_open(stage: Stage) -> None:
-    """Its transaction is taken back first."""
-    producer = ScriptedProducer(send_offsets=[trouble(KafkaError.GROUP_AUTHORIZATION_FAILED, abort=True)])
-    opened = stage.opened(producer)
-    opened.wait_until_ready(PATIENCE)
-
-    with pytest.raises(KafkaFatal, match="grant this client READ on the group"):
-        commit(opened)
-
-    assert "abort" in producer.calls
 
 
 def test_a_committer_that_dies_is_told(stage: Stage) -> None:
@@ -497,17 +456,6 @@ def test_each_class_of_error_has_one_reaction(found: Trouble, reaction: Reaction
     assert found.reaction is reaction
 
 
-def test_a_broken_producer_says_why_by_its_cause() -> None:
-    """It raises a SystemError around the client's own exception."""
-    error = SystemError("returned a result with an exception set")
-    error.__cause__ = KafkaException(KafkaError(KafkaError._FENCED, "fenced by another", True))
-
-    found = trouble_of(error)
-
-    assert found.is_fenced
-    assert found.text == "fenced by another"
-
-
 @pytest.mark.parametrize(
     ("name", "open_for", "is_alive"),
     [(FIXED, 8.0, True), (FIXED, 9.1, False), (FIXED, 30.0, False), (resolve_transactional_id(None, "g"), 0.2, False)],
@@ -523,7 +471,7 @@ def test_only_another_process_takes_an_id_before_its_time(
     opened.commit({REQUESTS: 1})
 
     if is_alive:
-        with pytest.raises(KafkaFatal, match="give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID"):
+        with pytest.raises(KafkaFatal, match="give each replica its own, WORKER_DELIVERY__TRANSACTIONAL_ID"):
             opened.ended(PATIENCE)
     else:
         ending = opened.ended(PATIENCE)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import Clock, Onlooker
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.unacknowledged import SILENCE, ProducerStatistics, Unacknowledged
+from worker.kafka.client.statistics import SILENCE, ProducerStatistics, Unacknowledged
 
 
 def topic(*partitions: tuple[int, int]) -> dict[str, object]:
@@ -48,24 +48,15 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
     assert heard.onlooker.connections == 1
 
 
-def test_what_the_client_has_dropped_is_undelivered_no_more() -> None:
-    """A transaction that was taken back leaves messages that no broker will acknowledge."""
-    heard = Heard()
-
-    heard.after(1, text(0, answers=topic((9, 4))))
-
-    assert heard.onlooker.undelivered == {"answers": 0}
-
-
-def test_a_topic_that_acknowledges_nothing_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each half a minute, with what may mend it."""
+def test_a_producer_without_acknowledgements_names_its_topics(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each half a minute."""
     heard = Heard()
     for _ in range(int(2 * SILENCE)):
         heard.after(1, text(119, answers=topic((119, 0)), rejected=topic((5, 5))))
 
     (told,) = caplog.messages
-    assert "topic answers has acknowledged nothing for 30 s, and 119 messages wait" in told
-    heard.after(1, text(119, answers=topic((119, 0))))
+    assert "no message was acknowledged for 30 s, and some wait for answers: " in told
+    heard.after(1, text(119, answers=topic((119, 0)), rejected=topic((5, 5))))
     assert len(caplog.messages) == 2
 
 
@@ -78,11 +69,6 @@ def test_an_acknowledgement_ends_the_silence(caplog: pytest.LogCaptureFixture, a
     heard.after(SILENCE - 1, text(119 - acknowledged, answers=topic((119, acknowledged))))
 
     assert not caplog.messages
-
-
-def test_the_first_statistics_say_little() -> None:
-    """The client speaks before it knows of a broker or a topic."""
-    assert Heard().after(1, "{}") == ProducerStatistics(0, 0, 0)
 
 
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
