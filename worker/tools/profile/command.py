@@ -30,7 +30,7 @@ from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
-# The sizes double up to so many rows, unless others are asked for: in every table that we know, rows/s stop rising sooner.
+# The sizes double up to so many rows, unless others are asked for: in every table that we know, rows/s level off sooner.
 LARGEST = 1024
 MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 
