@@ -18,8 +18,8 @@ from bench.ground import GIVE_UP, HEADERS, PARTITIONS, Headers, Job, raw_values,
 from bench.running import Running, running
 from worker.codecs.examples import EncodedRequest
 from worker.settings import Connection
-from worker.tools.bench.generator import Examine, Generator, Site
-from worker.tools.bench.loads import Heard, Now, Pace, Sent, Window, window_flow
+from worker.tools.bench.figures import Heard, Now, Pace, Sent, Window, window_flow
+from worker.tools.bench.generator import Generator, Site
 
 OUTSTANDING = 4096  # requests of a closed loop
 # The publisher's, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: half of a core at 37,000
@@ -48,15 +48,15 @@ class Timetable(Pace):
 class Load:
     """A generator of requests, turned to one contender's topics after the other."""
 
-    def __init__(self, kafka: Connection, requests: Sequence[EncodedRequest], examine: Examine | None = None) -> None:
+    def __init__(self, kafka: Connection, requests: Sequence[EncodedRequest]) -> None:
         self._kafka = kafka
-        self._generator = Generator(requests, examine)
+        self._generator = Generator(requests)
 
     @classmethod
-    def of_rows(cls, bootstrap_servers: str, headers: Headers = HEADERS, examine: Examine | None = None) -> Self:
+    def of_rows(cls, bootstrap_servers: str, headers: Headers = HEADERS) -> Self:
         """A thousand different rows of random floats, with these headers."""
         named = tuple((name, value or b"") for name, value in headers)
-        return cls(connection(bootstrap_servers), [EncodedRequest(named, value) for value in raw_values()], examine)
+        return cls(connection(bootstrap_servers), [EncodedRequest(named, value) for value in raw_values()])
 
     def open(self, requests: str, responses: str) -> None:
         """Use these topics from now on."""

@@ -18,7 +18,7 @@ from bench.loops.by_hand import LOOPS
 from bench.loops.task import Task
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
-from worker.tools.bench.replica import Replica, cpu_seconds
+from worker.tools.processes import Replica, cpu_seconds
 
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "bench" / "peers.txt"

@@ -15,8 +15,7 @@ from bench.pace import Load, answering, steady
 from bench.running import Running
 from bench.tables import Bar, Section
 from tests.models import save, tied_mlp
-from worker.core.records import Record
-from worker.tools.bench.loads import Heard, Sent
+from worker.tools.bench.figures import Heard, Sent
 
 # Dear, so that what twice the capacity costs publisher, reader and broker takes little from the lane. At 5,500 requests
 # a second they took half of two cores, and an inference twice as long as with nothing beside it (measured 2026).
@@ -58,18 +57,11 @@ class Round(NamedTuple):
     served: Sequence[Served]
 
 
-def code_of(_number: int, answer: Record) -> str:
-    """The error code of an answer, empty for a result."""
-    return (dict(answer.headers).get("error-code") or b"").decode()
-
-
 def measured(bench: Bench) -> Iterator[Section]:
     """One table."""
     with ExitStack() as stack:
         servers = bench.cluster.bootstrap_servers
-        loads = {
-            name: stack.enter_context(Load.of_rows(servers, headers, code_of)) for name, headers in HEADERS_OF.items()
-        }
+        loads = {name: stack.enter_context(Load.of_rows(servers, headers)) for name, headers in HEADERS_OF.items()}
         rounds = [_round(bench, loads, is_reversed=bool(at % 2)) for at in range(bench.asked.rounds)]
     capacity = statistics.median(each.capacity for each in rounds)
     lines = [_line(name, rounds, at) for at, name in enumerate(HEADERS_OF)]
@@ -110,7 +102,7 @@ def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, rows_run: float)
     """The figures of one load."""
     since = heard.instants - sent.began
     waited, seconds = since - dues[heard.numbers], float(dues[-1])
-    codes = np.array(heard.findings)
+    codes = np.array(heard.codes)
     assert set(codes) <= {"", EXCEEDED}, f"answers with {set(codes)}"
     is_result, is_counted = codes == "", (since >= WARM_UP) & (since < seconds)
 

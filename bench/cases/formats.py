@@ -44,6 +44,7 @@ RAW = f"{WORKER}, raw"
 # The least rate of each encoding next to raw rows.
 LEAST = {"datatype and rows": 0.7, "protobuf": 0.6, "binary": 0.3}
 ROWS, MANY = 100, 256  # in one request, in one batch
+LEAST_MANY = 500  # such requests: fewer are over before two looks
 MLSERVER_ROWS = 20_000
 HOW_JSON = """Open Inference Protocol JSON, one row of 256 floats, batches of 64, an MLP 256→256→16. MLServer reads only
 what is published after its start: its requests are published when it is ready; the others' lie in the topic before."""
@@ -131,7 +132,7 @@ def encoded(bench: Bench) -> Section:
 
 def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
     """The worker next to ONNX Runtime alone."""
-    count = bench.rows(1_000_000 if hidden == SMALL else 100_000) // ROWS
+    count = max(LEAST_MANY, bench.rows(1_000_000 if hidden == SMALL else 100_000) // ROWS)
     values = [b"".join(raw_values()[at : at + ROWS]) for at in range(0, 1000, ROWS)]
     requests = fill(bench.cluster, count, values)
     job = Job(bench.cluster, [requests], bench.model(hidden), MANY)

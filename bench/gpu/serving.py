@@ -20,7 +20,7 @@ from bench.running import Running, process
 from bench.turns import between, lane_seconds, look_on
 from tests.kafka.cluster import fresh
 from worker.codecs.examples import EncodedRequest
-from worker.tools.bench.loads import latency_ms
+from worker.tools.bench.figures import latency_ms
 
 MOST_ROWS, MOST_BYTES = 1_000_000, 1536 << 20  # of a backlog: what a broker takes in within seconds
 LEAST_ROWS = 2_000

@@ -30,9 +30,9 @@ from tests.unit.telemetry.test_live_page import DEPLOYMENT, Shown, reject
 from worker.core.records import ClosedBy, Partition, Standing
 from worker.telemetry import Deployment, HealthServer, TimeLimits
 from worker.telemetry.live_page import FILES
-from worker.tools.bench.replica import Replica
 from worker.tools.demo.digits import MODEL, held_out, requests
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
+from worker.tools.processes import Replica
 
 PICTURES = ROOT / ".cache" / "page"
 WIDTHS = (400, 800, 1600)  # a phone, a tablet, a desk

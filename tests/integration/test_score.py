@@ -215,7 +215,7 @@ def test_a_second_signal_does_not_wait_for_an_inference_that_hangs(tmp_path: Pat
     process.communicate(timeout=TIMEOUT)
 
     assert process.returncode == -signal.SIGINT
-    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.partial.npy"]
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.errors.partial.jsonl", "out.partial.npy"]
 
 
 @pytest.mark.slow

@@ -24,29 +24,25 @@ MODEL = signature()
 LONGEST = 5
 
 
-@meeting(
-    "a line is too long", "a line is cut", "the last line has no end", "the limit leaves some out", "an empty line"
-)
+@meeting("a line is too long", "a line is cut", "the last line has no end", "an empty line")
 @given(
     lines=st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"\n", b" ")), max_size=12),
     end=st.sampled_from([b"", b"\n"]),
     cuts=st.lists(st.integers(1, 9), min_size=1),
-    limit=st.none() | st.integers(1, 12),
     at_once=st.integers(1, 5),
 )
 def test_lines_are_the_same_however_the_pipe_is_cut(
-    lines: Sequence[bytes], end: bytes, cuts: Sequence[int], limit: int | None, at_once: int
+    lines: Sequence[bytes], end: bytes, cuts: Sequence[int], at_once: int
 ) -> None:
     """Numbered from one, and what is too long only counted."""
     content = b"\n".join(lines) + (end if lines else b"")
-    expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None][:limit]
+    expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None]
     met("a line is too long", is_so=any(len(line) > LONGEST for line in expected))
     met("a line is cut", is_so=len(content) > cuts[0] and content[cuts[0] - 1 : cuts[0]] != b"\n")
     met("the last line has no end", is_so=content != b"" and not content.endswith(b"\n"))
-    met("the limit leaves some out", is_so=limit is not None and len(lines) > limit)
     met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
-    chunks = LineFile(out, "pipe", LONGEST, limit).chunks(lambda: at_once)
+    chunks = LineFile(out, "pipe", LONGEST).chunks(lambda: at_once)
     records = []
     at = 0
     for cut in cuts:

@@ -12,7 +12,7 @@ from bench.lingers import LOADS, MODELS, cell, most
 from bench.pace import Timetable
 from bench.tables import Bar
 from bench.turns import Figure, Look, Turns, between, take_turns
-from worker.tools.bench.loads import Heard, Now, Sent
+from worker.tools.bench.figures import Heard, Now, Sent
 
 PARTS = ("1%", "10%", "50%", "90%", "32 at once", "32 in 1 ms", "48 in 3 ms", "32, 3 ms later 32")
 
@@ -74,7 +74,7 @@ def test_only_results_in_time_are_goodput() -> None:
     dues = np.arange(101) / 10  # ten a second
     codes = ["" if number % 2 else deadlines.EXCEEDED for number in range(101)]
     waited = np.where(np.arange(101) % 4 == 1, 0.3, 0.6)
-    heard = Heard(np.arange(101), dues + waited, findings=codes)
+    heard = Heard(np.arange(101), dues + waited, codes=codes)
 
     found = deadlines.served(dues, Sent(0.0, dues), heard, rows_run=51)
 

@@ -19,12 +19,10 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
         ("score m.onnx rows.npy --force", "--force does nothing without --output"),
         (f"profile m.onnx {BROKERS}", "--bootstrap-servers does nothing without --lengths-from"),
-        (f"bench --embedded {BROKERS}", "--bootstrap-servers does nothing with --embedded"),
         (
             "dead-letters show rejected/0/7 --topic rejected -n 3 --code INTERNAL",
             "-n and --code do nothing with the place",
         ),
-        ("bench --embedded --prefix p", "--prefix does nothing on the embedded broker"),
     ],
 )
 def test_an_option_that_does_nothing_is_refused(words: str, told: str) -> None:

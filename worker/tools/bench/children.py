@@ -9,15 +9,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from typing import Any
 
 from worker.core.failures import DeadlineMissed, Stop
-from worker.signals import STOPPING
 from worker.tools.closing import Closing
 
 # Spawned, never forked: a Kafka client does not outlive a fork.
@@ -34,8 +31,12 @@ class Child(Closing):
         self._name = name
         self._pipe, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_live, args=(theirs, act, given), name=name, daemon=True)
-        with _deaf():
+        # Inherited, so that the child is deaf from its first instruction on. The parent is, too, for an instant.
+        found = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
             self._process.start()
+        finally:
+            signal.signal(signal.SIGINT, found)
         theirs.close()
 
     def send(self, order: Any) -> None:
@@ -46,9 +47,10 @@ class Child(Closing):
             self.check()
             raise
 
-    def has_sent(self, timeout: float = 0.0) -> bool:
-        """Whether there is something to receive, or it has ended; waits for that for so many seconds."""
-        return self._pipe.poll(timeout)
+    @property
+    def has_sent(self) -> bool:
+        """Whether there is something to receive, or it has ended."""
+        return self._pipe.poll()
 
     def receive(self, timeout: float = _START_S) -> Any:
         """Its next message. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
@@ -74,28 +76,6 @@ class Child(Closing):
         self._process.kill()
         self._process.join()
         self._pipe.close()
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """A process that is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread.
-
-    A signal for us is raised again afterwards: a start takes until the child has read what it is given, a second on a
-    busy machine, and one that is cut off ends with a traceback.
-    """
-    heard: list[int] = []
-    ours = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    found = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in ours}
-    resource_tracker.ensure_running()  # a start would do it, and end the block
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        for number, handler in found.items():
-            signal.signal(number, handler)
-        for first in heard[:1]:
-            signal.raise_signal(first)
 
 
 def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:

@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -22,15 +21,28 @@ from rich.text import Text
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
 from worker.terminal.terminal import Progressed, aside, count, page, print_json, printable, progress, say, write
+from worker.tools.bench.children import Child
+from worker.tools.bench.figures import (
+    QUANTILES,
+    Contender,
+    Costs,
+    Figures,
+    Flow,
+    Heard,
+    Steady,
+    Window,
+    document,
+    steady_flow,
+    verdict,
+    window_flow,
+)
 from worker.tools.bench.generator import Generator, Site, mock_site
-from worker.tools.bench.loads import QUANTILES, Heard, Steady, Window, steady_flow, window_flow
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import LoopProcess
+from worker.tools.bench.plain_loop import answer_for_ever
 from worker.tools.bench.plan import Plan
-from worker.tools.bench.replica import Replica, main_thread_seconds
-from worker.tools.bench.verdict import Contender, Costs, Figures, document, verdict
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
+from worker.tools.processes import Replica, main_thread_seconds
 from worker.version import VERSION
 
 OpenSite = Callable[[], AbstractContextManager[Site]]
@@ -65,68 +77,71 @@ class _Course:
         self._plan, self._generator, self._open_site, self._tell = plan, generator, open_site, tell
         self._rate = plan.order.rate
         self._steps = itertools.count()
-        self._costs: Costs | None = None
+        self._limit = max(30.0, 10 * plan.order.seconds)  # how long the rest of a load may take, seconds
 
     def run(self) -> Figures:
         """All of it, the worker first: half of its maximum is the rate, unless another one was asked for."""
-        plan, at_once = self._plan, max(1, self._plan.max_rows // self._plan.order.rows_per_request)
-        contenders = [
-            self._turn("the worker", plan.worker),
-            self._turn("the plain loop", lambda site: plan.loop(site, at_once)),
-            self._turn("one by one", lambda site: plan.loop(site, 1)),
-        ]
-        assert self._costs is not None
-        return Figures(contenders, self._costs, self._rate or 0.0, plan.encoding.value)
+        plan = self._plan
+        worker, costs = self._worker()
+        at_once = max(1, plan.max_rows // plan.order.rows_per_request)
+        loops = [self._loop("the plain loop", at_once), self._loop("one by one", 1)]
+        return Figures([worker, *loops], costs, self._rate or 0.0, plan.encoding.value)
 
-    def _turn(self, name: str, start: Callable[[Site], Replica | LoopProcess]) -> Contender:
-        with self._open_site() as site, start(site) as contender:
-            contender.wait_until_ready()
-            self._generator.open(site)
-            self._tell(next(self._steps), f"{name}: maximum")
-            pace = Window(*self._plan.window, self._plan.order.seconds)
-            before = main_thread_seconds(contender.pid) if isinstance(contender, Replica) else None
-            sent, heard = self._generator.run(pace, contender.check, self._limit)
-            maximum = window_flow(pace, sent, heard)
-            if isinstance(contender, Replica):
-                self._costs = self._costs_of(contender, before, heard)
-            # Two figures are enough for a rate that is chosen.
-            rate = self._rate = self._rate or max(1.0, float(f"{maximum.requests_per_second / 2:.2g}"))
-            self._tell(next(self._steps), f"{name}: {rate:,.0f} a second")
-            found = Contender(name, maximum, None, heard.errors, heard.error, heard.repeated)
-            # More than it can do would make a queue, and take many times as long to be answered.
-            if rate <= maximum.requests_per_second and not maximum.unanswered:
-                found = self._steady(found, rate, contender)
-            if isinstance(contender, Replica) and not maximum.unanswered:
-                contender.stop()
-        return found
+    def _worker(self) -> tuple[Contender, Costs]:
+        with self._open_site() as site, self._plan.worker(site) as replica:
+            replica.wait_until_ready()
+            before = main_thread_seconds(replica.pid)
+            maximum, heard = self._maximum("the worker", site, replica.check)
+            costs = self._costs(replica, before, len(heard.numbers))
+            found = self._steady("the worker", maximum, heard, replica.check)
+            if not maximum.unanswered:
+                replica.stop()
+        return found, costs
 
-    @property
-    def _limit(self) -> float:
-        """How long the rest of a load may take, seconds."""
-        return max(30.0, 10 * self._plan.order.seconds)
+    def _loop(self, name: str, at_once: int) -> Contender:
+        plan = self._plan
+        with (
+            self._open_site() as site,
+            Child("the loop", answer_for_ever, plan.settings.model, plan.signature, plan.loop(site, at_once)) as loop,
+        ):
+            loop.receive()
+            return self._steady(name, *self._maximum(name, site, loop.check), loop.check)
 
-    def _costs_of(self, worker: Replica, before: float | None, heard: Heard) -> Costs:
+    def _maximum(self, name: str, site: Site, check: Callable[[], None]) -> tuple[Flow, Heard]:
+        self._generator.open(site)
+        self._tell(next(self._steps), f"{name}: maximum")
+        pace = Window(*self._plan.window, self._plan.order.seconds)
+        sent, heard = self._generator.run(pace, check, self._limit)
+        return window_flow(pace, sent, heard), heard
+
+    def _costs(self, worker: Replica, before: float | None, answers: int) -> Costs:
         """The costs of a worker's first load."""
-        after, answers = main_thread_seconds(worker.pid), max(1, len(heard.numbers))
-        worker.wait_until_settled(len(heard.numbers))
-        counts = {name: sum(samples.values()) for name, samples in worker.all_counts().items()}
-        lanes = self._plan.settings.batching.lanes
+        after = main_thread_seconds(worker.pid)
+        worker.wait_until_settled(answers)
+        counts, lanes = worker.totals(), self._plan.settings.batching.lanes
         return Costs(
             model_us=counts["inference_seconds_sum"] / max(1.0, counts["records_settled_total"]) / lanes * 1e6,
             encoding_us=self._plan.codec_seconds() * 1e6,
-            loop_us=None if before is None or after is None else (after - before) / answers * 1e6,
+            loop_us=None if before is None or after is None else (after - before) / max(1, answers) * 1e6,
             rows_per_batch=counts["batch_rows_total"] / max(1.0, counts["batches_total"]),
         )
 
-    def _steady(self, found: Contender, rate: float, contender: Replica | LoopProcess) -> Contender:
+    def _steady(self, name: str, maximum: Flow, heard: Heard, check: Callable[[], None]) -> Contender:
+        found = Contender(name, maximum, None, heard.errors, heard.error, heard.repeated)
+        # Two figures are enough for a rate that is chosen.
+        rate = self._rate = self._rate or max(1.0, float(f"{maximum.requests_per_second / 2:.2g}"))
+        self._tell(next(self._steps), f"{name}: {rate:,.0f} a second")
+        # More than it can do would make a queue, and take many times as long to be answered.
+        if rate > maximum.requests_per_second or maximum.unanswered:
+            return found
         pace = Steady(rate, max(1, round(rate * self._plan.order.seconds)), self._plan.kept)
-        sent, heard = self._generator.run(pace, contender.check, self._limit)
+        sent, more = self._generator.run(pace, check, self._limit)
         return replace(
             found,
-            steady=steady_flow(pace, sent, heard, time.monotonic()),
-            errors=Counter(found.errors) + Counter(heard.errors),
-            error=found.error or heard.error,
-            repeated=found.repeated + heard.repeated,
+            steady=steady_flow(pace, sent, more, time.monotonic()),
+            errors=heard.errors + more.errors,
+            error=heard.error or more.error,
+            repeated=heard.repeated + more.repeated,
         )
 
 

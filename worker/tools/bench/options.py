@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from worker.terminal.command_options import AsJson, Brokers, Config, argument, flag, option
+from worker.terminal.command_options import AsJson, Brokers, Config, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,6 @@ class BenchOrder:
         "NAME",
         show_default=False,
     )
-    embedded: bool = flag("--embedded", "On a mock broker, also where the settings name brokers.")
     prefix: str | None = option(
         None, "What the names of topics and groups made begin with; else inference-worker-bench.", "TEXT"
     )

@@ -1,39 +1,60 @@
 """`inference-worker demo`: a worker's speed next to a plain loop, and a `kill -9` that loses nothing, in half a minute.
 
-The broker needs no installing: it is librdkafka's mock, inside this process. All else is real.
+The broker needs no installing: it is librdkafka's mock, inside this process. All else is real. The load is that of
+`bench`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 from rich import box
-from rich.columns import Columns
 from rich.console import Console
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from worker.signals import unwind_when_told
 from worker.terminal.terminal import console, milliseconds, progress, say, write
+from worker.tools.bench.figures import Flow, Heard, Steady, Window, steady_flow, window_flow
+from worker.tools.bench.generator import Generator, Site, mock_site
 from worker.tools.demo import plain_loop
-from worker.tools.demo.digits import MODEL, SIDE, ReadDigit, held_out
+from worker.tools.demo.digits import MODEL, held_out, requests
 from worker.tools.demo.options import DemoOrder
-from worker.tools.demo.scene import Contender, Scene, Tally
+from worker.tools.kafka.embedded import CLIENT_CONFIG
+from worker.tools.processes import Process, Replica
 
-# A mock partition keeps 5 MB and silently drops the oldest: 16,000 requests of about 450 bytes are 1.8 MB in each.
-AT_ONCE = 8_000
+# As many requests under way as half a second takes, but no more than a mock keeps: 8,000 of 700 bytes.
+MAXIMUM_S, MOST = 3.0, 8_000
 STEADY_RATE, STEADY_S = 1_000, 4
 KILL_RATE, KILL_S, KILL_AFTER_S = 800, 8, 3
 BROKEN_EVERY = 100
+# Silence after which the broker gives a dead worker's partitions to another, milliseconds.
+SESSION_TIMEOUT_MS = 3000
 # With `--stay`: so many requests a second, so that there is something to see and the machine has little to do.
 GENTLE_RATE = 100
+# How long the last answer of a load may take, seconds. It ends only a process that hangs.
+_PATIENCE_S = 60.0
+
+
+class Killed(NamedTuple):
+    """What became of a load under which a worker was killed. `longest_ms`: the longest wait for an answer."""
+
+    requests: int
+    heard: Heard
+    longest_ms: float
+
+    @property
+    def missing(self) -> int:
+        return self.requests - len(self.heard.numbers)
 
 
 def demo(order: DemoOrder, scale: float = 1.0) -> int:
@@ -45,81 +66,115 @@ def demo(order: DemoOrder, scale: float = 1.0) -> int:
     screen = console()
     _say(screen, "Handwritten digits, classified from Kafka.", "bold")
     _say(screen, "The broker is a mock inside this process; the workers, the model and every request are real.\n")
-    loads = [_compared(Scene.plain_loop, scale), _compared(Scene.worker, scale)]
+    good = requests(held_out())
+    with Generator(good) as generator:
+        loads = [_compared(generator, contender, scale) for contender in (_plain_loop, _worker)]
     _show_speed(screen, *loads)
-    with Scene() as scene:
-        workers = [scene.worker(), scene.worker()]
-        for worker in workers:
+    broken = [good[at]._replace(value=good[at].value[:100]) if at == 50 else good[at] for at in range(BROKEN_EVERY)]
+    with mock_site({}) as site, Generator(broken) as generator, _worker(site) as one, _worker(site) as other:
+        for worker in (one, other):
             worker.wait_until_ready()
-        killed = _killed(scene, workers[0], scale)
+        generator.open(site)
+        killed = _killed(generator, one, other, scale)
         _show_kill(screen, killed)
         _show_next(screen)
         if order.stay:
-            _stay(screen, scene, workers[1])
-    return 1 if any(load.missing for load in (*loads[0], *loads[1], killed)) else 0
+            _stay(screen, generator, other)
+    return 1 if killed.missing or any(flow.unanswered for load in loads for flow in load) else 0
 
 
-def _compared(contender: Callable[[Scene], Contender], scale: float) -> tuple[Tally, Tally]:
-    """All at once, then at a steady rate: on a broker of its own, for a mock would keep what came before."""
-    with Scene() as scene:
-        one = contender(scene)
+def _plain_loop(site: Site) -> Process:
+    command = [plain_loop.__file__, site.kafka.bootstrap_servers, str(MODEL)]
+    return Process("the plain loop", command, os.environ)
+
+
+def _worker(site: Site) -> Replica:
+    settings = {
+        "KAFKA__BOOTSTRAP_SERVERS": site.kafka.bootstrap_servers,
+        "KAFKA__REQUEST_TOPICS": site.requests,
+        "KAFKA__RESPONSE_TOPIC": site.answers,
+        "KAFKA__DEAD_LETTER_TOPIC": site.rejected,
+        "KAFKA__GROUP_ID": "digits",
+        "KAFKA__SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+        "KAFKA__CONFIG": json.dumps(CLIENT_CONFIG),
+        "MODEL__PATH": str(MODEL),
+        "MODEL__DEVICE": "cpu",
+        "BATCHING__MAX_BATCH_SIZE": "64",
+    }
+    return Replica(settings, os.environ)
+
+
+def _compared(generator: Generator, contender: Callable[[Site], Process], scale: float) -> tuple[Flow, Flow]:
+    """The maximum, then a steady rate: on a broker of its own, for a mock would keep what came before."""
+    with mock_site({}) as site, contender(site) as one:
         one.wait_until_ready()
-        loads = _watched(scene, f"{one.name}: {AT_ONCE:,} at once", int(AT_ONCE * scale), None)
-        steady = int(STEADY_RATE * STEADY_S * scale)
-        return loads, _watched(scene, f"{one.name}: {STEADY_RATE:,} a second", steady, STEADY_RATE)
+        generator.open(site)
+        window = Window(512, MOST, MAXIMUM_S * scale)
+        with progress(f"{one.name}: as many as it can", None) as show:
+            sent, heard = generator.run(window, _watching(generator, one, show), _PATIENCE_S)
+        maximum = window_flow(window, sent, heard)
+        steady = Steady(STEADY_RATE, int(STEADY_RATE * STEADY_S * scale))
+        with progress(f"{one.name}: {STEADY_RATE:,} a second", steady.count) as show:
+            sent, heard = generator.run(steady, _watching(generator, one, show), _PATIENCE_S)
+        return maximum, steady_flow(steady, sent, heard, time.monotonic())
 
 
-def _watched(scene: Scene, title: str, count: int, rate: float | None) -> Tally:
-    with progress(title, count) as show:
-        return scene.load(count, rate, lambda _, tally: show(len(tally.waited)))
+def _watching(generator: Generator, one: Process, show: Callable[[int], None]) -> Callable[[], None]:
+    def watch() -> None:
+        one.check()
+        show(generator.answered)
+
+    return watch
 
 
-def _killed(scene: Scene, worker: Contender, scale: float) -> Tally:
-    count = int(KILL_RATE * KILL_S * scale)
-    with progress("two workers, one of them killed", count) as show:
+def _killed(generator: Generator, one: Process, other: Process, scale: float) -> Killed:
+    pace = Steady(KILL_RATE, int(KILL_RATE * KILL_S * scale))
+    until = time.monotonic() + KILL_AFTER_S * scale
+    with progress("two workers, one of them killed", pace.count) as show:
 
-        def watch(seconds: float, tally: Tally) -> None:
-            show(len(tally.waited))
-            if seconds > KILL_AFTER_S * scale and not worker.is_killed:
-                worker.kill()
+        def watch() -> None:
+            other.check()
+            show(generator.answered)
+            if time.monotonic() > until and not one.is_killed:
+                one.kill()
 
-        return scene.load(count, KILL_RATE, watch, BROKEN_EVERY)
+        sent, heard = generator.run(pace, watch, _PATIENCE_S)
+    waited = heard.instants - sent.began - heard.numbers / pace.rate
+    return Killed(sent.requests, heard, float(waited.max()) * 1000)
 
 
-def _show_speed(screen: Console, loop: tuple[Tally, Tally], worker: tuple[Tally, Tally]) -> None:
+def _show_speed(screen: Console, loop: tuple[Flow, Flow], worker: tuple[Flow, Flow]) -> None:
     _say(screen, "1. Next to a loop that polls 64 requests, runs them, produces and commits", "bold")
-    if screen.is_terminal:
-        write(screen, Columns([_drawn(digit) for digit in worker[1].newest], padding=(1, 1)))
     table = Table(box=box.ROUNDED)
-    for name in ("", "plain loop", "inference-worker"):
-        table.add_column(name, justify="right" if name else "left")
-    for row in _figures(loop, worker):
-        table.add_row(*row)
+    for name in ("requests as JSON", "plain loop", "inference-worker"):
+        table.add_column(name, justify="left" if name.startswith("requests") else "right")
+    table.add_row("at most, a second", *(f"{flow.requests_per_second:,.0f}" for flow, _ in (loop, worker)))
+    for name in ("p50", "p99"):
+        told = (milliseconds(flow.latency_ms[name]) if name in flow.latency_ms else "–" for _, flow in (loop, worker))
+        table.add_row(f"{STEADY_RATE:,} a second: latency {name}", *told)
     write(screen, table)
     loop_file = _from_here(Path(plain_loop.__file__))
-    _say(screen, f"The loop is {loop_file}. Latency counts from the instant when a request is due.\n")
+    _say(
+        screen,
+        f"The loop is {loop_file}. Latency counts from the instant when a request is due. Checks, order and counts "
+        "cost the worker some µs a request, and a mock acknowledges at once: the loop does not lose the time that it "
+        "waits for a real broker. What the checks give comes now.\n",
+    )
 
 
-def _figures(loop: tuple[Tally, Tally], worker: tuple[Tally, Tally]) -> Iterator[list[str]]:
-    yield [f"{loop[0].requests:,} at once: answers a second", *(f"{heap.rate:,.0f}" for heap, _ in (loop, worker))]
-    for name, part in (("p50", 0.5), ("p99", 0.99)):
-        at = f"{STEADY_RATE:,} a second: latency {name}"
-        yield [at, *(milliseconds(steady.latency_ms(part)) for _, steady in (loop, worker))]
-    yield ["digits that were read right", *(f"{steady.right / steady.requests:.1%}" for _, steady in (loop, worker))]
-
-
-def _show_kill(screen: Console, load: Tally) -> None:
+def _show_kill(screen: Console, load: Killed) -> None:
+    heard, broken = load.heard, load.heard.errors.total()
     _say(screen, f"2. kill -9 of one of two workers that share {KILL_RATE} requests a second", "bold")
-    broken = sum(load.errors.values())
     _say(
         screen,
         f"{load.requests:,} requests, {broken} of them broken: {load.missing} missing.",
         "bold red" if load.missing else "bold green",
     )
-    _say(screen, f"{load.repeats} answers came twice: their offsets were not committed yet.")
-    _say(screen, f"The other worker took over; the longest wait was {milliseconds(load.latency_ms(1))}.")
-    for reason, count in load.errors.most_common(1):
-        _say(screen, f"{count} answers are errors with the reason, where the plain loop would have ended:\n{reason}")
+    _say(screen, f"{heard.repeated} answers came twice: their offsets were not committed yet.")
+    _say(screen, f"The other worker took over; the longest wait was {milliseconds(load.longest_ms)}.")
+    if heard.error is not None:
+        reason = json.loads(heard.error)["error"]
+        _say(screen, f"{broken} answers are errors with the reason, where the plain loop would have ended:\n{reason}")
 
 
 def _show_next(screen: Console) -> None:
@@ -133,12 +188,12 @@ def _show_next(screen: Console) -> None:
     say(screen, f"  {shlex.join([program, 'init', '--model', _from_here(MODEL)])}", "green")
 
 
-def _stay(screen: Console, scene: Scene, worker: Contender) -> None:
+def _stay(screen: Console, generator: Generator, worker: Replica) -> None:
     """Until Ctrl-C, which the worker hears as well."""
-    say(screen, f"\nUntil Ctrl-C a worker goes on, with {GENTLE_RATE} requests a second: {worker.page}", "bold")
+    say(screen, f"\nUntil Ctrl-C a worker goes on, with {GENTLE_RATE} requests a second: {worker.url}/", "bold")
     with suppress(KeyboardInterrupt, SystemError):  # a Kafka client that loses the first raises the other
         while True:
-            scene.load(GENTLE_RATE, GENTLE_RATE, lambda *_: None)
+            generator.run(Steady(GENTLE_RATE, GENTLE_RATE), lambda: None, _PATIENCE_S)
 
 
 def _say(screen: Console, sentence: str, style: str = "") -> None:
@@ -148,15 +203,3 @@ def _say(screen: Console, sentence: str, style: str = "") -> None:
 def _from_here(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _drawn(digit: ReadDigit) -> Text:
-    """An image in half blocks, two rows of pixels to a line, and what the worker takes it for."""
-    pixels = held_out().pixels
-    shades = (pixels[digit.number % len(pixels)].reshape(SIDE, SIDE) * 255).astype(np.int64)
-    lines = Text()
-    for row in range(0, SIDE, 2):
-        for top, bottom in zip(shades[row], shades[row + 1], strict=True):
-            lines.append("▀", Style(color=f"rgb({top},{top},{top})", bgcolor=f"rgb({bottom},{bottom},{bottom})"))
-        lines.append("\n")
-    return lines.append("error" if digit.digit is None else f"{digit.digit} {digit.confidence:>5.0%}", "bold")

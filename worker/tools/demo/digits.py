@@ -1,4 +1,4 @@
-"""The handwritten digits that the demo classifies: images, requests made of them, and answers read.
+"""The handwritten digits that the demo classifies: images, and requests made of them.
 
 1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are. Owns the files beside it, and
 how they are split into those learned and those held out.
@@ -6,6 +6,7 @@ how they are split into those learned and those held out.
 
 from __future__ import annotations
 
+import json
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.codecs.examples import EncodedRequest, rows_headers
-from worker.core.records import Record
+from worker.codecs.examples import EncodedRequest
+from worker.codecs.wire_contract import JSON
 
 SIDE = 8
 PIXELS = SIDE * SIDE
@@ -33,25 +34,14 @@ class Images(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class ReadDigit(NamedTuple):
-    """What the worker says the image of a request is, and how sure it is. `digit` None: the answer is an error."""
-
-    number: int
-    digit: int | None
-    confidence: float
-
-
 def requests(images: Images) -> list[EncodedRequest]:
-    headers = rows_headers("FP32", 1)
-    return [EncodedRequest(headers, row.astype("<f4").tobytes()) for row in images.pixels]
+    """As JSON, a row each."""
+    return [EncodedRequest((("content-type", JSON.encode()),), _as_json(row)) for row in images.pixels]
 
 
-def guess(number: int, answer: Record) -> ReadDigit:
-    if dict(answer.headers).get("status") != b"ok":
-        return ReadDigit(number, None, 0.0)
-    probabilities = np.frombuffer(answer.value or b"", "<f4", count=CLASSES)
-    digit = int(probabilities.argmax())
-    return ReadDigit(number, digit, float(probabilities[digit]))
+def _as_json(row: NDArray[np.float32]) -> bytes:
+    pixels = {"name": "pixels", "datatype": "FP32", "shape": [1, PIXELS], "data": row.round(4).tolist()}
+    return json.dumps({"inputs": [pixels]}).encode()
 
 
 def learned() -> Images:

@@ -1,6 +1,6 @@
-"""The loop that one writes without a framework: poll a batch, run it, produce the answers, commit.
+"""The loop that one writes without a framework: poll some requests, run them in one inference, answer, commit.
 
-The demo measures it next to the worker: `python plain_loop.py BROKERS MODEL`. A request of another size ends it.
+The demo measures it next to the worker: `python plain_loop.py BROKERS MODEL`. A request that is no JSON ends it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import orjson
 from confluent_kafka import Consumer, Producer
 
 AT_ONCE = 64
@@ -27,10 +28,11 @@ def main(brokers: str, model: str) -> None:
         messages = [message for message in consumer.consume(AT_ONCE, 0.02) if message.error() is None]
         if not messages:
             continue
-        pixels = np.frombuffer(b"".join(message.value() or b"" for message in messages), "<f4")
-        (answers,) = session.run(None, {"pixels": pixels.reshape(len(messages), -1)})
-        for message, answer in zip(messages, answers, strict=True):
-            producer.produce("answers", answer.tobytes(), message.key(), headers=[("status", b"ok")])
+        rows = [orjson.loads(message.value() or b"")["inputs"][0]["data"] for message in messages]
+        (answers,) = session.run(None, {"pixels": np.array(rows, np.float32)})
+        for message, row in zip(messages, answers.tolist(), strict=True):
+            output = {"name": "probabilities", "datatype": "FP32", "shape": [1, len(row)], "data": row}
+            producer.produce("answers", orjson.dumps({"outputs": [output]}), message.key(), headers=[("status", b"ok")])
         producer.flush()
         consumer.commit(asynchronous=False)
 

@@ -32,7 +32,7 @@ class OwnTopics(Closing):
         self.partitions = partitions
         contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, prefix)
         if contact.is_mock:
-            raise BadConfiguration(f"{kafka.bootstrap_servers} is a mock, which makes no topics; try --embedded")
+            raise BadConfiguration(f"{kafka.bootstrap_servers} is a mock, which makes no topics")
         self._admin = contact.admin
         self._topics: list[str] = []
         self._groups: list[str] = []

@@ -22,21 +22,13 @@ from worker.tools.profile.sweep import RequestCost, Size
 # addition to stacking and splitting. A lane also loses time between two inferences: it wakes up, and takes the
 # interpreter from a busy loop (measured on whole workers, 2026).
 OTHER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS = 6e-6, 40e-6, 100e-6
-# Of the best. Two sweeps differ by a few percent in every size, so a knee at 0.98 would move with each.
+# Seconds that Kafka takes for a request and its answer together, p99, at a moderate load.
+TRANSPORT_SECONDS = 0.008
+# Of the best. Two sweeps differ by a few percent in every size, so an advice at 0.98 would move with each.
 ENOUGH = 0.9
 # Of what a replica could do at most this stays free, for bursts and to catch up: a backlog of one minute is gone after
 # 2.3 minutes at 70 % load, after 9 at 90 %.
 HEAD_ROOM = 0.3
-
-
-class Knee(NamedTuple):
-    """The smallest size with nine tenths of the best rows/s. `is_last`: the curve may well go on rising."""
-
-    rows: int
-    rows_per_s: float
-    share: float
-    gain: float  # rows/s against the smallest size measured
-    is_last: bool
 
 
 class Capacity(NamedTuple):
@@ -76,27 +68,14 @@ class Advice(NamedTuple):
         }
 
 
-def knee(sizes: Sequence[Size]) -> Knee:
-    """Of the model alone, whatever its requests cost."""
-    rates = {size.rows: size.rows_per_s for size in sizes}
-    best, smallest = max(rates.values()), next(iter(rates))
-    rows = next(rows for rows, rate in rates.items() if rate >= ENOUGH * best)
-    return Knee(rows, rates[rows], rates[rows] / best, rates[rows] / rates[smallest], rows == max(rates))
-
-
 def advise(
-    sizes: Sequence[Size],
-    cost: RequestCost,
-    request_rows: int,
-    transport: float,
-    rate: float | None,
-    budget: float | None,
+    sizes: Sequence[Size], cost: RequestCost, request_rows: int, rate: float | None, budget: float | None
 ) -> Advice:
     """The smallest size with nine tenths of what any size within the budget answers; times in seconds.
 
     Raises `BadConfiguration` when the budget is too tight for any.
     """
-    capacities = [_capacity(size, cost, request_rows, transport) for size in sizes]
+    capacities = [_capacity(size, cost, request_rows) for size in sizes]
     fitting = [capacity for capacity in capacities if budget is None or capacity.latency <= budget]
     if not fitting:
         assert budget is not None
@@ -111,11 +90,12 @@ def advise(
     if chosen.loop > chosen.model:
         limit = "encoding" if 2 * (cost.decode + cost.encode) > chosen.loop else "loop"
     replicas = None if rate is None else max(1, ceil(rate / ((1 - HEAD_ROOM) * chosen.per_s)))
-    return Advice(chosen, capacities, cost, limit, replicas, None if budget is None else budget - transport)
+    return Advice(chosen, capacities, cost, limit, replicas, None if budget is None else budget - TRANSPORT_SECONDS)
 
 
-def _capacity(size: Size, cost: RequestCost, request_rows: int, transport: float) -> Capacity:
+def _capacity(size: Size, cost: RequestCost, request_rows: int) -> Capacity:
     requests = size.rows / request_rows
     model = (size.p50 + HAND_OVER_SECONDS) / requests
     loop = OTHER_SECONDS + cost.decode + cost.encode + (BATCH_SECONDS + size.stack + size.split) / requests
-    return Capacity(size.rows, model, loop, transport + size.p50 + size.p99 + 2 * HAND_OVER_SECONDS + requests * loop)
+    latency = TRANSPORT_SECONDS + size.p50 + size.p99 + 2 * HAND_OVER_SECONDS + requests * loop
+    return Capacity(size.rows, model, loop, latency)

@@ -7,7 +7,6 @@ further than to the next quantile.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,9 +68,7 @@ class Buckets(NamedTuple):
     def setting(self) -> str:
         """The value of WORKER_BATCHING__BUCKETS."""
         wanted = self.axis.wanted
-        shared = {"shared_by": dict(wanted.shared_by)} if wanted.shared_by else {}
-        axis = {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad, **shared}
-        return json.dumps({wanted.input: axis})
+        return json.dumps({wanted.input: {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad}})
 
 
 def buckets_for(axis: LengthAxis, sample: Sample, count: int, longest: int | None, batch_rows: int) -> Buckets:
@@ -94,29 +91,24 @@ def buckets_for(axis: LengthAxis, sample: Sample, count: int, longest: int | Non
 
 
 def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
-    """The axis asked for as `input_ids:1` or `input_ids:1,mask:1`; None: the only dynamic one, as the file names them.
+    """The axis asked for as `input_ids:1`; None: the only dynamic one, as the file names them.
 
     Raises `BadConfiguration`, naming the candidates.
     """
     symbols = {
-        (spec.name, at + 1): spec.symbol(at) or (spec.name, at)
+        f"{spec.name}:{at}": spec.symbol(at - 1) or (spec.name, at)
         for spec in signature.inputs
-        for at, dim in enumerate(spec.dims)
+        for at, dim in enumerate(spec.dims, 1)
         if dim is None
     }
-    listed = " or ".join(f"{name}:{axis}" for name, axis in symbols) or "none"
-    if asked is None:
-        chosen = list(symbols)
-        if len(set(symbols.values())) != 1:
-            raise BadConfiguration(f"say by --bucket-axis which dynamic axis lengths are about, {listed}")
-    else:
-        words = [re.fullmatch(r"(.+):(\d+)", word.strip()) for word in asked.split(",")]
-        chosen = [(word[1], int(word[2])) for word in words if word]
-        if len(chosen) < len(words) or not symbols.keys() >= set(chosen) or len({axis for _, axis in chosen}) > 1:
-            raise BadConfiguration(f"--bucket-axis {asked}: expected a dynamic axis, {listed} (the batch is axis 0)")
-    pads = {spec.name: spec.blank for spec in signature.inputs}
-    (name, axis), others = chosen[0], [each for each in chosen if symbols[each] != symbols[chosen[0]]]
-    wanted = WantedAxis(name, axis, (), pads[name], {other: pads[other] for other, _ in others})
+    listed = " or ".join(symbols) or "none"
+    if asked is None and len(set(symbols.values())) != 1:
+        raise BadConfiguration(f"say by --bucket-axis which dynamic axis lengths are about, {listed}")
+    if (chosen := asked or next(iter(symbols))) not in symbols:
+        raise BadConfiguration(f"--bucket-axis {asked}: expected a dynamic axis, {listed} (the batch is axis 0)")
+    name, _, axis = chosen.rpartition(":")
+    (spec,) = (spec for spec in signature.inputs if spec.name == name)
+    wanted = WantedAxis(name, int(axis), (), spec.blank, {})
     return LengthAxis(wanted, tuple(axes_of(signature, [wanted])[0].inputs))
 
 

@@ -24,13 +24,13 @@ from worker.settings.for_commands import ScoringSettings, load_client, load_scor
 from worker.terminal.command_line import CLOSING, check_idle, with_options
 from worker.terminal.open_axes import open_axes
 from worker.terminal.terminal import count, page, print_json, progress
-from worker.tools.profile.advice import advise, knee
+from worker.tools.profile.advice import advise
 from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines, sample_of_topic
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
-# The sizes double up to so many rows, unless others are asked for: in every table that we know, the knee comes sooner.
+# Sizes double up to so many rows, unless others are asked for: rows/s level off sooner in every table that we know.
 LARGEST = 1024
 MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 
@@ -53,12 +53,11 @@ def profile(order: ProfileOrder) -> int:
     policy = replace(batch_policy(settings.batching, model), max_rows=model.most_rows(MOST_ROWS))
     swept = _swept(bench, sizes, policy.limit_of_rows(row.shapes, row.size), order.seconds)
     axes = {} if buckets else open_axes(model.signature.inputs, row.shapes)
-    found = Profile(_described(model, settings, order), swept, knee(swept.sizes), axes, buckets)
+    found = Profile(_described(model, settings, order), swept, axes, buckets)
     budget = None if order.latency_budget_ms is None else order.latency_budget_ms / 1000
     try:
         cost = bench.request_cost(Encoding(order.encoding), order.seconds, swept.sizes[-1].rows)
-        transport = order.transport_ms / 1000
-        found.advice = advise(swept.sizes, cost, order.rows_per_request, transport, order.rate, budget)
+        found.advice = advise(swept.sizes, cost, order.rows_per_request, order.rate, budget)
     except BadConfiguration as refusal:
         found.refusal = str(refusal)
         raise

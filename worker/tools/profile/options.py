@@ -29,7 +29,6 @@ class ProfileOrder:
         None, "Rows of the batches to measure; else one request, doubled up to 1,024.", "N,N,..."
     )
     seconds: float = option(1.0, "How long each size is measured.", "S", min=0.01, max=3600)
-    transport_ms: float = option(8.0, "What your Kafka takes for a request and its answer together, p99.", "MS", min=0)
     lengths: str | None = option(
         None, "Advise buckets for rows so long: one length a line; - is standard input.", "FILE"
     )
@@ -37,9 +36,7 @@ class ProfileOrder:
         None, "The same for the newest 5,000 requests in a topic. Joins no group and commits nothing.", "TOPIC"
     )
     bucket_axis: str | None = option(
-        None,
-        "Whose lengths they are (axis 0 is the batch), if several are dynamic; more where all are equally long.",
-        "INPUT:AXIS,...",
+        None, "The axis that they are about, if several are dynamic (axis 0 is the batch).", "INPUT:AXIS"
     )
     buckets: int = option(4, "How many buckets.", "N", min=1, max=64)
     longest: int | None = option(

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from worker.terminal.terminal import WIDEST, count, milliseconds, printable, write
-from worker.tools.profile.advice import HEAD_ROOM, Advice, Knee
+from worker.tools.profile.advice import HEAD_ROOM, Advice
 from worker.tools.profile.buckets import Buckets
-from worker.tools.profile.sweep import Sweep, TooLarge
+from worker.tools.profile.sweep import Sweep
 
 
 @dataclass(slots=True)
@@ -32,7 +31,6 @@ class Profile:
 
     model: Mapping[str, Any]
     sweep: Sweep
-    knee: Knee
     open_axes: Mapping[str, int]
     buckets: Buckets | None = None
     advice: Advice | None = None
@@ -51,7 +49,6 @@ class Profile:
             "sizes": [size._asdict() | {"rows_per_s": size.rows_per_s} for size in self.sweep.sizes],
             "too_large": None if too_large is None else too_large._asdict(),
             "unsteady": self.unsteady,
-            "knee": self.knee._asdict(),
             "advice": None if advice is None else _advice(advice),
             "refusal": self.refusal,
             "lengths": None if self.buckets is None else _lengths(self.buckets),
@@ -106,7 +103,7 @@ def show(console: Console, profile: Profile) -> None:
     """Write it for people."""
     screen, subject, advice, found = _Page(console), profile.model, profile.advice, profile.buckets
     screen.title(f"Model {subject['name']}, version {subject['version']}", is_first=True)
-    screen.write(*_remarks(profile), _sizes(profile), _bend(profile.knee, profile.sweep.too_large))
+    screen.write(*_remarks(profile), _sizes(profile))
     if advice is not None:
         screen.title("Advice")
         screen.write(*_words(advice))
@@ -145,25 +142,16 @@ def _warning(text: str) -> Text:
 
 
 def _sizes(profile: Profile) -> Table:
-    sizes = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
-    for head in ("rows", "rows/s", "", "gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
-        sizes.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
-    sizes.columns[2].ratio, sizes.columns[2].max_width = 1, 40
-    measured = profile.sweep.sizes
-    best, first = max(size.rows_per_s for size in measured), measured[0].rows_per_s
-    for size in measured:
+    sizes = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for head in ("rows", "rows/s", "gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
+        sizes.add_column(head, justify="right", no_wrap=True)
+    chosen = profile.advice and profile.advice.chosen.rows
+    first = profile.sweep.sizes[0].rows_per_s
+    for size in profile.sweep.sizes:
         times = (_digits(seconds) for seconds in (size.p50, size.p99, size.stack, size.split))
-        bar, gain = Bar(best, 0, size.rows_per_s), f"{size.rows_per_s / first:.1f}"
-        style = "bold" if size.rows == profile.knee.rows else ""
-        sizes.add_row(f"{size.rows:,}", f"{size.rows_per_s:,.0f}", bar, gain, *times, style=style)
+        cells = (f"{size.rows:,}", f"{size.rows_per_s:,.0f}", f"{size.rows_per_s / first:.1f}", *times)
+        sizes.add_row(*cells, style="bold" if size.rows == chosen else "")
     return sizes
-
-
-def _bend(knee: Knee, too_large: TooLarge | None) -> str:
-    told = f"Knee: {count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
-    if knee.is_last:
-        return told if too_large else f"{told} It may rise further: --batch-sizes measures larger ones."
-    return f"{told} Larger batches gain next to nothing."
 
 
 def _words(advice: Advice) -> Iterator[str]:

@@ -59,11 +59,8 @@ def score(order: ScoreOrder) -> int:
                 results.write(chunk)
                 show(results.outcomes)
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
-    seconds = time.monotonic() - began
-    say(
-        aside(),
-        f"{count(results.outcomes, results.unit)} in {seconds:,.1f} s: {results.outcomes / seconds:,.0f} a second",
-    )
+    seconds, answered = time.monotonic() - began, count(results.outcomes, results.unit)
+    say(aside(), f"{answered} in {seconds:,.1f} s: {results.outcomes / seconds:,.0f} a second")
     share = f"the model ran {runs.seconds / seconds:.0%} of the time"
     say(aside(), f"{count(runs.batches, 'batch', 'es')} on {model.device.name}; {share}")
     _judge(results, total)
@@ -117,14 +114,13 @@ def _chunks(
     if not order.is_array:
         file = None if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0))
         descriptor = 0 if file is None else file.fileno()
-        lines = LineFile(descriptor, order.name, settings.kafka.max_request_bytes, order.limit)
-        return lines.chunks(lambda: batches() * batch), order.limit
+        lines = LineFile(descriptor, order.name, settings.kafka.max_request_bytes)
+        return lines.chunks(lambda: batches() * batch), None
     if not order.wants_arrays and (halves := [spec.name for spec in signature.outputs if spec.datatype == "FP16"]):
         raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
     rows = RowFile(order.file, order.name, signature, OCTETS if order.wants_arrays else JSON, closing)
-    total, most = min(rows.total, order.limit or rows.total), max(1, CHUNK_BYTES // (batch * rows.row_bytes))
-    most_rows = settings.batching.max_request_rows
-    return rows.chunks(total, lambda: min(most_rows, min(most, batches()) * batch)), total
+    most, most_rows = max(1, CHUNK_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
+    return rows.chunks(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
 
 
 def _caution(model: Model, max_batch_size: int) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.lib import format as npy
 
 from worker.codecs.encodings import oip_json
-from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output
 from worker.codecs.examples import rows_headers
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
@@ -41,7 +40,7 @@ LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 class Rows(NamedTuple):
     """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type.
 
-    `plain` are the bytes of the only input, if they are a request's value as they are.
+    `is_plain`: the only input's bytes are a request as they are.
     """
 
     source: Partition
@@ -50,7 +49,6 @@ class Rows(NamedTuple):
     arrays: Sequence[Array]
     is_plain: bool
     accept: str
-    plain: bytes | None = None
 
     @property
     def total(self) -> int:
@@ -60,22 +58,22 @@ class Rows(NamedTuple):
         """The rows, at most so many in each part."""
         for at in range(0, self.total, rows):
             arrays = [array[at : at + rows] for array in self.arrays]
-            yield self._replace(number=self.number + at, arrays=arrays, plain=None)
+            yield self._replace(number=self.number + at, arrays=arrays)
 
     def record(self) -> Record:
         """All in one request; its offset is the first one's number."""
         accept = ("accept", self.accept.encode())
         if self.is_plain:
             headers = (*rows_headers(self.specs[0].datatype, self.total), accept)
-            return Record(self.source, self.number, None, self.plain or to_bytes(self.arrays[0]), headers, None)
-        raws = [to_bytes(array) for array in self.arrays]
+            return Record(self.source, self.number, None, self.arrays[0].tobytes(), headers, None)
+        raws = [array.tobytes() for array in self.arrays]
         head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
         told = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
         return Record(self.source, self.number, None, b"".join([head, *raws]), told, None)
 
 
 class Column(NamedTuple):
-    """The rows of one input in a file. `dtype` is the file's: the input's in any byte order, or text of fixed width."""
+    """The rows of one input in a file. `dtype` is the file's: the input's in any byte order."""
 
     spec: TensorSpec
     shape: tuple[int, ...]
@@ -86,13 +84,12 @@ class Column(NamedTuple):
     def row_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
-    def read(self, rows: int) -> tuple[Array, bytes]:
-        """The next rows, and as the file has them. Raises `Incomplete` when it ends too soon, or its text is none."""
+    def read(self, rows: int) -> Array:
+        """The next rows. Raises `Incomplete` when it ends too soon."""
         try:
-            raw = self.file.read(rows * self.row_bytes)
-            array = np.frombuffer(raw, self.dtype).astype(self.spec.dtype, copy=False)
-            return array.reshape(rows, *self.shape[1:]), raw
-        except (OSError, ValueError, SystemError, zipfile.BadZipFile, zlib.error) as error:  # SystemError: no Unicode
+            array = np.frombuffer(self.file.read(rows * self.row_bytes), self.dtype)
+            return array.astype(self.spec.dtype, copy=False).reshape(rows, *self.shape[1:])
+        except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise Incomplete(f"{self.file.name}: cannot be read to its end: {error}") from error
 
 
@@ -114,14 +111,12 @@ class RowFile:
             Partition(name, 0), 0, specs, (), signature.raw_input is not None and len(specs) == 1, accept
         )
 
-    def chunks(self, total: int, at_once: Callable[[], int]) -> Iterator[Rows]:
-        """So many rows of it, a number at once that may change on the way. Raises `Incomplete` as `Column.read`."""
+    def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
+        """All of it, a number of rows at once that may change on the way. Raises `Incomplete` as `Column.read`."""
         at = 0
-        while at < total:
-            rows = min(at_once(), total - at)
-            arrays, raws = zip(*[column.read(rows) for column in self._columns], strict=True)
-            plain = raws[0] if self._columns[0].dtype == self._columns[0].spec.dtype else None
-            yield self._empty._replace(number=at, arrays=arrays, plain=plain)
+        while at < self.total:
+            rows = min(at_once(), self.total - at)
+            yield self._empty._replace(number=at, arrays=[column.read(rows) for column in self._columns])
             at += rows
 
 
@@ -131,12 +126,11 @@ class LineFile:
     No line is held that is longer than a request may be. Owns its place in the file, not the file.
     """
 
-    def __init__(self, descriptor: int, name: str, longest: int, limit: int | None) -> None:
+    def __init__(self, descriptor: int, name: str, longest: int) -> None:
         """`longest`: bytes of a line that may still be a request."""
         self._descriptor = descriptor
         self._partition = Partition(name, 0)
         self._longest = longest
-        self._limit = math.inf if limit is None else limit
         self._line = bytearray()  # that has no end yet, unless it is too long already
         self._length = 0
         self._lines = 0
@@ -144,14 +138,14 @@ class LineFile:
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[list[Record]]:
         """The lines, so many at once or a few more; of a pipe what is there, and none while it is silent."""
-        while not self._is_read_up and self._lines < self._limit:
+        while not self._is_read_up:
             records: list[Record] = []
             wanted, size, wait = at_once(), 0, GLANCE
             while len(records) < wanted and size < LINES_BYTES and self._has_more(wait):
                 block = self._read()
                 records += self._ended(block)
                 size, wait = size + len(block), 0.0
-            yield [record for record in records if record.offset <= self._limit]
+            yield records
 
     def _has_more(self, wait: float) -> bool:
         return not self._is_read_up and bool(select.select([self._descriptor], [], [], wait)[0])
@@ -222,14 +216,13 @@ def _column(path: Path, spec: TensorSpec, file: IO[bytes]) -> Column:
     read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
     shape, is_fortran, dtype = read(file)
     where = f"{path} holds {dtype} of shape {list(shape)}"
-    fits = len(shape) == len(spec.dims) + 1 and all(w in (None, d) for w, d in zip(spec.dims, shape[1:], strict=True))
-    if not fits:
-        hint = "; if the batch's axis is missing, save array[np.newaxis]" if len(shape) == len(spec.dims) else ""
-        raise BadConfiguration(f"{where}; the model takes {spec}{hint}")
-    if not (dtype.kind == "U" if spec.is_text else dtype.newbyteorder("<") == spec.dtype):
-        wanted = "str" if spec.is_text else spec.dtype.name
-        raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({wanted!r})")
-    if min(shape) < 1 or not dtype.itemsize:
+    if spec.is_text:
+        raise BadConfiguration(f"{where}; the model takes {spec}: text comes in lines of JSON")
+    if len(shape) != len(spec.dims) + 1 or any(w not in (None, d) for w, d in zip(spec.dims, shape[1:], strict=True)):
+        raise BadConfiguration(f"{where}; the model takes {spec}, with the batch's axis first")
+    if dtype.newbyteorder("<") != spec.dtype:
+        raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({spec.dtype.name!r})")
+    if min(shape) < 1:
         raise BadConfiguration(f"{where}: there is nothing to score")
     if is_fortran and len(shape) > 1:
         raise BadConfiguration(f"{where} in Fortran order, column by column: save np.ascontiguousarray(array)")

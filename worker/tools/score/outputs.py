@@ -61,11 +61,10 @@ class Target:
 
     def end(self, part: str | None = None) -> None:
         """Give it its name; or leave it, and say which part it is."""
-        if self._path is None or self._partial is None:
-            return
-        os.close(self._descriptor)
-        path = self._partial if part else self._partial.replace(self._path)
-        say(aside(), f"written: {path}{part or ''}")
+        if self._path is not None and self._partial is not None:
+            os.close(self._descriptor)
+            path = self._partial if part else self._partial.replace(self._path)
+            say(aside(), f"written: {path}{part or ''}")
 
     def drop(self) -> None:
         os.close(self._descriptor)
@@ -74,25 +73,30 @@ class Target:
 
 
 class Results(Closing):
-    """Where outcomes go, counted. Owns its files, which get their names at the end if `is_complete` is true then."""
+    """Where outcomes go, counted; here a line for each. Its files get their names at the end if `is_complete` then."""
 
-    def __init__(self, encode: Encode, unit: str) -> None:
+    def __init__(self, target: Target, encode: Encode, unit: str) -> None:
         """`unit` is what the numbers count: `line` or `row`."""
         self.is_complete = False
         self.outcomes = 0
         self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the first
         self.unit = unit
+        self._target = target
         self._encode = encode
-
-    @property
-    def part(self) -> str | None:
-        return None if self.is_complete else f" has the first {count(self.outcomes, 'result')}"
 
     def write(self, scored: Sequence[Scored]) -> None:
         """A chunk of outcomes, in the order of the file. Raises `Incomplete` when they cannot be written."""
-        raise NotImplementedError
+        self._target.write(b"".join([self._line(number, outcome) for number, outcome, _ in scored]))
+        self.outcomes += len(scored)
 
-    def line(self, number: int, outcome: Outcome) -> bytes:
+    def close(self) -> None:
+        self._target.end(self._part)
+
+    @property
+    def _part(self) -> str | None:
+        return None if self.is_complete else f" has the first {count(self.outcomes, 'result')}"
+
+    def _line(self, number: int, outcome: Outcome) -> bytes:
         """The value that a worker would send, and for an error what only its headers would say."""
         (message,) = self._encode(outcome)
         line, headers = message.value or b"", dict(message.headers)
@@ -104,37 +108,18 @@ class Results(Closing):
         return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self.unit.encode(), number)
 
 
-class LineResults(Results):
-    """A line for each outcome."""
-
-    def __init__(self, target: Target, encode: Encode, unit: str) -> None:
-        super().__init__(encode, unit)
-        self._target = target
-
-    def write(self, scored: Sequence[Scored]) -> None:
-        """As `Results` has it."""
-        self._target.write(b"".join([self.line(number, outcome) for number, outcome, _ in scored]))
-        self.outcomes += len(scored)
-
-    def close(self) -> None:
-        self._target.end(self.part)
-
-
 class ArrayResults(Results):
-    """A .npy for each output, with NaN (or zeros) for refused rows; their reasons are lines of `errors`, if any."""
+    """A .npy for each output, with NaN (or zeros) for refused rows, whose reasons are lines of another file."""
 
-    def __init__(self, files: Sequence[NpyFile], errors: Path, encode: Encode) -> None:
-        super().__init__(encode, "row")
+    def __init__(self, files: Sequence[NpyFile], errors: Target, encode: Encode) -> None:
+        super().__init__(errors, encode, "row")
         self._files = files
-        self._errors_path = errors
-        self._errors: Target | None = None
 
     def write(self, scored: Sequence[Scored]) -> None:
         """As `Results` has it."""
         for number, outcome, rows in scored:
             if isinstance(outcome, Rejection):
-                self._errors = self._errors or Target(self._errors_path)
-                self._errors.write(self.line(number, outcome))
+                self._target.write(self._line(number, outcome))
                 for file in self._files:
                     file.refuse()
             else:
@@ -144,13 +129,15 @@ class ArrayResults(Results):
 
     def close(self) -> None:
         for file in self._files:
-            file.end(self.part)
-        if self._errors is not None:
-            self._errors.end(self.part)
+            file.end(self._part)
+        if self.refused:
+            self._target.end(self._part)
+        else:
+            self._target.drop()
 
 
 class NpyFile:
-    """The rows of one output, in their order. Where the model leaves a row's shape open, the first one's holds for all.
+    """The rows of one output, in their order.
 
     The header, always 128 bytes long, is written last. So a run that was stopped leaves a whole array of fewer rows,
     and one that was killed a file that numpy refuses.
@@ -159,44 +146,29 @@ class NpyFile:
     def __init__(self, path: Path, spec: TensorSpec) -> None:
         """Raises `BadConfiguration` when there can be no such file."""
         self._spec = spec
-        self._dims = None if None in spec.dims else tuple(d for d in spec.dims if d is not None)
-        self._refused = 0  # rows that came before the shape was known
+        self._dims = tuple(d for d in spec.dims if d is not None)
         self._rows = 0
         self._target = Target(path)
         self._target.write(bytes(len(self._header())))
 
     def write(self, array: Array) -> None:
         """The next rows, of shape (rows, *dims). Raises `Incomplete` when they cannot be written."""
-        if self._dims is None:
-            self._dims = array.shape[1:]
-            for _ in range(self._refused):
-                self.refuse()
-        if array.shape[1:] != self._dims:
-            raise Incomplete(
-                f"output {self._spec.name}: row {self._rows} has shape {list(array.shape[1:])} and those before it "
-                f"{list(self._dims)}, which one array cannot hold: write JSON lines instead"
-            )
         self._target.write(array.tobytes())
         self._rows += len(array)
 
     def refuse(self) -> None:
         """The next row has no result: NaN where there is one, else zeros."""
-        if self._dims is None:
-            self._refused += 1
-        else:
-            self.write(np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self._spec.dtype))
+        self.write(np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self._spec.dtype))
 
     def end(self, part: str | None) -> None:
-        """Write the header, and drop the part of a row that a full disk took; without rows there is no file."""
-        header, row_bytes = self._header(), math.prod(self._dims or ()) * self._spec.dtype.itemsize
+        """Write the header, and drop the part of a row that a full disk took."""
+        header = self._header()
+        row_bytes = math.prod(self._dims) * self._spec.dtype.itemsize
         self._target.begin_with(header, len(header) + self._rows * row_bytes)
-        if self._rows:
-            self._target.end(part)
-        else:
-            self._target.drop()
+        self._target.end(part)
 
     def _header(self) -> bytes:
-        header, shape = io.BytesIO(), (self._rows, *(self._dims or ()))
+        header, shape = io.BytesIO(), (self._rows, *self._dims)
         descr = npy.dtype_to_descr(self._spec.dtype)
         npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
         return header.getvalue()
@@ -209,20 +181,21 @@ def partial(path: Path) -> Path:
 
 def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Results:
     """Where this order wants its outcomes, the files made. Raises `BadConfiguration`, before the first inference."""
-    if order.output is None or not order.wants_arrays:
-        _check_free(order, [order.output] if order.output else [])
-        return LineResults(Target(order.output), encode, order.unit)
-    if texts := [spec.name for spec in signature.outputs if spec.is_text]:
-        raise BadConfiguration(f"output {texts[0]} is text, which .npy holds only pickled: write JSON lines instead")
+    output = order.output
+    if output is None or not order.wants_arrays:
+        _check_free(order, [output] if output else [])
+        return Results(Target(output), encode, order.unit)
+    for spec in signature.outputs:
+        if spec.is_text or None in spec.dims:
+            raise BadConfiguration(f"output {spec}: .npy holds numbers of one shape: give another name for JSON lines")
     names = [re.sub(r"[^\w.-]+", "_", spec.name) for spec in signature.outputs]
     if len(set(names)) < len(names):
-        raise BadConfiguration(f"the outputs {', '.join(names)} would share a file: write JSON lines instead")
-    output = order.output
+        names = [str(at) for at in range(len(names))]
     paths = [output.with_name(f"{output.stem}.{name}.npy") for name in names] if len(names) > 1 else [output]
     errors = output.with_suffix(".errors.jsonl")
     _check_free(order, [*paths, errors])
     errors.unlink(missing_ok=True)  # it may be of an earlier run
-    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), errors, encode)
+    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), Target(errors), encode)
 
 
 def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:

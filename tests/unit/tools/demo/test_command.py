@@ -5,20 +5,14 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-from collections import Counter
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from worker.tools.demo.command import _show_kill, _show_next, _show_speed
-from worker.tools.demo.digits import MODEL, ReadDigit
-from worker.tools.demo.scene import Tally
-
-
-def tally(requests: int, answers: int, took: float = 1.0) -> Tally:
-    return Tally(
-        requests, {n: n / 1000 for n in range(answers)}, right=answers, took=took, newest=[ReadDigit(0, 7, 0.98)]
-    )
+from worker.tools.bench.figures import Flow, Heard
+from worker.tools.demo.command import Killed, _show_kill, _show_next, _show_speed
+from worker.tools.demo.digits import MODEL
 
 
 @pytest.fixture
@@ -31,28 +25,31 @@ def shown(screen: Console) -> str:
     return screen.file.getvalue()
 
 
-def test_both_figures_stand_next_to_each_other(screen: Console) -> None:
-    """In 80 columns, below a digit as the worker has read it."""
-    _show_speed(screen, (tally(800, 800, 0.1), tally(101, 101)), (tally(800, 800, 0.05), tally(101, 101)))
+def flow(rate: float, p50: float) -> Flow:
+    return Flow(rate, 0, {"p50": p50, "p99": 3 * p50}, is_paced=True, keeps_up=True)
 
-    drawn, _, table = shown(screen).partition("╭")
-    assert "7   98%" in drawn
-    assert "800 at once" in table
+
+def test_both_figures_stand_next_to_each_other(screen: Console) -> None:
+    """In 80 columns."""
+    _show_speed(screen, (flow(8000, 0), flow(1000, 24.0)), (flow(16000, 0), flow(1000, 8.0)))
+
+    table = shown(screen)
     assert "8,000 │           16,000 │" in table
-    assert "50.0 ms │          50.0 ms │" in table
+    assert "24.0 ms │           8.0 ms │" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
 def test_what_a_kill_costs_is_counted(screen: Console) -> None:
     """Missing answers, repeated ones, and those of broken requests."""
-    load = tally(100, 98)
-    load.repeats, load.errors = 7, Counter({"expected rows of 256 bytes": 3})
+    codes = ["INVALID_ARGUMENT"] * 3 + [""] * 95
+    heard = Heard(np.arange(98), np.arange(98.0), codes, 7, 0.0, '{"error": "the value is not JSON"}')
 
-    _show_kill(screen, load)
+    _show_kill(screen, Killed(100, heard, 5000.0))
 
     said = " ".join(shown(screen).split())
     assert "100 requests, 3 of them broken: 2 missing. 7 answers came twice" in said
-    assert "expected rows of 256 bytes" in said
+    assert "5,000 ms" in said
+    assert "the value is not JSON" in said
 
 
 def test_it_ends_with_two_commands_to_paste(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.tools.profile.advice import Advice, advise, knee
+from worker.tools.profile.advice import Advice, advise
 from worker.tools.profile.sweep import RequestCost, Size
 
 SIZES = (1, 4, 16, 64, 256)
@@ -19,17 +19,7 @@ def advised(
     fixed: float, per_row: float, request: float, rate: float | None = None, budget: float | None = None
 ) -> Advice:
     cost = RequestCost("json", 500, 0.7 * request, 0.3 * request)
-    return advise(sizes(fixed, per_row), cost, 1, 0.008, rate, budget)
-
-
-def test_the_knee_is_the_smallest_size_with_nine_tenths_of_the_best() -> None:
-    """Of the model alone."""
-    found = knee(sizes(0.01, 0.001))
-
-    assert (found.rows, found.is_last) == (256, True)
-    assert knee(sizes(0.0, 0.001)).rows == 1
-    assert knee(sizes(0.01, 0.01)).rows == 16
-    assert found.gain == pytest.approx(found.rows_per_s / (1 / 0.011))
+    return advise(sizes(fixed, per_row), cost, 1, rate, budget)
 
 
 @pytest.mark.parametrize(

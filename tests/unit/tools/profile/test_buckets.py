@@ -51,21 +51,20 @@ def test_padding_before_is_that_of_batches_as_rows_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "asked", "named", "spots", "shared"),
+    ("inputs", "asked", "named", "spots"),
     [
-        ((FIXED, IDS, MASK), None, "ids:1", {(1, 0), (2, 0)}, {}),
-        ((IDS, MASK), "mask:1", "mask:1", {(0, 0), (1, 0)}, {}),
-        ((IDS, MASK, KINDS), "ids:1, kinds:1", "ids:1", {(0, 0), (1, 0), (2, 0)}, {"kinds": 0}),
-        ((TensorSpec("a", "FP32", (None, None)),), "a:2", "a:2", {(0, 1)}, {}),
+        ((FIXED, IDS, MASK), None, "ids:1", {(1, 0), (2, 0)}),
+        ((IDS, MASK), "mask:1", "mask:1", {(0, 0), (1, 0)}),
+        ((TensorSpec("a", "FP32", (None, None)),), "a:2", "a:2", {(0, 1)}),
     ],
 )
 def test_axes_with_one_name_are_padded_as_one(
-    inputs: tuple[TensorSpec, ...], asked: str | None, named: str, spots: set[tuple[int, int]], shared: dict[str, int]
+    inputs: tuple[TensorSpec, ...], asked: str | None, named: str, spots: set[tuple[int, int]]
 ) -> None:
-    """And axes that the command line puts together, which the setting then lists."""
+    """As the mask of a text is."""
     axis = axis_of(signature(*inputs), asked)
 
-    assert (str(axis), set(axis.spots), dict(axis.wanted.shared_by)) == (named, spots, shared)
+    assert (str(axis), set(axis.spots)) == (named, spots)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,6 @@ def test_axes_with_one_name_are_padded_as_one(
         ((IDS, KINDS), None, "say by --bucket-axis which dynamic axis lengths are about, ids:1 or kinds:1"),
         ((IDS,), "ids:2", "--bucket-axis ids:2: expected a dynamic axis, ids:1 (the batch is axis 0)"),
         ((IDS,), "ids", "--bucket-axis ids: expected a dynamic axis, ids:1 (the batch is axis 0)"),
-        ((IDS, TensorSpec("a", "FP32", (3, None))), "ids:1,a:2", "expected a dynamic axis, ids:1 or a:2"),
     ],
 )
 def test_what_is_no_axis_to_pad_is_refused_with_the_axes_that_are(

@@ -48,7 +48,6 @@ def test_the_page_tells_each_size_the_limit_and_what_to_set(model: Path, columns
     assert max(map(len, lines)) <= columns
     head = next(at for at, line in enumerate(lines) if "rows/s" in line)
     assert [line.split()[0] for line in lines[head + 1 : head + 4]] == ["1", "2", "8"]
-    assert "Knee: " in text
     assert "A request as json (" in text
     assert " is your limit" in text
     assert "Leave LINGER_MS=auto" in text
@@ -61,12 +60,11 @@ def test_json_has_all_of_it(model: Path) -> None:
     document = found(model, "--batch-sizes", "1,4", "--latency-budget-ms", 2000, "--encoding", "rows")
 
     assert set(document) == {
-        "model", "open_axes", "sizes", "too_large", "unsteady", "lengths", "knee", "refusal", "advice"
+        "model", "open_axes", "sizes", "too_large", "unsteady", "lengths", "refusal", "advice"
     }  # fmt: skip
     assert (document["model"]["name"], document["model"]["device"]) == ("small", "cpu")
     assert [size["rows"] for size in document["sizes"]] == [1, 4]
     assert set(document["sizes"][0]) == {"rows", "inferences", "rows_per_s", "p50", "p99", "stack", "split"}
-    assert set(document["knee"]) == {"rows", "rows_per_s", "share", "gain", "is_last"}
     advice = document["advice"]
     assert set(advice) == {"batch", "settings", "limit", "request", "replicas", "capacities"}
     assert (advice["request"]["encoding"], advice["request"]["size"], advice["replicas"]) == ("rows", 16, None)

@@ -1,25 +1,28 @@
-"""Loads, and the figures that come of them. Pure: instants are seconds on one clock, and time is passed in.
+"""Loads, the figures that come of them, and what they say in words. Pure: instants are seconds on one clock.
 
     Steady    an open loop: request n is due n / rate after the beginning, whatever comes back
     Window    a closed loop: so many are under way that the contender always has something to do
-    Backlog   all at once, as fast as they go
 
 A latency counts from the instant a request was due. Counted from the instant it was sent, it would hide everything that
-delays the sender, most of all a stall that both sides feel (coordinated omission). A figure is the worker's only if the
-load generator kept its pace and its reader kept up; otherwise it is the generator's (`is_paced`).
+delays the sender, most of all a stall that both sides feel (coordinated omission). A figure is the contender's only if
+the load generator kept its pace and its reader kept up; otherwise it is the generator's (`is_paced`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.terminal.terminal import milliseconds
+
 Floats = NDArray[np.float64]
+Limit = Literal["model", "encoding", "loop", "generator", "machine"]
 
 # The first part of a closed loop is not measured, seconds: its window fills, and batches find their size.
 WARM_UP_S = 0.5
@@ -32,6 +35,10 @@ _LATE_S, _LATE_SHARE = 0.002, 0.2
 _KEEPS_UP = 0.9
 # A reader whose reads are full more often than this is behind. So is a sender whose window is half empty that often.
 _BEHIND = 0.5
+# From such a part of the time on, that is what sets the limit. A loop that shares its processors never gets all of it.
+_BUSY, _BUSY_LOOP = 0.8, 0.4
+# A batch makes each of its requests wait for the others, so it should buy a fifth.
+_WORTH = 1.2
 
 
 class Now(NamedTuple):
@@ -55,7 +62,7 @@ class Pace:
     def is_over(self, now: Now) -> bool:
         raise NotImplementedError
 
-    def until_next(self, now: Now) -> float:  # noqa: ARG002 - where it hangs on answers, or none has to wait
+    def until_next(self, now: Now) -> float:  # noqa: ARG002 - where it hangs on answers
         return 0.0
 
 
@@ -99,19 +106,6 @@ class Window(Pace):
         return now.elapsed >= WARM_UP_S + self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog(Pace):
-    """`count` requests as fast as they go."""
-
-    count: int
-
-    def ready(self, now: Now) -> int:
-        return self.count - now.sent
-
-    def is_over(self, now: Now) -> bool:
-        return now.sent >= self.count
-
-
 class Sent(NamedTuple):
     """The sender's beginning, on the clock that all processes share, and the instant of each request after that."""
 
@@ -124,19 +118,21 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """Each first answer's request number and instant, in the order in which they came.
+    """Each first answer's request number, instant and error code (empty for a result), in the order they came in.
 
-    `behind`: the share of reads that brought as much as one read can bring. `errors` counts error answers by their
-    code, `error` is the first one's text. `findings`: the results of the generator's `examine`, one for each answer.
+    `behind`: the share of reads that brought as much as one read can bring. `error`: the first error's text.
     """
 
     numbers: NDArray[np.int64]
     instants: Floats
+    codes: Sequence[str] = ()
     repeated: int = 0
     behind: float = 0.0
-    errors: Mapping[str, int] = {}
     error: str | None = None
-    findings: Sequence[Any] = ()
+
+    @property
+    def errors(self) -> Counter[str]:
+        return Counter(code for code in self.codes if code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +190,105 @@ def latency_ms(seconds: Floats) -> dict[str, float]:
 
 def _quantile(values: Floats, q: float) -> float:
     return float(np.quantile(values, q, method="higher")) if len(values) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Microseconds of a request at the worker's maximum.
+
+    `model_us`: by one of its lanes; `loop_us`: the processor time of the loop's thread, None where
+    the system does not tell; `encoding_us`, within that: reading the request and writing its answer.
+    """
+
+    model_us: float
+    encoding_us: float
+    loop_us: float | None
+    rows_per_batch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One contender's figures. `steady` None: the rate is more than its maximum."""
+
+    name: str
+    maximum: Flow
+    steady: Flow | None
+    errors: Mapping[str, int]
+    error: str | None
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The whole measurement, the worker first. `rate`: of the steady load, requests a second."""
+
+    contenders: Sequence[Contender]
+    costs: Costs
+    rate: float
+    encoding: str
+
+    @property
+    def us(self) -> float:
+        """The time of a request at the worker's maximum, microseconds."""
+        return 1e6 / max(1.0, self.contenders[0].maximum.requests_per_second)
+
+    @property
+    def loop_us(self) -> float:
+        """The loop's part of it, or all of it where the system does not tell."""
+        return self.us if self.costs.loop_us is None else self.costs.loop_us
+
+    @property
+    def limit(self) -> Limit:
+        """What keeps the worker from answering more."""
+        if self.costs.model_us >= _BUSY * self.us:
+            return "model"
+        if not self.contenders[0].maximum.is_paced:
+            return "generator"
+        if self.loop_us < _BUSY_LOOP * self.us:
+            return "machine"
+        # Plain rows are the cheapest, and the worker reads them by the batch.
+        return "encoding" if self.encoding != "rows" and self.costs.encoding_us >= self.loop_us / 2 else "loop"
+
+
+def verdict(figures: Figures) -> Iterator[str]:
+    """Sentences: what batching buys, what it costs who waits, the limit, and what else a reader must know."""
+    worker, *loops = figures.contenders
+    rate = worker.maximum.requests_per_second
+    gains = [(loop.name, rate / max(1.0, loop.maximum.requests_per_second)) for loop in loops]
+    pays = "Batching pays here" if gains[-1][1] >= _WORTH else "Batching buys little here"
+    told = ", ".join(f"{gain:.1f} times as many as {name}" for name, gain in gains)
+    yield f"{pays}: the worker answers {rate:,.0f} requests a second, {told}."
+    steady = [(each.name, each.steady) for each in figures.contenders if each.steady is not None]
+    if p99s := [f"{name} {milliseconds(flow.latency_ms['p99'])}" for name, flow in steady if "p99" in flow.latency_ms]:
+        yield f"The p99 at {figures.rate:,.0f} a second: {', '.join(p99s)}."
+    yield _limit(figures)
+    if late := [name for name, flow in steady if not flow.is_paced]:
+        yield f"The load generator did not keep its pace (*): these latencies are its own: {', '.join(late)}."
+    if queued := [name for name, flow in steady if not flow.keeps_up]:
+        yield f"A queue grows, so the latency does with every second (†): {', '.join(queued)}."
+
+
+_CURES: Mapping[Limit, str] = {
+    "model": "the model is your limit. Look for a better batch with `profile`, or add replicas.",
+    "encoding": "the encoding is your limit. Plain rows or protobuf cost less; or add replicas.",
+    "loop": "the loop, with Kafka's client, is your limit. Add replicas.",
+    "generator": "the load generator is the limit (*), and the worker can do more.",
+    "machine": "the broker is the limit, or the processors, which all of this shares.",
+}
+
+
+def _limit(figures: Figures) -> str:
+    costs, loop = figures.costs, figures.loop_us
+    model = f"The model needs {_us(min(costs.model_us, figures.us))} of the {_us(figures.us)} µs a request"
+    reading = "" if figures.encoding == "rows" else f", of which {figures.encoding} {_us(min(loop, costs.encoding_us))}"
+    rest = "" if figures.limit == "model" else f", the worker's loop {_us(loop)}{reading}"
+    return f"{model}{rest}: {_CURES[figures.limit]}"
+
+
+def _us(us: float) -> str:
+    return f"{us:,.0f}" if us >= 10 else f"{us:.1f}"
+
+
+def document(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """For machines: the facts of the measurement, its figures, the limit and the verdict."""
+    return {**facts, **asdict(figures), "limit": figures.limit, "verdict": list(verdict(figures))}

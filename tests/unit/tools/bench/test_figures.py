@@ -1,0 +1,164 @@
+"""The figures of a load, whether they are the contender's, and the sentences that they lead to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from worker.tools.bench.figures import (
+    WARM_UP_S,
+    Contender,
+    Costs,
+    Figures,
+    Flow,
+    Heard,
+    Now,
+    Sent,
+    Steady,
+    Window,
+    document,
+    latency_ms,
+    steady_flow,
+    verdict,
+    window_flow,
+)
+
+
+def test_a_steady_load_sends_what_is_due_whatever_comes_back() -> None:
+    """A sender that was held up catches up; it ends early where the broker keeps no more."""
+    pace = Steady(rate=10.0, count=100)
+
+    assert [pace.ready(Now(at, sent, 0)) for at, sent in ((0.0, 0), (0.05, 1), (1.0, 3), (99.0, 100))] == [1, 0, 8, 0]
+    assert pace.until_next(Now(0.05, 1, 0)) == pytest.approx(0.05)
+    assert pace.is_over(Now(9.9, 100, 0))
+    assert Steady(10.0, 100, most=5).is_over(Now(0.5, 6, 1))
+
+
+def test_a_window_holds_half_a_second_of_answers_within_its_bounds() -> None:
+    """It fills batches at first, and grows with the rate."""
+    pace = Window(least=64, most=500, seconds=2.0)
+
+    ready = [pace.ready(now) for now in (Now(0.0, 0, 0), Now(1.0, 400, 300), Now(1.0, 9000, 8900))]
+
+    assert ready == [64, 50, 400]
+    assert pace.is_over(Now(WARM_UP_S + 2.0, 0, 0))
+
+
+def test_a_latency_counts_from_the_instant_a_request_was_due() -> None:
+    """A request that left late has waited all the same; one without an answer has waited until the end."""
+    pace, dues = Steady(100.0, 200), np.arange(200) / 100
+    sent = Sent(5.0, dues)
+    late = Sent(5.0, dues + 0.5)
+    answered = 5.0 + dues + 0.6
+
+    found = steady_flow(pace, sent, Heard(np.arange(200), answered), ended=9.0)
+    held_up = steady_flow(pace, late, Heard(np.arange(200), answered), ended=9.0)
+    lost = steady_flow(pace, sent, Heard(np.arange(190), answered[:190]), ended=60.0)
+
+    assert found.latency_ms == held_up.latency_ms == pytest.approx({"p50": 600.0, "p99": 600.0})
+    assert found.is_paced
+    assert not held_up.is_paced
+    assert (lost.unanswered, lost.keeps_up) == (10, False)
+    assert lost.latency_ms["p99"] > 50_000
+
+
+def test_a_queue_that_grows_is_seen() -> None:
+    """Half of the answers come after the load: the latency would be greater with every second."""
+    pace, dues = Steady(100.0, 200), np.arange(200) / 100
+
+    calm = steady_flow(pace, Sent(0.0, dues), Heard(np.arange(200), dues + 0.05), ended=3.0)
+    slow = steady_flow(pace, Sent(0.0, dues), Heard(np.arange(200), dues * 2), ended=5.0)
+
+    assert calm.keeps_up
+    assert not slow.keeps_up
+
+
+def test_a_closed_loop_counts_the_answers_after_its_warm_up() -> None:
+    """A window that is empty half of the time, or a reader that is behind, makes the rate the generator's."""
+    pace = Window(least=50, most=50, seconds=2.0)
+    sent = np.linspace(0.0, 2.5, 2500)
+
+    busy = window_flow(pace, Sent(0.0, sent), Heard(np.arange(2500), sent + 0.05))
+    starved = window_flow(pace, Sent(0.0, sent), Heard(np.arange(2500), sent + 0.001))
+    behind = window_flow(pace, Sent(0.0, sent), Heard(np.arange(2500), sent + 0.05, behind=0.9))
+
+    assert busy.requests_per_second == pytest.approx(1000.0, rel=0.01)
+    assert (busy.is_paced, starved.is_paced, behind.is_paced) == (True, False, False)
+
+
+def test_a_quantile_needs_as_many_samples_as_can_show_it() -> None:
+    """A p99 needs a hundred."""
+    assert set(latency_ms(np.ones(99))) == {"p50"}
+    assert set(latency_ms(np.ones(100))) == {"p50", "p99"}
+
+
+def flow(rate: float, *, is_paced: bool = True, keeps_up: bool = True) -> Flow:
+    return Flow(rate, 0, {"p50": 4.0, "p99": 20.0}, is_paced=is_paced, keeps_up=keeps_up)
+
+
+def contender(name: str, rate: float, *, is_paced: bool = True) -> Contender:
+    return Contender(name, flow(rate, is_paced=is_paced), flow(500.0), {}, None, 0)
+
+
+def figures(costs: Costs, *, is_paced: bool = True) -> Figures:
+    """A worker that answers 5,000 requests a second, 200 µs each."""
+    worker = contender("the worker", 5000.0, is_paced=is_paced)
+    return Figures([worker, contender("the plain loop", 2500.0), contender("one by one", 1000.0)], costs, 500.0, "json")
+
+
+@pytest.mark.parametrize(
+    ("costs", "is_paced", "limit"),
+    [
+        (Costs(190.0, 5.0, 20.0, 64.0), True, "model"),
+        (Costs(5.0, 150.0, 190.0, 64.0), True, "encoding"),
+        (Costs(5.0, 150.0, None, 64.0), True, "encoding"),
+        (Costs(5.0, 20.0, 190.0, 64.0), True, "loop"),
+        (Costs(5.0, 20.0, 190.0, 64.0), False, "generator"),
+        (Costs(5.0, 20.0, 40.0, 64.0), True, "machine"),
+    ],
+)
+def test_the_limit_is_what_takes_the_time(costs: Costs, limit: str, is_paced: bool) -> None:  # noqa: FBT001 - pytest's
+    """The model's lane, the encoding within the loop, the rest of the loop, the load itself, or none of these."""
+    assert figures(costs, is_paced=is_paced).limit == limit
+
+
+def test_plain_rows_are_never_the_limit() -> None:
+    """Nothing is cheaper to read: it is the loop then."""
+    rows = replace(figures(Costs(5.0, 150.0, 190.0, 64.0)), encoding="rows")
+
+    assert rows.limit == "loop"
+
+
+def test_the_verdict_says_what_batching_buys_and_what_the_limit_is() -> None:
+    """With the figures that it follows from."""
+    buys, waits, limit = verdict(figures(Costs(5.0, 150.0, 190.0, 64.0)))
+
+    assert buys.startswith("Batching pays here: the worker answers 5,000 requests a second, 2.0 times as many as the")
+    assert waits == "The p99 at 500 a second: the worker 20.0 ms, the plain loop 20.0 ms, one by one 20.0 ms."
+    assert limit.startswith("The model needs 5.0 of the 200 µs a request, the worker's loop 190, of which json 150:")
+    assert "the encoding is your limit" in limit
+
+
+def test_figures_that_are_not_the_contenders_are_said_to_be() -> None:
+    """A late generator, and a queue that grows."""
+    found = figures(Costs(5.0, 150.0, 190.0, 64.0))
+    worker = replace(found.contenders[0], steady=flow(500.0, is_paced=False, keeps_up=False))
+
+    said = " ".join(verdict(replace(found, contenders=[worker, *found.contenders[1:]])))
+
+    assert "(*): these latencies are its own: the worker." in said
+    assert "(†): the worker." in said
+
+
+def test_machines_get_the_figures_the_limit_and_the_verdict() -> None:
+    """As JSON, next to the facts."""
+    found = json.loads(json.dumps(document(figures(Costs(5.0, 150.0, 190.0, 64.0)), {"seconds": 4.0})))
+
+    assert found["limit"] == "encoding"
+    assert found["seconds"] == 4.0
+    assert [each["name"] for each in found["contenders"]] == ["the worker", "the plain loop", "one by one"]
+    assert found["contenders"][0]["maximum"]["requests_per_second"] == 5000.0
+    assert found["costs"]["encoding_us"] == 150.0

@@ -1,0 +1,181 @@
+"""Processes that answer requests: a real worker as its users start it, for `bench` and `demo`.
+
+A process has an environment and a log, and is ended by a signal. Another checkout's worker may run, too: it is started
+by `python -m worker run` in that folder. Nothing of the worker that runs is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
+from worker.tools.closing import Closing
+
+# A start takes two seconds on an idle machine. These end only a worker that hangs, not one on a busy machine.
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 60.0
+_ANSWER_TIMEOUT_S = 30.0
+_LOOK_S = 0.02
+_SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{.*\})? (\S+)$")
+_PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
+
+
+class Process(Closing):
+    """A Python program that runs, with its log. `close` kills it."""
+
+    def __init__(self, name: str, command: Sequence[str], environ: Mapping[str, str], root: Path | None = None) -> None:
+        self.name = name
+        self.is_killed = False
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - this very program
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            cwd=root,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has partitions, by its log."""
+        return "partitions_assigned" in self.log()
+
+    def wait_until_ready(self) -> None:
+        """Raises `Stop` with the end of the log when it ends, or is never ready."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self.is_ready:
+            self.check()
+            if time.monotonic() > deadline:
+                raise self.late(f"{self.name} is not ready after {_START_TIMEOUT_S:g} s")
+            time.sleep(_LOOK_S)
+
+    def check(self) -> None:
+        """Raises `Stop` with the end of the log when it is gone and was not killed."""
+        if not self.is_killed and self._process.poll() is not None:
+            raise BadConfiguration(f"{self.name} ended with {self._process.returncode}; its log ends:\n{self.log()}")
+
+    def late(self, told: str) -> DeadlineMissed:
+        """The failure to raise for something that did not happen in time, with the end of the log."""
+        return DeadlineMissed(f"{told}; its log ends:\n{self.log()}")
+
+    def log(self) -> str:
+        """The last twenty lines. Read where they lie: the process goes on writing at the file's position."""
+        file = self._log.fileno()
+        return "\n".join(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").splitlines()[-20:])
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self.is_killed = True
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class Replica(Process):
+    """An `inference-worker run`, asked over HTTP."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        environ: Mapping[str, str],
+        *,
+        config: Path | None = None,
+        root: Path | None = None,
+    ) -> None:
+        """`settings` by their names without the prefix; `environ` is passed on without settings for another worker.
+
+        `config`: a TOML file with what is not among `settings`. `root`: another checkout, whose worker is to run.
+        """
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        kept = {name: value for name, value in environ.items() if not name.startswith("WORKER_")}
+        own = {f"WORKER_{name}": value for name, value in {**settings, "TELEMETRY__HTTP_PORT": str(port)}.items()}
+        command = ["-m", "worker", "run", *([] if config is None else ["--config", str(config)])]
+        super().__init__("the worker", command, {**kept, **own}, root)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `/readyz` says so."""
+        try:
+            self._get("/readyz")
+        except OSError:
+            return False
+        return True
+
+    def total(self, metric: str) -> float:
+        """The sum of a metric's samples. Raises `Stop`."""
+        return self.totals()[metric]
+
+    def totals(self) -> Mapping[str, float]:
+        """The sum of every metric's samples, by its name without our prefix; 0 for an unknown one. Raises `Stop`."""
+        found: dict[str, float] = defaultdict(float)
+        try:
+            page = self._get("/metrics")
+        except OSError as error:
+            self.check()
+            raise self.late(f"the worker does not show its counts: {error}") from error
+        for line in page.splitlines():
+            if sample := _SAMPLE.match(line):
+                found[sample[1]] += float(sample[2])
+        return found
+
+    def wait_until_settled(self, count: int) -> None:
+        """Wait until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        while (settled := self.total("records_settled_total")) < count:
+            if time.monotonic() > deadline:
+                raise self.late(f"the worker has settled {settled:,.0f} of {count:,} records")
+            time.sleep(_LOOK_S)
+
+    def _get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address
+            text: str = answer.read().decode()
+            return text
+
+    def stop(self) -> None:
+        """Ask it to drain and leave. Raises `Stop` unless it does so with exit code 0."""
+        self._process.terminate()
+        try:
+            code = self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise self.late(f"the worker still runs {_STOP_TIMEOUT_S:g} s after SIGTERM") from None
+        if code:
+            raise Stop(f"the worker exited with {code} after SIGTERM; its log ends:\n{self.log()}")
+
+
+def cpu_seconds(processes: Iterable[int]) -> float | None:
+    """The processor time of running processes. None where one has ended, or the system is no Linux."""
+    try:
+        # To the nanosecond, where /proc/<id>/stat counts in hundredths of a second.
+        return sum(time.clock_gettime(~process << 3 | _PROCESSOR_TIME) for process in processes)
+    except (OSError, AttributeError):
+        return None
+
+
+def main_thread_seconds(process: int) -> float | None:
+    """The processor time of a process's main thread, which is a worker's loop. None where Linux does not tell it."""
+    try:
+        stat = Path(f"/proc/{process}/task/{process}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
