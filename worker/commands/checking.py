@@ -38,8 +38,7 @@ from worker.settings.conflicts import store_in_clear
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
-from worker.terminal.command_line import CLOSING, remembered
-from worker.terminal.open_axes import open_axes
+from worker.terminal.command_line import CLOSING, open_axes, remembered
 from worker.terminal.terminal import count, milliseconds, page, print_json
 
 # Runs of which the median is shown, and the seconds after which a slow model has run often enough.

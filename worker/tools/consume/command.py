@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from worker.core.failures import Incomplete
+from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
-from worker.terminal.command_line import check_idle, signature_if_any, with_options
+from worker.terminal.command_end import give_stdout_back
+from worker.terminal.command_line import check_idle, signature_and_example, with_options
 from worker.terminal.terminal import tell
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.consume.reading import read
@@ -49,6 +50,7 @@ def consume(order: ConsumeOrder) -> int:
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
     settings = load_client(order.config, environ)
+    give_stdout_back()  # it goes on until its reader has enough
     search, page = _Search(order), _Page(order, environ)
     with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
         for records in _come(order, reader, search, signals):
@@ -210,7 +212,10 @@ class _Page:
 
     @cached_property
     def _signature(self) -> Signature | None:
-        found = signature_if_any(self._order.config, self._environ, is_asked_for=self._order.model is not None)
-        if found is None:
+        try:
+            return signature_and_example(self._order.config, self._environ)[0]
+        except BadConfiguration:
+            if self._order.model is not None:
+                raise
             tell("some values are rows of numbers; --model FILE shows them as such")
-        return found
+            return None

@@ -28,9 +28,8 @@ from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open
 from worker.kafka.client.errors import words_of
 from worker.kafka.producer.destination import ANY_PARTITION
 from worker.settings import TOPIC_NAME, Connection
-from worker.terminal.asking import agreed, is_person_there
 from worker.terminal.command_line import check_readers
-from worker.terminal.terminal import aside, console, count, hang, print_json, printable, say
+from worker.terminal.terminal import agreed, aside, console, count, hang, is_person_there, print_json, printable, say
 from worker.tools.closing import Closing
 from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ReplayOrder
