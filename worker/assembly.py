@@ -15,7 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
-from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room, longest_key
+from worker.codecs.registry import Codecs, SingleCodecs
+from worker.codecs.room_for_a_row import lack_of_room, longest_key
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.limits import Limit

@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.assembly import announcement, full_batch, store_server
-from worker.codecs import Codecs, Wire, lack_of_room, longest_key
 from worker.codecs.examples import Encoding, encode_request, encodings
+from worker.codecs.registry import Codecs
+from worker.codecs.room_for_a_row import lack_of_room, longest_key
+from worker.codecs.wire_contract import Wire
 from worker.commands.check import CheckOrder
 from worker.commands.report import Example, Report, show
 from worker.core.batching.limits import Limit
