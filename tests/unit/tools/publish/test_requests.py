@@ -129,7 +129,7 @@ def test_a_value_that_is_no_text_is_published_as_json(value: object, published: 
     [
         (b"{ broken", '{"value": "..."} publishes any text'),
         (b"PK\x03\x04\xff", '{"value_base64": "..."} any bytes'),
-        (b"[1]", "expected a JSON object"),
+        (b"[1]", "neither a request"),
         (b"{}", "neither a request"),
         (line(value="", partition=3), "no member 'partition'"),
         (line(value="", value_base64=""), "`value` or `value_base64`, not both"),
