@@ -150,7 +150,7 @@ def test_a_replay_asks_first_and_names_who_reads_there(stage: Stage, monkeypatch
     told = json.loads(stage.run("replay", "--dry-run", "--json")[0])
     reader.close()
 
-    assert "asks first, and no terminal is here to answer; give --yes, or --dry-run to see" in refused
+    assert "no terminal is here to answer; give --yes, or --dry-run to see" in refused
     assert output == ""
     assert "3  INVALID_ARGUMENT, to " in asked
     assert f"{stage.requests} is read by digits (members: 1)" in asked

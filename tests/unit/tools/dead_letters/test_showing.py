@@ -110,7 +110,7 @@ def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFix
     evil = b"[bold]\x1b[31m"
     given = letter(7, message="\x1b[2J", key=evil, value=evil + "\nnext\u202e".encode(), headers=[("h", evil)])
 
-    showing._print(console(), given, "")
+    showing._print(console(), given)
 
     assert capsys.readouterr().out.splitlines() == [
         "dead/0/7",
@@ -131,7 +131,7 @@ def test_a_screen_shows_the_beginning_and_json_has_all(capsys: pytest.CaptureFix
     text, raw = letter(value=b"a" * 5000, headers=[("h", b"x" * 300)]), letter(value=b"\xff" * 500)
 
     for one in (text, raw):
-        showing._print(console(), one, "")
+        showing._print(console(), one)
 
     shown = capsys.readouterr().out
     assert shown.count("this is the beginning, --json has all of it") == 2
@@ -144,7 +144,7 @@ def test_a_screen_shows_the_beginning_and_json_has_all(capsys: pytest.CaptureFix
 def test_what_a_letter_has_not_got_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """And how much it was."""
     for record in (dead_record(value=b"x" * 5000, limit=2000), dead_record(headers=[("h", b"x" * 5000)], limit=2000)):
-        showing._print(console(), read(record), "")
+        showing._print(console(), read(record))
 
     shown = capsys.readouterr().out
     assert "value     left out: it did not fit into the dead letter (5000 bytes)" in shown
