@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AclOperation, ResourceType
 from typer.testing import CliRunner
 
 from tests.kafka.checker import answer
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent
 from tests.kafka.dying_replay import POINTS, PORTION
-from tests.kafka.fixtures import or_skip
-from tests.kafka.guarded import GuardedKafka, rule
 from tests.kafka.replica import PASSED_ON
 from tests.kafka.scene import RAW_HEADER, Scene, raw
 from worker import cli
@@ -219,10 +216,8 @@ def test_what_cannot_be_done_is_said_in_one_line(stage: Stage) -> None:
     dead = stage.dead
     for words, told in (
         ("show nonsense", "a place is topic/partition/offset"),
-        (f"show {dead}/9/0", f"{dead}/9/0: there is no record; "),
         (f"show {dead}/0/7", f"{dead}/0/7: there is no record; "),
         ("show other/0/7", "does not hold a dead letter of the request other/0/7"),
-        ("show --code NOT_FOUND", "does not hold such a dead letter"),
         ("list --topic no-such-topic", "there is no topic no-such-topic"),
         (f"replay --to {dead}", f"no request comes from {dead}"),
         ("replay --to answers", "readers would take requests for answers; name a topic that workers read"),
@@ -260,36 +255,3 @@ def test_a_request_sent_back_is_answered_under_its_first_name(kafka: Cluster, st
         stage.run("replay")
         (again,) = [answer(read) for read in kafka.read(scene.response_topic, 7)[6:]]
         assert (again.is_error, again.headers["request-id"]) == (True, places[1])
-
-
-@pytest.fixture
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """A broker that allows nothing unasked."""
-    broker = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("guarded")))
-    yield broker
-    broker.remove()
-
-
-@pytest.mark.slow
-def test_three_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedKafka) -> None:
-    """Read the letters (enough to list them), write the requests, read the group."""
-    stage = Stage(guarded.cluster)
-    stage.reject(1)
-    stage.settings = {f"WORKER_{key}": value for key, value in guarded.scram().items()}
-    rights = [
-        (rule(ResourceType.TOPIC, stage.dead, AclOperation.READ), 2, f"{stage.dead}; grant it the operation READ"),
-        (rule(ResourceType.TOPIC, stage.requests, AclOperation.WRITE), 7, "grant it the operation WRITE"),
-        (rule(ResourceType.GROUP, f"{stage.dead}-replay", AclOperation.READ), 2, "grant READ on the group"),
-    ]
-
-    guarded.give([rights[0][0]])
-    stage.run("list")
-    guarded.give([right for right, _, _ in rights[1:]])
-    for right, code, told in rights:
-        guarded.take(right)
-        assert told in " ".join(stage.run("replay", code=code))
-        guarded.give([right])
-        stage.reject(1)
-    stage.run("replay")
-
-    assert len(stage.replayed()) == 2

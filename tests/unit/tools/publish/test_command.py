@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,14 +11,6 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.tools.publish.command import _requests, publish
 from worker.tools.publish.options import PublishOrder
-
-
-def test_a_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `<&-` leaves it, or a supervisor that gives none."""
-    monkeypatch.setattr(sys, "stdin", None)
-
-    with pytest.raises(BadConfiguration, match="standard input is closed"):
-        publish(PublishOrder(file="-", topic="requests", bootstrap_servers="127.0.0.1:9"))
 
 
 @pytest.mark.parametrize("setting", ["RESPONSE_TOPIC", "DEAD_LETTER_TOPIC"])
