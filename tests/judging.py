@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.unit.codecs.builders import PLAIN_WIRE, X, Y, model
-from worker.codecs import Codecs
 from worker.codecs.encodings.oip import memory
+from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection, Request
 from worker.core.tensors.signature import Judged, Signature

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
-from worker.codecs import longest_key
+from worker.codecs.message_sizes import longest_key
 from worker.core.batching.batcher import Batcher
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.tensors.signature import Signature

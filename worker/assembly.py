@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, Stateful, stateful_of
-from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
+from worker.codecs.message_sizes import lack_of_room
+from worker.codecs.registry import Codecs, SingleCodecs
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.limits import Limit

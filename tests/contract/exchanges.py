@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worker.codecs import Codecs, Wire
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

@@ -18,8 +18,10 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from tests.builders import record, rejection
 from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, side, signature
 from tests.contract.exchanges import record as golden
-from worker.codecs import Codecs, Wire, dead_letters
+from worker.codecs import dead_letters
 from worker.codecs import request_headers as envelope
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.core.records import Prediction, Request
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))

@@ -15,8 +15,9 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor, 
 
 from tests.builders import record as a_record
 from tests.contract.exchanges import arrays, side, signature
-from worker.codecs import Codecs, Wire
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

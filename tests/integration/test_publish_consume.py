@@ -58,25 +58,12 @@ def test_what_is_consumed_can_be_published_again(command: Command, tmp_path: Pat
     assert sorted(map(str, copies)) == sorted(map(str, envelopes))
 
 
-def test_people_see_no_more_than_text(command: Command, tmp_path: Path) -> None:
-    """In a pipe there is no escape sequence at all."""
-    command("publish", written(tmp_path / "1", *ENVELOPES, {"value": "\x1b[31mred"}), "--topic", "answers")
-
-    shown = command("consume", "--topic", "answers", "--from-beginning").stdout
-
-    assert "key k1" in shown
-    assert "\\x1b[31mred" in shown
-    assert "\x1b" not in shown
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["publish"], "WORKER_KAFKA__REQUEST_TOPICS: must be set, or name a topic with --topic"),
         (["publish", "--topic", "t"], "Name a FILE (- is standard input), or say --random N"),
         (["consume"], "WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic"),
-        (["consume"], "no settings file was read"),
-        (["dead-letters", "list"], "WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic"),
         (["dead-letters", "list"], "no settings file was read"),
         (["publish", "f", "--random", "1", "--topic", "t"], "Name a FILE"),
         (["publish", "absent", "--topic", "t"], "absent: cannot be read: No such file or directory"),

@@ -136,27 +136,3 @@ def test_a_terminal_shows_when_it_is_ready_and_what_to_type_next(broker: Embedde
     (following,) = (line for line in terminal.lines if line.startswith("          next: "))
     assert re.fullmatch(r" {10}next: inference-worker dead-letters show requests/0/\d+", following)
     assert not [line for line in terminal.lines if line.startswith("{")]
-
-
-def test_a_pipe_gets_json_and_nothing_else(broker: EmbeddedBroker) -> None:
-    """One object a line, with the fields in their order."""
-    command = [sys.executable, "-m", "worker", "run"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=settings(broker)) as worker:
-        assert worker.stderr is not None
-        publish(broker, 300)
-        said = []
-        for line in worker.stderr:
-            said.append(json.loads(line))
-            if said[-1]["event"] == "requests_rejected":
-                worker.terminate()
-        assert worker.wait(PATIENCE) == 0
-
-    assert all(list(line)[:3] == ["at", "level", "event"] for line in said)
-    facts = [line["event"] for line in said]
-    assert {"http_listening", "model_warmed", "partitions_assigned", "ready", "requests_rejected", "stopped"} <= set(
-        facts
-    )
-    assert all(re.fullmatch(r"[a-z_]+", line["event"]) for line in said if "logger" not in line)
-    (rejected,) = (line for line in said if line["event"] == "requests_rejected")
-    assert list(rejected)[3:] == ["count", "reasons", "last", "why", "next"]
-    assert rejected["next"] == f"inference-worker dead-letters show {rejected['last']}"

@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AclOperation, ResourceType
 from typer.testing import CliRunner
 
 from tests.kafka.checker import answer
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent
 from tests.kafka.dying_replay import POINTS, PORTION
-from tests.kafka.fixtures import or_skip
-from tests.kafka.guarded import GuardedKafka, rule
 from tests.kafka.replica import PASSED_ON
 from tests.kafka.scene import RAW_HEADER, Scene, raw
 from worker import cli
@@ -150,7 +147,7 @@ def test_a_replay_asks_first_and_names_who_reads_there(stage: Stage, monkeypatch
     told = json.loads(stage.run("replay", "--dry-run", "--json")[0])
     reader.close()
 
-    assert "asks first, and no terminal is here to answer; give --yes, or --dry-run to see" in refused
+    assert "no terminal is here to answer; give --yes, or --dry-run to see" in refused
     assert output == ""
     assert "3  INVALID_ARGUMENT, to " in asked
     assert f"{stage.requests} is read by digits (members: 1)" in asked
@@ -228,36 +225,3 @@ def test_a_request_sent_back_is_answered_under_its_first_name(kafka: Cluster, st
         stage.run("replay")
         (again,) = [answer(read) for read in kafka.read(scene.response_topic, 7)[6:]]
         assert (again.is_error, again.headers["request-id"]) == (True, places[1])
-
-
-@pytest.fixture
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """A broker that allows nothing unasked."""
-    broker = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("guarded")))
-    yield broker
-    broker.remove()
-
-
-@pytest.mark.slow
-def test_three_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedKafka) -> None:
-    """Read the letters (enough to list them), write the requests, read the group."""
-    stage = Stage(guarded.cluster)
-    stage.reject(1)
-    stage.settings = {f"WORKER_{key}": value for key, value in guarded.scram().items()}
-    rights = [
-        (rule(ResourceType.TOPIC, stage.dead, AclOperation.READ), 2, f"{stage.dead}; grant it the operation READ"),
-        (rule(ResourceType.TOPIC, stage.requests, AclOperation.WRITE), 7, "grant it the operation WRITE"),
-        (rule(ResourceType.GROUP, f"{stage.dead}-replay", AclOperation.READ), 2, "grant READ on the group"),
-    ]
-
-    guarded.give([rights[0][0]])
-    stage.run("list")
-    guarded.give([right for right, _, _ in rights[1:]])
-    for right, code, told in rights:
-        guarded.take(right)
-        assert told in " ".join(stage.run("replay", code=code))
-        guarded.give([right])
-        stage.reject(1)
-    stage.run("replay")
-
-    assert len(stage.replayed()) == 2

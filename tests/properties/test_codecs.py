@@ -29,9 +29,9 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
-from worker.codecs import Codecs
 from worker.codecs.dead_letters import DeadLetters, read
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, size_of
+from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import (

@@ -17,7 +17,8 @@ from tests import models
 from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembly, telemetry
-from worker.codecs import Codecs, SingleCodecs, Wire
+from worker.codecs.registry import Codecs, SingleCodecs
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections

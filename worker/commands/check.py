@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import AsJson, End, add_command
-from worker.terminal.worker_options import WorkerOptions
+from worker.terminal.command_options import AsJson, End, WorkerOptions, add_command
 
 
 @dataclass(frozen=True, kw_only=True)

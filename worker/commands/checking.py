@@ -12,8 +12,10 @@ from pathlib import Path
 
 from worker.assembled_states import store_server
 from worker.assembly import announcement, full_batch
-from worker.codecs import Codecs, Wire, lack_of_room, longest_key
 from worker.codecs.examples import Encoding, encode_request, encodings
+from worker.codecs.message_sizes import lack_of_room, longest_key
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.commands.check import CheckOrder
 from worker.commands.report import Example, Report, show
 from worker.core.batching.limits import Limit

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from worker.terminal.command_options import End, add_command
-from worker.terminal.worker_options import WorkerOptions
+from worker.terminal.command_options import End, WorkerOptions, add_command
 
 if TYPE_CHECKING:
     from worker.settings import KafkaSettings

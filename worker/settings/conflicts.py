@@ -58,16 +58,13 @@ def _addresses(kafka: Connection) -> Iterator[str]:
     for server in map(str.strip, kafka.bootstrap_servers.split(",")):
         host, port = host_and_port(server)
         protocol, is_named, _ = server.partition("://")
-        is_port = port.isdecimal() and 0 < int(port) <= LAST_PORT
-        if is_named and protocol.upper() != kafka.security_protocol:
+        is_other = bool(is_named) and protocol.upper() != kafka.security_protocol  # the client would pass it over
+        is_port = not port or (port.isdecimal() and 0 < int(port) <= LAST_PORT)
+        is_mixed = bool(port) and ":" in host and "[" not in server
+        if is_other or is_mixed or not is_port or not is_host(host):
             yield (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} names a protocol, and WORKER_KAFKA__SECURITY_PROTOCOL is "
-                f"{kafka.security_protocol}: the client would pass it over; write host:port alone"
-            )
-        elif not is_host(host) or (port and not is_port) or (port and ":" in host and "[" not in server):
-            yield (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is no broker; write host:port, or [IPv6]:port, with a "
-                f"port from 1 to {LAST_PORT}, and a comma between two"
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is no broker; write host:port, or [IPv6]:port, and a "
+                "comma between two"
             )
 
 

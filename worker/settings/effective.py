@@ -11,7 +11,6 @@ from pydantic import SecretStr
 
 from worker.core import secrets
 from worker.settings.sections import SECTIONS, Settings, variable
-from worker.settings.value_types import PaddedAxis
 
 # The settings that a requester can notice. Speed, load and place are none of them: replicas may differ there.
 NOTICED: Mapping[str, set[str]] = {
@@ -39,15 +38,13 @@ class Effective(NamedTuple):
     def text(self) -> str:
         """The value as the environment spells it."""
         match self.value:
-            case None:
-                return ""
-            case bool():
-                return str(self.value).lower()
-            case list():
-                return ",".join(self.value)
-            case dict():
-                return ", ".join(f"{key}={value}" for key, value in self.value.items())
-        return str(self.value)
+            case list(parts):
+                return ",".join(parts)
+            case dict(held):
+                return ", ".join(f"{key}={value}" for key, value in held.items())
+            case bool(truth):
+                return str(truth).lower()
+        return "" if self.value is None else str(self.value)
 
 
 def effective(settings: Settings) -> Iterator[Effective]:
@@ -63,26 +60,22 @@ def effective(settings: Settings) -> Iterator[Effective]:
 
 def _shown(value: object) -> Value:
     match value:
-        case SecretStr():
-            return secrets.MASK
-        case tuple():
-            return [secrets.masked(str(part)) for part in value]
-        case dict():
-            # A number is no secret, whatever it is called: `token_type_ids`.
-            return {
-                key: secrets.MASK if isinstance(held, str) and secrets.NAME.search(key) else _held(held)
-                for key, held in value.items()
-            }
         case None | bool() | int() | float():
             return value
+        case SecretStr():
+            return secrets.MASK
+        case tuple(parts):
+            return [secrets.masked(str(part)) for part in parts]
+        case dict(held):
+            return {key: _held(key, each) for key, each in held.items()}
     return secrets.masked(str(value))
 
 
-def _held(value: object) -> str:
-    """Padded axes as they are set; whatever else a name stands for, as text."""
-    if not isinstance(value, tuple):
-        return secrets.masked(str(value))
-    return json.dumps([axis.model_dump(exclude_defaults=True) for axis in value if isinstance(axis, PaddedAxis)])
+def _held(key: str, value: object) -> str:
+    if isinstance(value, tuple):  # padded axes, as they are set
+        return json.dumps([axis.model_dump(exclude_defaults=True) for axis in value])
+    # A number is no secret, whatever it is called: `token_type_ids`.
+    return secrets.MASK if isinstance(value, str) and secrets.NAME.search(key) else secrets.masked(str(value))
 
 
 def wire_digest(settings: Settings) -> str:

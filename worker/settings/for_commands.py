@@ -5,10 +5,10 @@ They come from the variables and the file of a worker. Nothing that `run` reache
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field
 
@@ -25,6 +25,8 @@ from worker.settings.sections import (
     StateSettings,
 )
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
+
+_S = TypeVar("_S", bound=Sections)
 
 
 class ClientKafkaSettings(Connection):
@@ -102,30 +104,31 @@ class Parts(NamedTuple):
     problems: tuple[str, ...]
 
 
-def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
+def load_parts(path: Path | None, environ: Mapping[str, str]) -> Parts:
     """For `check`, which reports all that is wrong: the sections that can be used whatever else is missing."""
+    problems = ""
     try:
-        settings = load(config_path, environ)
+        load(path, environ)
     except BadConfiguration as refusal:
-        return _parts(config_path, environ, tuple(str(refusal).splitlines()))
-    scoring, _ = read_shape(ScoringSettings, config_path, environ)
-    return Parts(settings, settings.kafka, settings.delivery, scoring, ())
-
-
-def _parts(path: Path | None, environ: Mapping[str, str], problems: tuple[str, ...]) -> Parts:
+        problems = str(refusal)
     try:
-        kafka, _ = read_shape(KafkaPart, path, environ)
-        delivery, _ = read_shape(DeliveryPart, path, environ)
-        scoring, _ = read_shape(ScoringSettings, path, environ)
-        settings, _ = read_shape(Settings, path, environ)
+        settings = _part(Settings, lambda _: iter(()), path, environ)
+        kafka = _part(KafkaPart, lambda found: kafka_conflicts(found.kafka), path, environ)
+        delivery = _part(DeliveryPart, lambda _: iter(()), path, environ)
+        scoring = _part(ScoringSettings, _scoring_conflicts, path, environ)
     except BadConfiguration:  # the file cannot be read
-        return Parts(None, None, None, None, problems)
-    can_connect = kafka is not None and not list(kafka_conflicts(kafka.kafka))
-    can_score = scoring is not None and not list(_scoring_conflicts(scoring))
+        return Parts(None, None, None, None, tuple(problems.splitlines()))
     return Parts(
         settings,
-        kafka.kafka if kafka and can_connect else None,
-        delivery.delivery if delivery else None,
-        scoring if can_score else None,
-        problems,
+        None if kafka is None else kafka.kafka,
+        None if delivery is None else delivery.delivery,
+        scoring,
+        tuple(problems.splitlines()),
     )
+
+
+def _part(
+    shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
+) -> _S | None:
+    found, _ = read_shape(shape, path, environ)
+    return None if found is None or list(conflicts_of(found)) else found

@@ -14,8 +14,8 @@ from worker.settings.value_types import (
     MIB,
     Brokers,
     ContentType,
-    Issuer,
     NameOfHost,
+    Page,
     PassedThrough,
     SaslMechanism,
     Section,
@@ -34,34 +34,21 @@ class Connection(Section):
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="Security of the connections to the brokers.")
     allow_plaintext: bool = Field(
-        False,
-        description="Allow unencrypted connections to brokers, token issuer and STATE__STORE on other machines.",
+        False, description="Allow unencrypted connections to brokers, token issuer and STATE__STORE elsewhere."
     )
     insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench only.")
-    ssl_ca_location: Path | None = Field(
-        None, description="Authorities to trust, a PEM file or directory; else the system's."
-    )
+    ssl_ca_location: Path | None = Field(None, description="Authorities to trust, in PEM; else the system's.")
     ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
     ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
     ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
     sasl_mechanism: SaslMechanism | None = Field(None, description="How we log in, with a SASL security protocol.")
     sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
     sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
-    oauth_token_endpoint_url: Issuer | None = Field(
-        None, description="OAUTHBEARER (OIDC): where tokens are issued, `https://…`."
-    )
+    oauth_token_endpoint_url: Page | None = Field(None, description="OAUTHBEARER (OIDC): the issuer of tokens.")
     oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
     oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
-    config: PassedThrough = Field(
-        {},
-        repr=False,
-        description="Other librdkafka keys for all clients: `ssl.crl.location`, `sasl.oauthbearer.scope`, …",
-    )
-    _secret_files: tuple[Path, ...] = PrivateAttr(())
-
-    def read_secrets_from(self, files: tuple[Path, ...]) -> None:
-        """Remember which files held the secrets. Called where they are read."""
-        self._secret_files = files
+    config: PassedThrough = Field({}, repr=False, description="Other librdkafka keys: `ssl.crl.location`, …")
+    _secret_files: tuple[Path, ...] = PrivateAttr(())  # set where they are read
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
@@ -80,52 +67,33 @@ class KafkaSettings(Connection):
 
     request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
     response_topic: TopicName = Field(description="Topic for the answers.")
-    reply_topics: TopicNames = Field(
-        (),
-        description="Other topics that a request may name for its answer (header `reply-topic`, Spring's "
-        "`kafka_replyTopic`).",
-    )
-    dead_letter_topic: TopicName | None = Field(
-        None, description="Topic that also gets the original of every rejected request."
-    )
+    reply_topics: TopicNames = Field((), description="Other topics that a request's `reply-topic` may name.")
+    dead_letter_topic: TopicName | None = Field(None, description="Topic for the originals of rejected requests.")
     changelog_topic: TopicName | None = Field(
-        None,
-        description="With STATE__TENSORS: the compacted topic that keeps the states. GROUP_ID and `-state` unless set.",
+        None, description="With STATE__TENSORS: the compacted topic of the states; else GROUP_ID and `-state`."
     )
-    group_id: Text = Field(
-        description="Consumer group. Replicas of one deployment share it, different models never do."
-    )
+    group_id: Text = Field(description="Consumer group. Replicas share it, different models never do.")
     group_instance_id: NameOfHost | None = Field(
-        None,
-        description="Static membership: a name that only this replica has, also after a restart: `{hostname}` in a "
-        "StatefulSet.",
+        None, description="Static membership: this replica's own name; `{hostname}` in a StatefulSet."
     )
     group_protocol: Literal["auto", "consumer", "classic"] = Field(
-        "auto",
-        description="`consumer` is KIP-848. `auto` takes it unless the broker has none, or SESSION_TIMEOUT_MS or "
-        "GROUP_INSTANCE_ID is set.",
+        "auto", description="`consumer` is KIP-848; `auto` takes it, unless broker or settings want `classic`."
     )
     session_timeout_ms: int | None = Field(
         None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
     )
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
-        "earliest",
-        description="Where a partition is begun that has no committed offset, or whose next record retention deleted.",
+        "earliest", description="Where a partition is begun without an offset, or behind what retention deleted."
     )
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(
-        None,
-        ge=1024,
-        le=1_000_000_000,
-        description="Size limit of the topics that are written to, where the broker does not let us read it.",
+        None, ge=1024, le=1_000_000_000, description="Size limit of written topics, where the broker hides it."
     )
     default_content_type: ContentType = Field(
         "application/json", description="How a request without the header `content-type` is read."
     )
     rows_headers: Literal["optional", "required"] = Field(
-        "optional",
-        description="Whether plain rows must carry the headers `datatype` and `rows`; without, another type may be "
-        "taken for the model's.",
+        "optional", description="Whether plain rows must say `datatype` and `rows` in headers, so that none is misread."
     )
     null_value: Literal["reject", "skip"] = Field(
         "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."

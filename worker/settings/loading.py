@@ -73,7 +73,7 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
             problems += where_settings_stand(path)
         return None, list(dict.fromkeys(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
-        kafka.read_secrets_from(tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name)))
+        kafka._secret_files = tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name))  # noqa: SLF001 - pydantic has no other name for it
     return settings, problems
 
 
@@ -83,8 +83,7 @@ def where_settings_stand(path: Path | None) -> list[str]:
         return []
     if Path(USUAL_FILE).is_file():
         return [f"{USUAL_FILE}, in this folder, was not read: add --config {USUAL_FILE}"]
-    writes = f"`inference-worker init --model model.onnx` writes {USUAL_FILE}"
-    return [f"no settings file was read: {writes}, and --config {USUAL_FILE} reads it"]
+    return [f"no settings file was read: `inference-worker init --model model.onnx` writes {USUAL_FILE}"]
 
 
 def _read(path: Path | None) -> Tables:
@@ -92,9 +91,6 @@ def _read(path: Path | None) -> Tables:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        writes = f"`inference-worker init --model model.onnx --config {path}` writes it"
-        raise BadConfiguration(f"--config {path}: there is no such file; {writes}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
         raise BadConfiguration(f"--config {path}: cannot be read: {why}") from None
@@ -104,11 +100,7 @@ def _from_file(section: str, key: str, value: Any, path: Path | None) -> Any:
     """A path in the file is relative to the file."""
     if path is None or not isinstance(value, str) or not is_path(section, key):
         return value
-    try:
-        float(value)  # STATE__INITIAL may be a number in quotes
-    except ValueError:
-        return str(path.parent / value) if value else value
-    return value
+    return str(path.parent / value) if value else value
 
 
 def _unknown_names(tables: Tables, path: Path | None) -> Iterator[str]:

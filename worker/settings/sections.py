@@ -33,7 +33,6 @@ from worker.settings.value_types import (
     StoreUrl,
     Text,
     Texts,
-    plain_types,
 )
 
 # How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
@@ -56,27 +55,18 @@ class ModelSettings(Section):
     path: Path = Field(description="The ONNX model, a local file.")
     name: Text = Field(
         default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
-        description="Name that requests may ask for and answers carry; the file's stem unless set.",
+        description="Name that requests may ask for and answers carry; else the file's.",
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
-    sha256: Sha256 | None = Field(
-        None,
-        description="SHA-256 that the file must have, with no weights in other files, or the worker does not start.",
-    )
+    sha256: Sha256 | None = Field(None, description="SHA-256 of the whole model, or the worker does not start.")
     device: DeviceName = Field(
         "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
     )
-    providers: Texts = Field(
-        (), description="ONNX Runtime execution providers in order of preference, comma-separated, instead of DEVICE."
-    )
+    providers: Texts = Field((), description="ONNX Runtime's execution providers, the preferred one first, not DEVICE.")
     provider_options: PassedThrough = Field(
-        {},
-        description="Options of the providers: "
-        '`{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.',
+        {}, description='Their options: `{"CUDAExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}`.'
     )
-    gpu_mem_limit: int | None = Field(
-        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA."
-    )
+    gpu_mem_limit: int | None = Field(None, ge=MIB, description="Most bytes of GPU memory for the model's arena.")
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
@@ -84,32 +74,25 @@ class ModelSettings(Section):
         60.0, gt=0, le=240, description="An inference that takes longer counts as hung: the worker exits (3)."
     )
     input_defaults: Elements = Field(
-        {},
-        description='Inputs that a request may leave out, and the value of their elements: `{"attention_mask": 1}`.',
+        {}, description='Inputs that a request may leave out, and what their elements are: `{"attention_mask": 1}`.'
     )
     fixed_batch: Literal["refuse", "pad"] = Field(
-        "refuse",
-        description="A model exported for a fixed number of rows is refused, or its short batches are padded.",
+        "refuse", description="A model of a fixed number of rows is refused, or its short batches are padded."
     )
     full_batches: Literal["auto", "always", "never"] = Field(
-        "auto",
-        description="Whether short batches are padded to MAX_BATCH_SIZE rows; `auto`: for convolutions on CUDA.",
+        "auto", description="Whether short batches are padded to MAX_BATCH_SIZE; `auto`: for convolutions on CUDA."
     )
     warm_up_rows: RowCounts = Field(
-        (),
-        description="Row counts to run at start, two or more; else 1, 2, MAX_BATCH_SIZE, on CUDA powers of two.",
+        (), description="Row counts to run at start, two or more; else 1, 2, MAX_BATCH_SIZE, on CUDA powers of two."
     )
     warm_up_example: Path | None = Field(
-        None,
-        description="Input to try the model with, instead of zeros and ones: an `.npz` with an array by input, or one "
-        "request as JSON.",
+        None, description="Input to try the model with: an `.npz` with an array by input, or one request as JSON."
     )
     non_finite_input: Literal["reject", "allow"] = Field(
         "reject", description="What a request with a NaN or an infinity among its inputs gets."
     )
     non_finite_output: Literal["error", "allow", "null"] = Field(
-        "error",
-        description="What becomes of an answer with a NaN or an infinity. `null`: null in JSON, unchanged elsewhere.",
+        "error", description="What an answer with one becomes. `null`: null in JSON, unchanged elsewhere."
     )
 
 
@@ -118,38 +101,28 @@ class BatchingSettings(Section):
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: Linger = Field(
-        "auto",
-        description="Longest wait of a batch's first request for company. `auto` learns it from the traffic.",
+        "auto", description="Longest wait of a batch's first request for company. `auto` learns it from the traffic."
     )
     latency_budget_ms: float | None = Field(
-        None,
-        gt=0,
-        description="With LINGER_MS=auto: the most that the wait and a full batch's inference take together.",
+        None, gt=0, description="With LINGER_MS=auto: most that the wait and a full batch's inference take together."
     )
     timeout_ms: float | None = Field(
         None,
         gt=0,
         le=604_800_000,
         description="Longest wait for an answer from a request's timestamp on, unless its header `timeout-ms` says "
-        "another; then it is answered `DEADLINE_EXCEEDED`.",
+        "another; then it gets `DEADLINE_EXCEEDED`.",
     )
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
     max_batch_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="Elements of the largest input, padding included, at which a batch closes.",
+        None, ge=1, description="Elements of the largest input, padding included, at which a batch closes."
     )
     buckets: PaddedAxes = Field(
         {},
         description="Axes to pad, so that requests of different lengths share a batch: "
         '`{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
     )
-    lanes: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Inference threads. One is right on the CPU; read `docs/models.md` before a second one on CUDA.",
-    )
+    lanes: int = Field(1, ge=1, le=64, description="Inference threads. One is right on the CPU; see `docs/models.md`.")
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
     max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
@@ -188,36 +161,25 @@ class DeliverySettings(Section):
     """What is promised about answers and offsets."""
 
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
-        "at_least_once",
-        description="How often a request is answered, whatever dies. `exactly_once` takes transactions.",
+        "at_least_once", description="How often a request is answered, whatever dies. `exactly_once`: in transactions."
     )
     order: Literal["partition", "key", "none"] = Field(
-        "partition",
-        description="The earlier requests that an answer waits for: those of its partition, of its key, or none.",
+        "partition", description="An answer waits for all earlier requests of its partition, of its key, or for none."
     )
     commit_interval_ms: int = Field(
         default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],
         ge=1,
         le=60_000,
-        description="Time between two commits: 200 unless set. Exactly once: the time that a transaction is filled, "
-        "100 unless set.",
+        description="Time between two commits, 200 unless set; exactly once: of one transaction, 100 unless set.",
     )
     transactional_id: NameOfHost | None = Field(
-        None,
-        description="Exactly once: a name that only this replica has, also after a restart: `my-group-{hostname}`. "
-        "Unless set, GROUP_ID with GROUP_INSTANCE_ID or a random part.",
+        None, description="Exactly once: this replica's own name, also after a restart: `my-group-{hostname}`."
     )
     transaction_timeout_ms: int = Field(
-        10_000,
-        ge=1_000,
-        le=900_000,
-        description="Exactly once: time after which the broker aborts a dead replica's transaction.",
+        10_000, ge=1_000, le=900_000, description="Exactly once: when a dead replica's transaction is aborted."
     )
     drain_timeout_s: float = Field(
-        20.0,
-        gt=0,
-        le=600,
-        description="Time to finish what was taken at SIGTERM, half of it for what has not begun; then it exits (3).",
+        20.0, gt=0, le=600, description="Time to finish at SIGTERM, half of it for what has not begun; then exit 3."
     )
     rejection_limit: int | None = Field(
         None,
@@ -236,47 +198,31 @@ class StateSettings(Section):
         '`{"h_in": "h_out"}`. Requests do not bring them.',
     )
     initial: Annotated[float, Field(allow_inf_nan=True)] | Path = Field(  # a running maximum begins with -inf
-        0.0,
-        description="State of a key that has none, without the batch axis: a number for all elements, an `.npy`, or an "
-        "`.npz` by input.",
+        0.0, description="State of a key that has none: a number, or one row in an `.npy`, or an `.npz` by input."
     )
     missing: Literal["zeros", "refuse"] = Field(
         "zeros", description="What a request gets whose key has no state: INITIAL, or an error."
     )
     answer: bool = Field(False, description="Answers carry the next state, too.")
     steps: Literal["rows", "axis:1"] = Field(
-        "rows",
-        description="How a sequence comes. `rows`: its steps are a request's rows, run one after the other. `axis:1`: "
-        "the model takes it at once, along its second axis.",
+        "rows", description="A sequence's steps: a request's rows, run one by one, or at once along the second axis."
     )
     ttl_s: float | None = Field(
-        None,
-        gt=0,
-        description="A state that no request used for so long, by the requests' timestamps, is forgotten.",
+        None, gt=0, description="A state that no request used for so long, by their timestamps, is forgotten."
     )
     directory: Path | None = Field(
-        None,
-        description="A directory of this replica alone, on a quick local disk, for states that do not fit into memory.",
+        None, description="This replica's own directory on a quick disk, for states that memory does not hold."
     )
     keys_in_memory: int = Field(
-        1_000_000,
-        ge=1024,
-        description="Keys used lately that are in memory: with DIRECTORY without, with STORE with their states.",
+        1_000_000, ge=1024, description="Keys used lately that are in memory; with STORE also their states."
     )
     store: StoreUrl | None = Field(
-        None,
-        description="A Valkey or Redis server that keeps the states, at least once: `redis://host:6379/0`, or "
-        "`rediss://` for TLS.",
+        None, description="A Valkey or Redis server for the states, at least once: `redis://host:6379/0`, `rediss://…`."
     )
     store_username: Text | None = Field(None, description="STORE: the user to log in as.")
     store_password: SecretStr | None = Field(None, description="STORE: the password.")
-    store_ca_location: Path | None = Field(
-        None, description="STORE: authorities to trust, a PEM file; else the system's."
-    )
-    key_prefix: Text | None = Field(
-        None,
-        description="STORE: prefix of a request's key in the server. GROUP_ID and `-state:` unless set.",
-    )
+    store_ca_location: Path | None = Field(None, description="STORE: authorities to trust, in PEM; else the system's.")
+    key_prefix: Text | None = Field(None, description="STORE: what its keys begin with; else GROUP_ID and `-state:`.")
 
 
 class TelemetrySettings(Section):
@@ -285,17 +231,12 @@ class TelemetrySettings(Section):
     http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, the probes, `/v2` and the live page.")
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")
-    replicas: Pages = Field(
-        (), description="Addresses of the other replicas' live pages, to be linked from this one's."
-    )
+    replicas: Pages = Field((), description="The other replicas' live pages, to be linked from this one's.")
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto",
-        description="One JSON object a line, or text for people. `auto`: text where standard error is a terminal.",
+        "auto", description="JSON lines, or text for people. `auto`: text where standard error is a terminal."
     )
     log_level: LogLevel = Field("INFO", description="The least level logged.")
-    tracing: bool = Field(
-        False, description="Spans for requests with a sampled `traceparent`, exported as OTEL_* variables say."
-    )
+    tracing: bool = Field(False, description="Spans of requests with a sampled `traceparent`, as OTEL_* variables say.")
 
 
 class Sections(BaseSettings):
@@ -356,4 +297,4 @@ def is_secret(section: str, key: str) -> bool:
 
 def is_path(section: str, key: str) -> bool:
     """Whether its value names a file or a folder."""
-    return Path in plain_types(SECTIONS[section].model_fields[key].annotation)
+    return "Path" in str(SECTIONS[section].model_fields[key].annotation)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from types import UnionType
-from typing import Annotated, Any, Literal, LiteralString, Union, get_args, get_origin
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, LiteralString
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +20,6 @@ from pydantic import (
     SkipValidation,
     StringConstraints,
     Tag,
-    ValidationInfo,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -122,47 +120,17 @@ def _of_this_host(value: str) -> str:
     return value
 
 
-def is_page(address: str) -> bool:
-    """Whether it is an address of a web page, without a login in it."""
+def _page(value: str) -> str:
+    """Addresses are shown, in logs and on the live page."""
     try:
-        return not Url(address).has_login
+        has_login = Url(value).has_login
     except ValueError:
-        return False
-
-
-def _device(value: str) -> str:
-    if not _DEVICE.fullmatch(value):
-        raise ValueError("must be auto, cpu, cuda or cuda:N")
+        has_login = True
+    if has_login:
+        raise PydanticCustomError(UNSHOWN, "is no address of a web page without a login; write https://host:port/path")
     return value
 
 
-def _issuer(value: str) -> str:
-    if not is_page(value):
-        raise PydanticCustomError(
-            UNSHOWN,
-            "is no address of an issuer of tokens; write https://host/path, without a login, which is "
-            "WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET",
-        )
-    return value
-
-
-def _none_or_several(values: tuple[int, ...]) -> tuple[int, ...]:
-    """A model is tried with two numbers of rows at least."""
-    if len(set(values)) == 1:
-        raise ValueError("must be two or more numbers of rows")
-    return values
-
-
-def _pages(values: tuple[str, ...]) -> tuple[str, ...]:
-    """The live page shows them to all who reach it."""
-    if not all(map(is_page, values)):
-        raise PydanticCustomError(
-            UNSHOWN, "must be addresses of pages without a login; write http://host:port/, and a comma between two"
-        )
-    return values
-
-
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?", re.ASCII)
 _STORE = re.compile(r"rediss?://([\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:/\d*)?", re.ASCII)
 
 # The type of a problem whose value is not shown: it may hold a secret.
@@ -174,9 +142,7 @@ TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_split), Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
-RowCounts = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), AfterValidator(_none_or_several)
-]
+RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split), Field(min_length=2)]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 PassedThrough = Annotated[
     dict[str, str], BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
@@ -191,18 +157,9 @@ SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
-DeviceName = Annotated[str, AfterValidator(_device)]
-Issuer = Annotated[Text, AfterValidator(_issuer)]
-Pages = Annotated[Texts, AfterValidator(_pages)]
-
-
-def plain_types(annotation: Any) -> Iterator[Any]:
-    """The types that a value may have: each part of a union, and not what stands in a list."""
-    if get_origin(annotation) in (Annotated, Union, UnionType):
-        for part in get_args(annotation):
-            yield from plain_types(part)
-    else:
-        yield annotation
+DeviceName = Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")]
+Page = Annotated[Text, AfterValidator(_page)]
+Pages = Annotated[tuple[Page, ...], BeforeValidator(_split)]
 
 
 class Section(BaseModel):
@@ -211,16 +168,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
     )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """pydantic takes the `true` of a TOML file for 1."""
-        if isinstance(value, bool) and info.field_name is not None:
-            kinds = set(plain_types(cls.model_fields[info.field_name].annotation))
-            if kinds & {int, float} and bool not in kinds:
-                raise PydanticCustomError("truth_for_a_number", "must be a number")
-        return value
 
 
 class PaddedAxis(Section):

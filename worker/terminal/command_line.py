@@ -1,18 +1,20 @@
-"""What the options of a command do to the settings: they win over the environment, as that does over the file."""
+"""The options of a command over the settings: they win over the environment, as that does over the file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from worker.core.failures import BadConfiguration
-from worker.core.records import Array, ClosedBy
-from worker.core.tensors.signature import Signature
-from worker.settings import StateSettings
+from worker.core.records import ClosedBy
 from worker.settings.for_commands import ClientKafkaSettings, load_scoring
 
 if TYPE_CHECKING:
+    from worker.core.records import Array
+    from worker.core.tensors.signature import Signature
+    from worker.core.tensors.specs import TensorSpec
+    from worker.settings import StateSettings
     from worker.state import StateLayout
 
 # The topics that workers write to, by their setting, with what their readers take each record for.
@@ -66,16 +68,6 @@ def signature_and_example(
     return remembered(whole, settings.state)[1], None if example is None else example.arrays
 
 
-def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
-    """The signature, or None without a usable model. Raises `BadConfiguration` only for one that was asked for."""
-    try:
-        return signature_and_example(config, environ)[0]
-    except BadConfiguration:
-        if is_asked_for:
-            raise
-        return None
-
-
 def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:
     """What the model remembers of each key, if anything, and what is left for requests and answers.
 
@@ -86,3 +78,16 @@ def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout 
     from worker.state import layout_of  # noqa: PLC0415 - most models have no state
 
     return layout_of(signature, state.tensors, state.initial, with_answer=state.answer)
+
+
+def open_axes(specs: Iterable[TensorSpec], shapes: Iterable[Sequence[int]]) -> dict[str, int]:
+    """How long the axes are that a model's file leaves open, by input and axis: `input_ids:1`.
+
+    The figures of a run hang on these lengths. `shapes`: of the inputs, the batch's axis left out.
+    """
+    return {
+        f"{spec.name}:{axis}": length
+        for spec, shape in zip(specs, shapes, strict=True)
+        for axis, (dim, length) in enumerate(zip(spec.dims, shape, strict=True), 1)
+        if dim is None
+    }

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable
-from dataclasses import field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -55,6 +55,38 @@ def flag(name: str, told: str) -> Any:
 def argument(default: Any, told: str, metavar: str) -> Any:
     """A field that may be given without an option's name."""
     return field(default=default, metadata={"typer": typer.Argument(metavar=metavar, help=told, show_default=False)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options of `run`, `check` and `init`: the settings that nearly every first start needs.
+
+    They win over the environment, as that does over the file.
+    """
+
+    bootstrap_servers: Brokers = None
+    requests: str | None = option(None, "Topics to read.", "TOPIC,...")
+    answers: str | None = option(None, "The topic for answers.", "TOPIC")
+    dead_letters: str | None = option(None, "The topic for the originals of rejected requests.", "TOPIC")
+    group: str | None = option(None, "The consumer group.", "GROUP")
+    model: AskedModel = None
+    assignments: Assignments = None
+    config: Config = None
+
+    def over(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment with what was given in the place of its own. Raises `BadConfiguration`."""
+        from worker.settings.names import as_variables  # noqa: PLC0415 - pydantic takes its time
+
+        given = {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "WORKER_KAFKA__REQUEST_TOPICS": self.requests,
+            "WORKER_KAFKA__RESPONSE_TOPIC": self.answers,
+            "WORKER_KAFKA__DEAD_LETTER_TOPIC": self.dead_letters,
+            "WORKER_KAFKA__GROUP_ID": self.group,
+            "WORKER_MODEL__PATH": self.model,
+        }
+        texts = {name: str(value) for name, value in given.items() if value is not None}
+        return {**environ, **as_variables(self.assignments or ()), **texts}
 
 
 def add_command(app: typer.Typer, name: str, options: type[Options], act: Callable[[Options], int], end: End) -> None:

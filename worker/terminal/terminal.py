@@ -67,6 +67,18 @@ def page() -> Console:
     return screen
 
 
+def is_person_there() -> bool:
+    """Whether standard input is a terminal: a script, a pipe and a pod have none."""
+    return sys.stdin.isatty()
+
+
+def agreed(question: str) -> bool:
+    """Whether the answer is yes. It is asked on standard error; standard output is for results."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def say(screen: Console, text: str, style: str = "") -> None:
     """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
     screen.print(Text(text, style=style), soft_wrap=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from worker.codecs import Codecs, Wire
-from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
 from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature

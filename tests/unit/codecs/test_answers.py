@@ -28,10 +28,10 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
-from worker.codecs import Codecs
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip_protobuf import read_tensors
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of
+from worker.codecs.registry import Codecs
 from worker.core.failures import Code, TooManyRejections
 from worker.core.records import ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections

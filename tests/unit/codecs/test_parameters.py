@@ -24,7 +24,7 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs import Codecs
+from worker.codecs.registry import Codecs
 from worker.core.records import Record
 from worker.core.tensors.signature import Signature
 

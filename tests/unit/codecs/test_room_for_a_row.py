@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from worker.codecs import Wire, lack_of_room, longest_key
+from worker.codecs.message_sizes import lack_of_room, longest_key
+from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature

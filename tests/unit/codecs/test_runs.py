@@ -30,8 +30,8 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs import Codecs, SingleCodecs
 from worker.codecs.encodings import oip_protobuf
+from worker.codecs.registry import Codecs, SingleCodecs
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import TooManyRejections
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request, Timeout

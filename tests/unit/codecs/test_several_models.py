@@ -23,7 +23,7 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
-from worker.codecs import Codecs
+from worker.codecs.registry import Codecs
 from worker.core.failures import Code
 from worker.core.records import ModelKey
 from worker.core.tensors.specs import TensorSpec

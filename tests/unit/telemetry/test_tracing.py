@@ -20,8 +20,8 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from tests.builders import P0, World, floats, signature, stacker
 from tests.fakes import MODEL
 from tests.logs import capture_logs
-from worker.codecs import Codecs, Wire
-from worker.codecs.wire_contract import OCTETS
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.deadlines import Punctuality
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record

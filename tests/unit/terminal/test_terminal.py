@@ -1,12 +1,14 @@
-"""What every command prints for machines."""
+"""The terminal: questions, tables, and JSON for machines."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
-from worker.terminal.terminal import page, print_json
+from worker.terminal.terminal import agreed, is_person_there, page, print_json
 
 
 @pytest.mark.parametrize(("columns", "width"), [(20, 80), (80, 80), (160, 160)])
@@ -29,3 +31,13 @@ def test_a_line_of_json_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> N
     escaped = "a\\u007f\\u0080\\u009b31m\\u009f\xa0é\\udcff"
     assert line == f'{{"{escaped}": "{escaped}"}}\n'
     assert json.loads(line) == {text: text}
+
+
+@pytest.mark.parametrize("typed", ["y\n", "Yes \n", "\n", "no\n", ""])
+def test_only_yes_is_yes(typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty line and an end of file are none. The question goes where no result goes."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+
+    assert agreed("Send them?") == typed.startswith(("y", "Y"))
+    assert not is_person_there()
+    assert capsys.readouterr() == ("", "Send them? [y/N] ")

@@ -15,8 +15,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from worker.codecs import Codecs, Wire
-from worker.codecs.wire_contract import MIB
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import MIB, Wire
 from worker.core.failures import Incomplete, RunFailure
 from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection, Request
 from worker.core.tensors.signature import Signature

@@ -20,8 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Prediction
 from worker.settings import Settings, load
 from worker.settings.loading import read_shape
-from worker.terminal.command_line import check_idle, with_options
-from worker.terminal.open_axes import open_axes
+from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
 from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plain_loop import LoopJob, codecs_of, decoded

@@ -10,22 +10,26 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache
+from typing import TYPE_CHECKING
 
-from worker.core.failures import Incomplete
-from worker.core.records import Partition, Record
-from worker.core.tensors.signature import Signature
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
-from worker.terminal.command_line import check_idle, signature_if_any, with_options
+from worker.terminal.command_end import give_stdout_back
+from worker.terminal.command_line import check_idle, signature_and_example, with_options
 from worker.terminal.terminal import tell
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.consume.reading import read
 from worker.tools.consume.shown import RecordFacts, json_of, lines_of
 from worker.tools.kafka.reader import Reader
+
+if TYPE_CHECKING:
+    from worker.core.tensors.signature import Signature
 
 # The longest wait for a record before a signal or the end of the time is noticed, seconds.
 _GLANCE = 0.1
@@ -49,10 +53,11 @@ def consume(order: ConsumeOrder) -> int:
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
     settings = load_client(order.config, environ)
-    search, page = _Search(order), _Page(order, environ)
+    give_stdout_back()  # it goes on until its reader has enough
+    search, signature = _Search(order), _signature_of(order, environ)
     with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
         for records in _come(order, reader, search, signals):
-            page.show(records)
+            _show(records, signature, as_json=order.as_json)
         if not signals.stop_asked:
             search.check()
         reader.expect_whole()
@@ -66,9 +71,27 @@ def _topic(order: ConsumeOrder, settings: ClientSettings) -> str:
     return topic
 
 
+def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[], Signature | None]:
+    """Looks at the model once, when rows come. Without a model they stay bytes, unless it was asked for."""
+
+    @cache
+    def signature() -> Signature | None:
+        try:
+            return signature_and_example(order.config, environ)[0]
+        except BadConfiguration:
+            if order.model is not None:
+                raise
+            tell("some values are rows of numbers; --model FILE shows them as such")
+            return None
+
+    return signature
+
+
 def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSignals) -> Iterator[Sequence[Record]]:
     """The wanted records, as they come."""
-    follows = _follows(order)
+    follows = order.follow
+    if follows is None:
+        follows = sys.stdout.isatty() or not (order.from_beginning or order.last)
     tail = None if order.last is None else Tail(order.last, search.reach(order.last, len(reader.ends)), reader)
     if tail is None:
         reader.start_at(reader.beginnings if order.from_beginning else reader.ends)
@@ -85,17 +108,9 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
         yield search.taken(found)
         if order.timeout is not None and time.monotonic() - heard_at > patience(order.timeout, reader):
             reader.expect_ends()
-            for why in reader.held_back:
-                tell(f"{why}; what lies behind it was not shown")
             return
         if reader.has_reached_ends and not follows:
             return
-
-
-def _follows(order: ConsumeOrder) -> bool:
-    if order.follow is None:
-        return sys.stdout.isatty() or not (order.from_beginning or order.last)
-    return order.follow
 
 
 def patience(timeout: float, reader: Reader) -> float:
@@ -111,9 +126,7 @@ class Tail:
         self._reach = reach
         self._reader = reader
         self._held: list[Record] = []
-        self._starts: Mapping[Partition, int] = {
-            at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()
-        }
+        self._starts = {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
         reader.start_at(self._starts)
 
     def newest(self, found: Sequence[Record]) -> Sequence[Record]:
@@ -123,8 +136,8 @@ class Tail:
             return ()
         if len(self._held) < self._count and self._starts != self._reader.beginnings:
             tell(
-                f"{len(self._held):,} found in the newest {self._reach:,} offsets of each partition; earlier ones were "
-                "not looked through; --from-beginning looks through all"
+                f"{len(self._held):,} found in the newest {self._reach:,} offsets of each partition; --from-beginning "
+                "looks through all"
             )
         return self._held[::-1]
 
@@ -151,22 +164,22 @@ class _Search:
     def wanted(self, records: Sequence[Record]) -> Sequence[Record]:
         return [record for record in records if self._is_wanted(record)] if self._is_choosy else records
 
-    def taken(self, wanted: Sequence[Record]) -> Sequence[Record]:
-        """As many of these as are still asked for."""
-        taken = wanted if self._order.count is None else wanted[: self._order.count - self._taken]
-        self._taken += len(taken)
-        for record in taken if self._missing else ():
-            for name in _names(record):
-                self._missing.pop(name, None)
-        return taken
-
     def _is_wanted(self, record: Record) -> bool:
         order = self._order
         return (
             (self._key is None or record.key == self._key)
             and (not order.errors_only or RecordFacts(record).is_error)
-            and (not order.request_ids or not _names(record).isdisjoint(order.request_ids))
+            and (not order.request_ids or not RecordFacts(record).names.isdisjoint(order.request_ids))
         )
+
+    def taken(self, wanted: Sequence[Record]) -> Sequence[Record]:
+        """As many of these as are still asked for."""
+        taken = wanted if self._order.count is None else wanted[: self._order.count - self._taken]
+        self._taken += len(taken)
+        for record in taken if self._missing else ():
+            for name in RecordFacts(record).names:
+                self._missing.pop(name, None)
+        return taken
 
     @property
     def is_over(self) -> bool:
@@ -184,33 +197,13 @@ class _Search:
             raise Incomplete(f"no {what} with the key {self._order.key} was found")
 
 
-def _names(record: Record) -> set[str]:
-    """What a request may be asked for by: its id, or its place."""
-    told = RecordFacts(record)
-    return {told.source} if told.request_id is None else {told.source, told.request_id}
-
-
-class _Page:
-    """Standard output, for people or for machines. Looks at the model when rows come."""
-
-    def __init__(self, order: ConsumeOrder, environ: Mapping[str, str]) -> None:
-        self._order = order
-        self._environ = environ
-
-    def show(self, records: Sequence[Record]) -> None:
-        """Raises `BrokenPipeError` when it is read no more."""
-        today, width = datetime.now().astimezone().date(), shutil.get_terminal_size().columns
-        for record in records:
-            reading = read(record, lambda: self._signature)
-            if self._order.as_json:
-                sys.stdout.buffer.write(json_of(record, reading))
-            else:
-                sys.stdout.writelines(f"{line}\n" for line in lines_of(record, reading, width, today))
-        sys.stdout.flush()
-
-    @cached_property
-    def _signature(self) -> Signature | None:
-        found = signature_if_any(self._order.config, self._environ, is_asked_for=self._order.model is not None)
-        if found is None:
-            tell("some values are rows of numbers; --model FILE shows them as such")
-        return found
+def _show(records: Sequence[Record], signature: Callable[[], Signature | None], *, as_json: bool) -> None:
+    """Raises `BrokenPipeError` when standard output is read no more."""
+    today, width = datetime.now().astimezone().date(), shutil.get_terminal_size().columns
+    for record in records:
+        reading = read(record, signature)
+        if as_json:
+            sys.stdout.buffer.write(json_of(record, reading))
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in lines_of(record, reading, width, today))
+    sys.stdout.flush()

@@ -38,6 +38,8 @@ class RecordFacts:
             self.source = self._said("source") or record.source
             self.verdict = self._said("error-code") or "error" if self.is_error else self._said("status") or "record"
             self.reason = ""
+        # A request may be asked for by its id, or by its place.
+        self.names = {self.source, *([] if self.request_id is None else [self.request_id])}
 
     def _said(self, name: str) -> str:
         return self._headers.get(name, b"").decode(errors="backslashreplace")
@@ -45,19 +47,20 @@ class RecordFacts:
 
 def lines_of(record: Record, reading: Reading, width: int, today: date) -> Iterator[str]:
     """A line of what the record is, and one for each tensor, error or whatever it says."""
-    told = RecordFacts(record)
+    told, room = RecordFacts(record), width - len(_INDENT)
     key = None if record.key is None else _shortened(text_of(record.key), _LONGEST_KEY)
     named = (("key", key), ("source", told.source), ("id", told.request_id))
     words = "".join(f"  {label} {printable(value)}" for label, value in named if value is not None)
-    yield f"{_time(record, today)}  {printable(told.verdict)}{words}"
+    clock = moment(record.timestamp_ms, None, "%Y-%m-%d %H:%M:%S.%f").removeprefix(f"{today} ").removesuffix("000")
+    yield f"{clock}  {printable(told.verdict)}{words}"
     reason = told.reason or reading.get("error") or (record.unreadable and f"cannot be read: {record.unreadable}")
     if reason:
         yield f"{_INDENT}{printable(reason)}"
     for role in ("inputs", "outputs"):
         for tensor in reading.get(role, ()):
-            yield _INDENT + _tensor(tensor, role, width - len(_INDENT))
+            yield _INDENT + _shortened(_tensor(tensor, role, room), room)
     if not reading and record.unreadable is None:
-        yield _INDENT + _shortened(_value(record.value), width - len(_INDENT))
+        yield _INDENT + _shortened(_value(record.value), room)
 
 
 def text_of(raw: bytes) -> str:
@@ -75,19 +78,13 @@ def moment(time_ms: int | None, zone: tzinfo | None = UTC, form: str = "%Y-%m-%d
         return f"{time_ms} ms"
 
 
-def _time(record: Record, today: date) -> str:
-    clock = moment(record.timestamp_ms, None, "%Y-%m-%d %H:%M:%S.%f")
-    return clock.removeprefix(f"{today} ").removesuffix("000")
-
-
 def _tensor(tensor: Reading, role: str, room: int) -> str:
     shape = "" if tensor["shape"] is None else f"[{', '.join(map(str, tensor['shape']))}]"
     try:
         data = orjson.dumps(tensor["data"][:room], option=orjson.OPT_SERIALIZE_NUMPY).decode()
     except TypeError:  # nested deeper than JSON goes, or a number too large for it
         data = "…"
-    head = f"{'' if role == 'outputs' else 'input '}{tensor['name']} {tensor['datatype']}{shape}"
-    return _shortened(printable(f"{head}  {data}"), room)
+    return printable(f"{'' if role == 'outputs' else 'input '}{tensor['name']} {tensor['datatype']}{shape}  {data}")
 
 
 def _value(value: bytes | None) -> str:

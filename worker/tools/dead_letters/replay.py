@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -28,9 +28,8 @@ from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open
 from worker.kafka.client.errors import words_of
 from worker.kafka.producer.destination import ANY_PARTITION
 from worker.settings import TOPIC_NAME, Connection
-from worker.terminal.asking import agreed, is_person_there
 from worker.terminal.command_line import check_readers
-from worker.terminal.terminal import aside, console, count, hang, print_json, printable, say
+from worker.terminal.terminal import agreed, aside, console, count, hang, is_person_there, print_json, printable, say
 from worker.tools.closing import Closing
 from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ReplayOrder
@@ -58,6 +57,26 @@ class Counts:
         if len(self.places[reason]) < _NAMED:
             self.places[reason].append(str(letter.position))
 
+    def as_json(self) -> dict[str, object]:
+        return {
+            "sent": [{"topic": to, "code": code, "count": sent} for (to, code), sent in self.sent.most_common()],
+            "unsent": [{"reason": why, "count": n, "places": self.places[why]} for why, n in self.unsent.items()],
+        }
+
+    def show(self, screen: Console, verb: str, topic: str, readers: Readers) -> None:
+        say(screen, f"{verb} {count(self.sent.total(), 'dead letter')} of {topic} back", "bold")
+        width = max((len(f"{n:,}") for n in (*self.sent.values(), *self.unsent.values())), default=0) + 2
+        for (to, code), sent in self.sent.most_common():
+            hang(screen, f"{sent:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
+        for to, groups in readers.items():
+            named = ", ".join(f"{printable(group)} (members: {members})" for group, members in groups.items())
+            read_by = named or "no group of which the brokers tell"
+            hang(screen, " " * width, f"{printable(to)} is read by {read_by}", "dim")
+        for why, unsent in self.unsent.items():
+            more = " …" if unsent > _SHOWN else ""
+            places = ", ".join(self.places[why][:_SHOWN])
+            hang(screen, f"{unsent:{width},}", printable(f"not sent: {why}: {places}{more}"))
+
 
 class Ways:
     """The ways into the request topics. Each is opened when the first letter wants it."""
@@ -69,7 +88,8 @@ class Ways:
         self._open = open_way
         self._forbidden = forbidden
         self._to = to
-        self._found: dict[str, Publisher | str] = {}
+        self.opened: dict[str, Publisher] = {}
+        self._closed: dict[str, str] = {}
 
     def topic_of(self, letter: Letter) -> str:
         return self._to or request_topic(letter)
@@ -79,13 +99,12 @@ class Ways:
         return letter.loss or self.into(self.topic_of(letter))
 
     def into(self, topic: str) -> Publisher | str:
-        if topic not in self._found:
-            self._found[topic] = self._look(topic)
-        return self._found[topic]
-
-    @property
-    def opened(self) -> Sequence[Publisher]:
-        return [way for way in self._found.values() if not isinstance(way, str)]
+        if topic not in self.opened and topic not in self._closed:
+            try:
+                self.opened[topic] = self._look(topic)
+            except BadConfiguration as error:
+                self._closed[topic] = str(error)
+        return self.opened.get(topic) or self._closed[topic]
 
     def partition_of(self, letter: Letter, way: Publisher) -> int:
         """Where the request lay, so that order holds however it was keyed; in another topic, where its key belongs."""
@@ -94,18 +113,15 @@ class Ways:
             return number
         return ANY_PARTITION if letter.record.key else number % way.partitions
 
-    def _look(self, topic: str) -> Publisher | str:
+    def _look(self, topic: str) -> Publisher:
         if not topic:
-            return "the dead letter does not say where it came from; give --to"
+            raise BadConfiguration("the dead letter does not say where it came from; give --to")
         # The name may come from a header, and its writer could make us write where only we may.
         if topic.startswith("__") or topic == self._forbidden:
-            return f"no request comes from {topic}"
+            raise BadConfiguration(f"no request comes from {topic}")
         if not re.fullmatch(TOPIC_NAME, topic):
-            return f"no topic is called {topic!r}"
-        try:
-            return self._open(topic)
-        except BadConfiguration as error:
-            return str(error)
+            raise BadConfiguration(f"no topic is called {topic!r}")
+        return self._open(topic)
 
 
 def surveyed(found: Iterable[Letter], ways: Ways, limit: int | None) -> Counts:
@@ -175,7 +191,7 @@ class Replay:
 
     def _settle(self) -> None:
         """Have everything handed over acknowledged, or named; then it is done."""
-        for way in self._ways.opened:
+        for way in self._ways.opened.values():
             if way.flush(PATIENCE):
                 raise KafkaFatal(f"no broker acknowledged what was sent within {PATIENCE:g} s; run this again")
         self._pending = 0
@@ -231,8 +247,8 @@ def replay(order: ReplayOrder) -> int:
     wanted, ways = wanted_of(order), Ways(partial(Publisher, kafka), topic, order.to)
     if not (order.yes or order.dry_run or is_person_there()):
         raise BadConfiguration(
-            "a replay sends requests to topics that others may read too, so it asks first, and no terminal is here to "
-            "answer; give --yes, or --dry-run to see what would be sent and who reads there"
+            "others may read these topics, too, so a replay asks first, and no terminal is here to answer; give --yes, "
+            "or --dry-run to see what would be sent and who reads there"
         )
     if order.to is not None:
         check_readers("--to", order.to, kafka, "response_topic")
@@ -263,32 +279,9 @@ def replay(order: ReplayOrder) -> int:
 
 def _report(order: ReplayOrder, topic: str, counts: Counts, readers: Readers | None) -> None:
     """`readers`: of the topics that would be sent to; None, it was sent."""
-    if order.as_json and (readers is None or order.dry_run):
-        print_json(_document(counts, readers))
+    if order.as_json and (order.dry_run or readers is None):
+        told = {} if readers is None else {"readers": readers}
+        print_json({"dry_run": order.dry_run, **counts.as_json(), **told})
     else:
-        _show(aside() if readers is not None and not order.dry_run else console(), topic, counts, readers)
-
-
-def _document(counts: Counts, readers: Readers | None) -> dict[str, object]:
-    return {
-        "dry_run": readers is not None,
-        "sent": [{"topic": to, "code": code, "count": letters} for (to, code), letters in counts.sent.most_common()],
-        "unsent": [{"reason": why, "count": n, "places": counts.places[why]} for why, n in counts.unsent.items()],
-        **({} if readers is None else {"readers": readers}),
-    }
-
-
-def _show(screen: Console, topic: str, counts: Counts, readers: Readers | None) -> None:
-    verb = "Sent" if readers is None else "Would send"
-    say(screen, f"{verb} {count(counts.sent.total(), 'dead letter')} of {topic} back", "bold")
-    width = max((len(f"{n:,}") for n in (*counts.sent.values(), *counts.unsent.values())), default=0) + 2
-    for (to, code), sent in counts.sent.most_common():
-        hang(screen, f"{sent:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
-    for to, groups in (readers or {}).items():
-        named = ", ".join(f"{printable(group)} (members: {members})" for group, members in groups.items())
-        hang(screen, " " * width, f"{printable(to)} is read by {named or 'no group of which the brokers tell'}", "dim")
-    for why, unsent in counts.unsent.items():
-        more = " …" if unsent > _SHOWN else ""
-        hang(
-            screen, f"{unsent:{width},}", printable(f"not sent: {why}: {', '.join(counts.places[why][:_SHOWN])}{more}")
-        )
+        screen = console() if order.dry_run or readers is None else aside()
+        counts.show(screen, "Sent" if readers is None else "Would send", topic, readers or {})

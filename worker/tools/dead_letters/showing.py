@@ -17,7 +17,6 @@ from rich.console import Console
 
 from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
-from worker.terminal.command_line import check_idle
 from worker.terminal.terminal import console, count, hang, print_json, printable, say
 from worker.tools.consume.shown import decoded, envelope, moment, text_of
 from worker.tools.dead_letters.letters import letter_at, letters, request_topic, topic_of, wanted_of
@@ -131,17 +130,14 @@ def show_letters(order: ShowOrder) -> int:
     at = None if order.place is None else Position.parse(order.place)
     if order.place is not None and at is None:
         raise BadConfiguration(f"{order.place}: a place is topic/partition/offset, of a dead letter or of its request")
-    is_letters_own = at is not None and at.topic == topic
-    if is_letters_own:
-        filters = {"code": order.code, "since": order.since, "request_topic": order.request_topic}
-        check_idle("with the place of a dead letter", n=order.most, **filters)
     with Reader(kafka, topic) as reader:
+        is_letters_own = at is not None and at.topic == topic
         found = [letter_at(reader, at)] if at is not None and is_letters_own else _search(reader, order, at, topic)
-        for number, letter in enumerate(found):
+        for letter in found:
             if order.as_json:
                 print_json(as_document(letter))
             else:
-                _print(console(), letter, "\n" if number else "")
+                _print(console(), letter)
         reader.expect_whole()
     return 0
 
@@ -175,12 +171,12 @@ def as_document(letter: Letter) -> dict[str, object]:
     }
 
 
-def _print(screen: Console, letter: Letter, before: str) -> None:
-    say(screen, f"{before}{printable(str(letter.position))}", "bold")
+def _print(screen: Console, letter: Letter) -> None:
+    say(screen, printable(str(letter.position)), "bold")
     for name, text in _facts(letter):
         hang(screen, f"{name:<8}", text)
-    if letter.record.value is not None:
-        _print_value(screen, letter.record.value)
+    for line in _lines(letter.record.value or b""):
+        say(screen, f"  {printable(line)}")
 
 
 def _facts(letter: Letter) -> Iterator[tuple[str, str]]:
@@ -197,6 +193,10 @@ def _facts(letter: Letter) -> Iterator[tuple[str, str]]:
         yield "" if number else "headers", f"{printable(name)}: {_brief(value)}"
     if record.value is None:
         yield "value", _omitted(letter, "value") or record.unreadable or "null"
+    else:
+        longest = _MOST_OF_BYTES if decoded(record.value) is None else _MOST_OF_TEXT
+        cut = "; this is the beginning, --json has all of it" if len(record.value) > longest else ""
+        yield "value", f"{count(len(record.value), 'byte')}{cut}"
 
 
 def _omitted(letter: Letter, part: str) -> str:
@@ -205,16 +205,9 @@ def _omitted(letter: Letter, part: str) -> str:
     return "" if size is None else f"left out: it did not fit into the dead letter ({printable(size)})"
 
 
-def _print_value(screen: Console, value: bytes) -> None:
+def _lines(value: bytes) -> list[str]:
     text = decoded(value)
-    if text is None or "\0" in text:
-        lines, is_whole = [value[:_MOST_OF_BYTES].hex(" ")], len(value) <= _MOST_OF_BYTES
-    else:
-        lines, is_whole = text[:_MOST_OF_TEXT].splitlines(), len(text) <= _MOST_OF_TEXT
-    cut = "" if is_whole else "; this is the beginning, --json has all of it"
-    hang(screen, "value   ", f"{count(len(value), 'byte')}{cut}")
-    for line in lines:
-        say(screen, f"  {printable(line)}")
+    return [value[:_MOST_OF_BYTES].hex(" ")] if text is None else text[:_MOST_OF_TEXT].splitlines()
 
 
 def _brief(value: bytes | None) -> str:

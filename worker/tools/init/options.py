@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import flag
-from worker.terminal.worker_options import WorkerOptions
+from worker.terminal.command_options import WorkerOptions, flag
 
 
 @dataclass(frozen=True, kw_only=True)

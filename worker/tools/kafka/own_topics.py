@@ -40,9 +40,10 @@ class OwnTopics(Closing):
     def create(self, *topics: str) -> None:
         """Make them, and wait until each partition has a leader. Raises `BadConfiguration` where we may not."""
         self._topics += topics  # first: what is asked for may come to be though its answer is lost
-        asked = self._admin.create_topics([NewTopic(name, self.partitions) for name in topics])
-        for topic, future in asked.items():
-            if (error := _error(future)) is not None:
+        for topic, asked in self._admin.create_topics([NewTopic(name, self.partitions) for name in topics]).items():
+            try:
+                asked.result(ANSWER_TIMEOUT)
+            except (KafkaException, TimeoutError) as error:
                 raise BadConfiguration(
                     f"topic {topic} could not be created: {words_of(error)}; this client needs the operations CREATE, "
                     "DELETE, READ and WRITE on topics that begin so (--prefix), and READ on such groups"
@@ -78,18 +79,12 @@ class OwnTopics(Closing):
 
 
 def _left(asked: Mapping[str, Future[Any]]) -> list[str]:
-    """What is there still."""
-    errors = {name: _error(future) for name, future in asked.items()}
-    return [name for name, error in errors.items() if error is not None and not _is_gone(error)]
-
-
-def _error(future: Future[Any]) -> KafkaException | TimeoutError | None:
-    try:
-        future.result(ANSWER_TIMEOUT)
-    except (KafkaException, TimeoutError) as error:
-        return error
-    return None
-
-
-def _is_gone(error: Exception) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _GONE
+    """The names of what is there still."""
+    left = []
+    for name, future in asked.items():
+        try:
+            future.result(ANSWER_TIMEOUT)
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or error.args[0].code() not in _GONE:
+                left.append(name)
+    return left

@@ -150,15 +150,9 @@ class Publisher:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self.refusal = self.refusal or f"larger than {self._topic} takes; raise its max.message.bytes"
         elif self._failure is None:
-            self.refusal = self._why(error)
+            late = f"no broker acknowledged it within {PATIENCE:g} s ({self._log.last or error.str()})"
+            self.refusal = late if error.code() == _TIMED_OUT else error.str()
             self._failure = KafkaFatal(f"a record for {self._topic} was refused: {self.refusal}")
-
-    def _why(self, error: KafkaError) -> str:
-        if error.code() == _TIMED_OUT:
-            return f"no broker acknowledged it within {PATIENCE:g} s ({self._log.last or error.str()})"
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return "this client may not write there; grant it the operation WRITE"
-        return error.str()
 
     def _check(self) -> None:
         if self._failure is not None:

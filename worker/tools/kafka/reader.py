@@ -121,16 +121,9 @@ class Reader(Closing):
                 self._step_over(partition, at, last, UNPARSED)
         return records or list(islice(self._given_up, READ_AT_MOST))
 
-    @property
-    def held_back(self) -> Sequence[str]:
-        """Where and why nothing may be read now: transactions that are open."""
-        standing = self._watch.standing.items()
-        return [f"{partition}: {stall.reason}" for partition, stall in standing if stall.is_transaction]
-
     def expect_ends(self) -> None:
         """Raises `Incomplete` where there is more below `ends` than came."""
-        if self._short_of_end:
-            ends = self._short_of_end.items()
+        if ends := self._short_of_end.items():
             short = listed(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
             raise Incomplete(f"not all of {self._topic} came, the broker is slow or away: {short}")
 

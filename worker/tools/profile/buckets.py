@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.codecs import Codecs, Wire
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, Partition, Rejection
 from worker.core.tensors.axes import axes_of

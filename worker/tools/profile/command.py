@@ -21,8 +21,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.stacking import Stacker
 from worker.inference import Model, load
 from worker.settings.for_commands import ScoringSettings, load_client, load_scoring
-from worker.terminal.command_line import CLOSING, check_idle, with_options
-from worker.terminal.open_axes import open_axes
+from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
 from worker.terminal.terminal import count, page, print_json, progress
 from worker.tools.profile.advice import advise
 from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines, sample_of_topic

@@ -14,8 +14,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from worker.codecs import Codecs, Wire
 from worker.codecs.examples import Encoding, encode_request
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, Rejection, Reply, Request
 from worker.core.tensors.stacking import Split, Stacker

@@ -67,12 +67,12 @@ def _patience(order: PublishOrder) -> float:
 
 def _topic(order: PublishOrder, settings: ClientSettings) -> str:
     """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
-    topics = settings.kafka.request_topics
-    if order.topic is None and topics is None:
+    topics = (order.topic,) if order.topic is not None else settings.kafka.request_topics
+    if topics is None:
         raise unset("WORKER_KAFKA__REQUEST_TOPICS: must be set, or name a topic with --topic", order.config)
-    if order.topic is None and topics is not None and len(topics) != 1:
+    if len(topics) != 1:
         raise BadConfiguration(f"WORKER_KAFKA__REQUEST_TOPICS names {', '.join(topics)}; say which one with --topic")
-    topic = order.topic or (topics or ())[0]
+    [topic] = topics
     check_readers("--topic", topic, settings.kafka, "response_topic", "dead_letter_topic")
     return topic
 
@@ -83,8 +83,8 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
     if order.random is not None:
         return _made_up(order, environ, order.random)
     if order.file == "-":
-        if sys.stdin is None:
-            raise BadConfiguration("standard input is closed; give it a pipe, or name a FILE")
+        if sys.stdin is None:  # as `<&-` leaves it
+            raise BadConfiguration("standard input is closed; name a FILE")
         return read_lines(sys.stdin.buffer, "standard input")
     path = Path(str(order.file))
     try:
@@ -95,17 +95,11 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
 
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
     if order.key is None and load_scoring(order.config, environ).state.tensors:
-        raise BadConfiguration(
-            "--random: WORKER_STATE__TENSORS is set, and a request without a key is refused then: say "
-            "--key 'made-up-{n}', and each has one of its own, whose state is kept"
-        )
+        raise BadConfiguration("--random: with WORKER_STATE__TENSORS each request needs a key; say --key 'made-up-{n}'")
     signature, given = signature_and_example(order.config, environ)
     possible = encodings(signature)
     if order.encoding is not None and order.encoding not in possible:
-        raise BadConfiguration(
-            f"--encoding {order.encoding}: the model takes {signature.takes} and gives "
-            f"{', '.join(map(str, signature.outputs))}; choose one of {', '.join(possible)}"
-        )
+        raise BadConfiguration(f"--encoding {order.encoding}: this model takes {', '.join(possible)}")
     return made_up(signature, total, Encoding(order.encoding or possible[0]), given)
 
 
@@ -158,18 +152,12 @@ def _shortfalls(
         yield f"{count(told['refused'], 'request')} refused: {refusal}"
     if told["unknown"]:
         yield f"{count(told['unknown'], 'request')} not acknowledged when it was ended"
-    answers = told.get("answers")
-    if answers is None or not publication.is_whole:
-        return
-    if failed := sum(answers["errors"].values()):
+    answers = told.get("answers") if publication.is_whole else None
+    if answers and (failed := sum(answers["errors"].values())):
         yield (
-            f"{failed:,} of {count(told['published'], 'request')} got an error: {', '.join(_errors(answers))}; "
+            f"{failed:,} of {count(told['published'], 'request')} got an error; "
             f"`inference-worker consume --errors-only --last {failed}` shows why"
         )
-    if answers["missing"]:
-        hint = ": is a worker running on this topic? `inference-worker check` tells what would keep one from it"
-        none_came = not (answers["ok"] or failed)
-        yield (
-            f"{count(answers['missing'], 'request')} not answered, no answer came for {_patience(order):g} s"
-            f"{hint if none_came else ''}"
-        )
+    if answers and answers["missing"]:
+        hint = "" if answers["missing"] < told["published"] else "; `inference-worker check` tells what keeps a worker"
+        yield f"{count(answers['missing'], 'request')} not answered, none came for {_patience(order):g} s{hint}"

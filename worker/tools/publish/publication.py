@@ -33,59 +33,55 @@ _GLANCE, _TICK = 0.05, 0.001
 
 
 class AwaitedAnswers:
-    """Owns the places and instants of one run. Pure: the instants are passed in, seconds."""
+    """Owns the places and instants of one run. Pure: the instants are passed in, seconds.
+
+    An answer may be read before the broker's acknowledgement of its request, and others' answers are among them. So
+    every answer is kept by its place, and counts once a request of this run lies there.
+    """
 
     def __init__(self) -> None:
+        self.heard = 0
         self._published_at: dict[str, float] = {}
-        self._latencies: dict[str, float] = {}
-        self._codes = Counter[str]()
-        self._repeated = 0
-        # Answers may be read before the broker's acknowledgement. Others' answers are among them.
-        self._early: dict[str, list[tuple[Record, float]]] = {}
+        self._firsts: dict[str, tuple[float, str]] = {}  # when it came, and its error's code
+        self._times = Counter[str]()
 
     def placed(self, published_at: float, place: str | None) -> None:
         """A request lies there; None: it was refused."""
         if place is not None:
             self._published_at[place] = published_at
-            for record, now in self._early.pop(place, ()):
-                self.hear(record, now, all_placed=False)
+            self.heard += place in self._firsts
 
-    def hear(self, record: Record, now: float, *, all_placed: bool) -> bool:
-        """An answer was read. Whether it is the first to a request of this run. `all_placed`: no place is to come."""
+    def hear(self, record: Record, now: float) -> bool:
+        """An answer was read. Whether it is the first to a request of this run."""
         headers = headers_of(record.headers)
         place = headers.get("source", b"").decode(errors="replace")
-        if all_placed:
-            self._early.clear()  # they belong to others
-        if place not in self._published_at:
-            if not all_placed:
-                self._early.setdefault(place, []).append((record, now))
+        self._times[place] += 1
+        if place in self._firsts:
             return False
-        if place in self._latencies:
-            self._repeated += 1
-            return False
-        self._latencies[place] = now - self._published_at[place]
         is_ok = headers.get("status") == b"ok"
-        self._codes["" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")] += 1
-        return True
-
-    @property
-    def heard(self) -> int:
-        return len(self._latencies)
+        code = "" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")
+        self._firsts[place] = (now, code)
+        self.heard += place in self._published_at
+        return place in self._published_at
 
     def summary(self) -> dict[str, Any]:
         """What became of the requests: results, errors by code, answers that did not come, and that came again.
 
         A latency is from publication until the answer was read.
         """
-        errors = {code: count for code, count in self._codes.most_common() if code}
-        missing = len(self._published_at) - self.heard
-        milliseconds = np.array(list(self._latencies.values())) * 1000
-        percentiles = {
-            name: round(float(np.percentile(milliseconds, at)), 3) for name, at in PERCENTILES.items() if self.heard
-        }
+        heard = [place for place in self._published_at if place in self._firsts]
+        codes = Counter(self._firsts[place][1] for place in heard)
+        milliseconds = [(self._firsts[place][0] - self._published_at[place]) * 1000 for place in heard]
         return {
-            "answers": {"ok": self._codes[""], "errors": errors, "missing": missing, "repeated": self._repeated},
-            "latency_ms": percentiles,
+            "answers": {
+                "ok": codes[""],
+                "errors": {code: count for code, count in codes.most_common() if code},
+                "missing": len(self._published_at) - self.heard,
+                "repeated": sum(self._times[place] - 1 for place in heard),
+            },
+            "latency_ms": {
+                name: round(float(np.percentile(milliseconds, at)), 3) for name, at in PERCENTILES.items() if heard
+            },
         }
 
 
@@ -183,5 +179,5 @@ class Publication:
             self._publisher.poll(timeout)
             return 0
         self._publisher.poll()
-        all_placed, records, now = not self._publisher.waiting, self._reader.read(timeout), time.monotonic()
-        return sum(self._awaited.hear(record, now, all_placed=all_placed) for record in records)
+        records, now = self._reader.read(timeout), time.monotonic()
+        return sum(self._awaited.hear(record, now) for record in records)

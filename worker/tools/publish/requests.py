@@ -95,11 +95,9 @@ def read_line(line: bytes) -> Publishable:
         raise BadConfiguration(
             f'not JSON: {error}; {{"value": "..."}} publishes any text, {{"value_base64": "..."}} any bytes'
         ) from None
-    if not isinstance(document, dict):
-        raise BadConfiguration("expected a JSON object: a request, or an envelope around anything")
-    if "inputs" in document:
+    if isinstance(document, dict) and "inputs" in document:
         return Publishable(line, headers=_AS_JSON)
-    if "value" not in document and "value_base64" not in document:
+    if not isinstance(document, dict) or not document.keys() & {"value", "value_base64"}:
         raise BadConfiguration(
             'neither a request (no `inputs`) nor an envelope (no `value`); {"value": ...} publishes anything'
         )

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.assembly import batch_policy
-from worker.codecs import Codecs, Wire
-from worker.codecs.wire_contract import JSON, OCTETS
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import JSON, OCTETS, Wire
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, ClosedBy, Outcome, Record, Rejection, Reply, Request

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from worker.core.failures import Incomplete
 from worker.core.records import Partition, Record
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.tools.consume import command as consume
-from worker.tools.consume.command import Tail, _Search, patience
+from worker.tools.consume.command import Tail, _Search
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.kafka.reader import Reader
-
-
-@pytest.mark.parametrize(("timeout", "reading"), [(0.5, ANSWER_TIMEOUT), (60.0, 60.0)])
-def test_a_broker_has_as_long_for_the_backlog_as_for_any_answer(timeout: float, reading: float) -> None:
-    """Silence counts as it was asked for once all has been read that was there."""
-    for has_reached_ends, longest in ((True, timeout), (False, reading)):
-        assert patience(timeout, cast("Reader", SimpleNamespace(has_reached_ends=has_reached_ends))) == longest
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.codecs.builders import (
     AS_PROTOBUF,
     AS_ROWS,
-    X,
     answer,
     as_json,
     codecs,
@@ -25,7 +24,7 @@ from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Message, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
-from worker.tools.consume.reading import Reading, headers_of, json_line, read
+from worker.tools.consume.reading import Reading, json_line, read
 
 OK = ("status", b"ok")
 ANSWER = f4([[0.5, 0.25]])
@@ -98,20 +97,6 @@ def test_rows_are_read_with_the_model_alone() -> None:
     assert flat == [("y", "FP32", None, [0.5, 0.25, 0.5, 0.25])]
 
 
-@pytest.mark.parametrize(
-    ("value", "signature"),
-    [
-        (b"\0" * 12, model()),
-        (b"\0" * 3, model()),
-        (b"\0" * 12, model(outputs=(X, X))),
-        (b"\0" * 12, model(outputs=(TensorSpec("t", "BYTES", (1,)),))),
-    ],
-)
-def test_rows_that_are_not_the_models_stay_bytes(value: bytes, signature: Signature) -> None:
-    """They do not come out even, or the model gives two outputs, or strings, which are never answered as rows."""
-    assert read(record(value, AS_ROWS, OK), lambda: signature) == {}
-
-
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_request_is_read_too(encoding: Encoding) -> None:
     """The original in a dead letter is one: it has no status."""
@@ -174,18 +159,6 @@ def binary(datatype: str, shape: list[int]) -> Record:
 def test_a_value_that_is_not_what_it_says_is_no_failure(odd: Record) -> None:
     """It is shown as bytes: nothing else is known of it."""
     assert read(odd) == {}
-
-
-def test_headers_have_no_case_and_the_last_counts() -> None:
-    """As the worker reads them."""
-    assert headers_of([("Status", b"ok"), ("status", b"error"), ("gone", None)]) == {"status": b"error"}
-
-
-def test_a_line_of_json_holds_arrays_and_no_nan() -> None:
-    """With the fewest digits that name each number."""
-    arrays = {"a": np.array([0.1, np.nan], "<f4"), "h": np.array([1.5], "<f2"), "b": np.array([True])}
-
-    assert json_line(arrays) == b'{"a":[0.1,null],"h":[1.5],"b":[true]}\n'
 
 
 def test_a_line_of_json_moves_no_cursor() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from datetime import datetime
 
@@ -64,14 +63,6 @@ def test_an_answer_is_a_line_of_whose_it_is_and_one_for_each_output() -> None:
 def test_a_time_of_another_day_says_which_and_what_is_none_is_a_number(stamp: int | None, told: str) -> None:
     """The clock alone would lie."""
     assert lines(answer(b"")._replace(timestamp_ms=stamp))[0].startswith(f"{told}  ok")
-
-
-def test_an_error_is_told_by_code_and_message() -> None:
-    """On a line of its own, which a terminal breaks."""
-    given = record(b'{"error": "a word"}', ("status", b"error"), ("error-code", b"INTERNAL"))
-
-    assert lines(given) == ["12:00:00.007  INTERNAL  key k  source answers/1/42", "    a word"]
-    assert lines(given._replace(headers=[("status", b"error")]))[0].startswith("12:00:00.007  error")
 
 
 def test_a_dead_letter_is_told_with_its_origin_and_its_original() -> None:
@@ -147,15 +138,3 @@ def test_a_document_has_everything() -> None:
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [0.5]}],
     }
     assert document(error, read(error)).items() >= {"error": "no", "id": "a1"}.items()
-
-
-def test_what_is_no_text_is_base64_in_a_document() -> None:
-    """In the members that an envelope for `publish` has."""
-    raw = b"\xff\x00"
-    coded = base64.b64encode(raw).decode()
-    given = record(raw, ("h", raw), ("null", None), key=raw)
-
-    found = document(given, read(given))
-
-    assert found["key_base64"] == found["value_base64"] == coded
-    assert (found["headers"], found["headers_base64"]) == ({"null": None}, {"h": coded})

@@ -9,11 +9,11 @@ import pytest
 
 from tests.unit.tools.dead_letters.builders import dead_record, letter
 from worker.codecs.dead_letters import Letter, read
-from worker.core.failures import BadConfiguration, Code
+from worker.core.failures import Code
 from worker.terminal.terminal import console
 from worker.tools.dead_letters import showing
 from worker.tools.dead_letters.letters import time_of
-from worker.tools.dead_letters.showing import MOST_REASONS, OTHERS, as_document, blurred, newest, reasons, show
+from worker.tools.dead_letters.showing import MOST_REASONS, OTHERS, as_document, blurred, reasons, show
 
 
 def of(message: str, *, code: Code = Code.INTERNAL, topic: str = "requests", at: int = 0, ms: int = 0) -> Letter:
@@ -45,15 +45,6 @@ def test_a_message_without_end_is_read_in_a_moment(piece: str) -> None:
 
     assert time.process_time() - began < 1
     assert len(found) <= 300
-
-
-def test_the_cache_keeps_the_beginning_of_a_message() -> None:
-    """Another program's letter may say a megabyte, and 4,096 of those would be kept."""
-    showing._blurred.cache_clear()
-
-    found = {blurred("b" * showing._MESSAGE_READ + rest) for rest in ("", "c", "d" * 1_000_000)}
-
-    assert len(found) == showing._blurred.cache_info().currsize == 1
 
 
 def test_letters_with_one_reason_are_one_entry() -> None:
@@ -98,19 +89,12 @@ def test_a_screen_tells_how_many_and_how_to_read_one(capsys: pytest.CaptureFixtu
     assert last == "# stands for a number; `dead-letters show dead/0/4` shows that letter whole"
 
 
-def test_the_newest_come_last() -> None:
-    """As in a log, whatever order their partitions were read in."""
-    found = [letter(at, time_ms=ms) for at, ms in enumerate([30, 10, 40, 20])]
-
-    assert [one.record.timestamp_ms for one in newest(iter(found), 2)] == [30, 40]
-
-
 def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFixture[str]) -> None:
     """Escape sequences, marks that turn the writing round and markup are told, not obeyed."""
     evil = b"[bold]\x1b[31m"
     given = letter(7, message="\x1b[2J", key=evil, value=evil + "\nnext\u202e".encode(), headers=[("h", evil)])
 
-    showing._print(console(), given, "")
+    showing._print(console(), given)
 
     assert capsys.readouterr().out.splitlines() == [
         "dead/0/7",
@@ -131,7 +115,7 @@ def test_a_screen_shows_the_beginning_and_json_has_all(capsys: pytest.CaptureFix
     text, raw = letter(value=b"a" * 5000, headers=[("h", b"x" * 300)]), letter(value=b"\xff" * 500)
 
     for one in (text, raw):
-        showing._print(console(), one, "")
+        showing._print(console(), one)
 
     shown = capsys.readouterr().out
     assert shown.count("this is the beginning, --json has all of it") == 2
@@ -144,7 +128,7 @@ def test_a_screen_shows_the_beginning_and_json_has_all(capsys: pytest.CaptureFix
 def test_what_a_letter_has_not_got_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """And how much it was."""
     for record in (dead_record(value=b"x" * 5000, limit=2000), dead_record(headers=[("h", b"x" * 5000)], limit=2000)):
-        showing._print(console(), read(record), "")
+        showing._print(console(), read(record))
 
     shown = capsys.readouterr().out
     assert "value     left out: it did not fit into the dead letter (5000 bytes)" in shown
@@ -158,9 +142,3 @@ def test_what_a_letter_has_not_got_is_told(capsys: pytest.CaptureFixture[str]) -
 def test_a_time_is_an_age_or_a_moment(text: str, found: int) -> None:
     """Never before the epoch: Kafka takes -1 for the end."""
     assert time_of(text, 1000.0) == found
-
-
-def test_what_is_no_time_is_told() -> None:
-    """With what is one."""
-    with pytest.raises(BadConfiguration, match="--since soon: give 90s, 15m"):
-        time_of("soon", 0.0)

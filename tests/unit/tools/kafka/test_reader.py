@@ -84,20 +84,6 @@ def test_partitions_that_are_refused_for_long_are_given_up(
         made(monkeypatch, *[refusal] * 1000)
 
 
-def test_a_topic_that_is_closed_to_us_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next answer, which nobody asks for, would be another."""
-    with pytest.raises(BadConfiguration, match="grant it the operation READ"):
-        made(monkeypatch, CLOSED)
-
-
-def test_a_partition_that_is_not_named_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is read too: the client goes on by itself once a broker names it."""
-    found = made(monkeypatch)
-    cast("Client", found._consumer).refusals.append(NOT_NAMED)
-
-    assert found.read(0.0) == []
-
-
 @pytest.mark.parametrize("refusal", [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLOSED])
 def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.MonkeyPatch, refusal: KafkaError) -> None:
     """Nobody would come to read there."""
@@ -115,13 +101,4 @@ def test_who_stops_waiting_before_the_end_is_told_how_far_it_came(monkeypatch: p
     found.start_at({Partition("answers", 0): 3})
 
     with pytest.raises(Incomplete, match="not all of answers came, the broker is slow or away: answers/0 at 3 of 7"):
-        found.expect_ends()
-
-
-def test_of_many_partitions_that_are_short_of_their_ends_three_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic may have 200, and the message is a line."""
-    found = made(monkeypatch, partitions=200)
-    found.start_at({Partition("answers", number): 3 for number in range(200)})
-
-    with pytest.raises(Incomplete, match=r"answers/0 at 3 of 7, .*, answers/2 at 3 of 7 and 197 more$"):
         found.expect_ends()

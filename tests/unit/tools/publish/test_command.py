@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,14 +11,6 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.tools.publish.command import _requests, publish
 from worker.tools.publish.options import PublishOrder
-
-
-def test_a_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `<&-` leaves it, or a supervisor that gives none."""
-    monkeypatch.setattr(sys, "stdin", None)
-
-    with pytest.raises(BadConfiguration, match="standard input is closed; give it a pipe, or name a FILE"):
-        publish(PublishOrder(file="-", topic="requests", bootstrap_servers="127.0.0.1:9"))
 
 
 @pytest.mark.parametrize("setting", ["RESPONSE_TOPIC", "DEAD_LETTER_TOPIC"])
@@ -36,6 +27,6 @@ def test_made_up_requests_of_a_model_with_state_want_a_key(tmp_path: Path) -> No
     path = models.save(models.gru(), tmp_path)
     environ = {"WORKER_MODEL__PATH": str(path), "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
 
-    with pytest.raises(BadConfiguration, match=r"a request without a key is refused then: say --key 'made-up-\{n\}'"):
+    with pytest.raises(BadConfiguration, match=r"say --key 'made-up-\{n\}'"):
         _requests(PublishOrder(random=2), environ, ExitStack())
     assert len(list(_requests(PublishOrder(random=2, key="k"), environ, ExitStack()))) == 2

@@ -26,8 +26,8 @@ def test_each_request_is_matched_with_its_own_answer() -> None:
     awaited = published("t/0/0", "t/0/1")
     awaited.placed(5.0, None)
 
-    assert awaited.hear(answer("t/0/1"), 1.002, all_placed=True)
-    assert awaited.hear(answer("t/0/0"), 1.010, all_placed=True)
+    assert awaited.hear(answer("t/0/1"), 1.002)
+    assert awaited.hear(answer("t/0/0"), 1.010)
 
     found = awaited.summary()
     assert found["answers"] == {"ok": 2, "errors": {}, "missing": 0, "repeated": 0}
@@ -38,7 +38,7 @@ def test_errors_are_answers_counted_by_code() -> None:
     """The commonest first; an error without a code is counted too."""
     awaited = published("t/0/0", "t/0/1", "t/0/2", "t/0/3")
     for number, code in enumerate([b"INTERNAL", b"NOT_FOUND", b"NOT_FOUND", None]):
-        awaited.hear(answer(f"t/0/{number}", b"error", code), 5.0, all_placed=True)
+        awaited.hear(answer(f"t/0/{number}", b"error", code), 5.0)
 
     assert list(awaited.summary()["answers"]["errors"].items()) == [("NOT_FOUND", 2), ("INTERNAL", 1), ("unknown", 1)]
 
@@ -47,8 +47,8 @@ def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
     """A repeat is no second answer, and none of its time counts."""
     awaited = published("t/0/0", "t/0/1")
 
-    assert awaited.hear(answer("t/0/0"), 1.0, all_placed=True)
-    assert not awaited.hear(answer("t/0/0"), 9.0, all_placed=True)
+    assert awaited.hear(answer("t/0/0"), 1.0)
+    assert not awaited.hear(answer("t/0/0"), 9.0)
 
     found = awaited.summary()
     assert found["answers"] == {"ok": 1, "errors": {}, "missing": 1, "repeated": 1}
@@ -61,7 +61,7 @@ def test_answers_to_others_are_passed_over(place: str) -> None:
     awaited = published("t/0/0")
     stranger = Record(Partition("a", 0), 0, None, b"", [("source", place.encode(errors="surrogateescape"))], None)
 
-    assert not awaited.hear(stranger, 1.0, all_placed=False)
+    assert not awaited.hear(stranger, 1.0)
     nothing = {"ok": 0, "errors": {}, "missing": 1, "repeated": 0}
     assert awaited.summary() == {"answers": nothing, "latency_ms": {}}
 
@@ -70,20 +70,10 @@ def test_an_answer_may_come_before_the_place_is_known() -> None:
     """It is timed by when it came; another one of its place is a repeat."""
     awaited = AwaitedAnswers()
     for now in (1.0, 2.0):
-        assert not awaited.hear(answer("t/0/1"), now, all_placed=False)
+        assert not awaited.hear(answer("t/0/1"), now)
 
     awaited.placed(0.0, "t/0/1")
 
     found = awaited.summary()
     assert found["answers"] == {"ok": 1, "errors": {}, "missing": 0, "repeated": 1}
     assert found["latency_ms"]["max"] == 1000.0
-
-
-def test_answers_of_others_are_forgotten_once_all_places_are_known() -> None:
-    """Another publisher's may come without end."""
-    awaited = AwaitedAnswers()
-    awaited.hear(answer("t/0/7"), 1.0, all_placed=False)
-
-    awaited.hear(answer("t/0/8"), 1.0, all_placed=True)
-
-    assert awaited._early == {}

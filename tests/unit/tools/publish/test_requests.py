@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -12,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.codecs.builders import model
-from worker.codecs.examples import Encoding
 from worker.core.failures import BadConfiguration
 from worker.tools.publish import requests
-from worker.tools.publish.requests import Publishable, made_up, read_line, read_lines
+from worker.tools.publish.requests import Publishable, read_line, read_lines
 
 BODY = b'{"inputs":[]}'
 AS_JSON = (("content-type", b"application/json"),)
@@ -85,35 +82,11 @@ def test_a_silent_pipe_gives_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> Non
         assert list(source) == []
 
 
-def test_made_up_requests_are_the_same_each_time() -> None:
-    """As many as were asked for, each another."""
-    made = [values(made_up(model(), 20, Encoding.ROWS, None)) for _ in range(2)]
-
-    assert made[0] == made[1]
-    assert len(set(made[0])) == 20
-
-
 def test_a_request_is_published_to_the_byte() -> None:
     """Its spacing and its unknown members included."""
     body = b'{ "inputs" : [],  "parameters": {"x": 1.50} }'
 
     assert read_line(body) == Publishable(body, None, AS_JSON)
-
-
-def test_an_envelope_carries_anything() -> None:
-    """Key, headers and a text that is no request."""
-    found = read_line(line(key="k", headers={"content-type": "application/json", "gone": None}, value="{ broken"))
-
-    assert found == Publishable(b"{ broken", b"k", [("content-type", b"application/json"), ("gone", None)])
-
-
-def test_an_envelope_carries_bytes() -> None:
-    """In base64, wherever text would not do."""
-    raw = base64.b64encode(b"\xff\x00").decode()
-
-    found = read_line(line(key_base64=raw, headers_base64={"h": raw}, value_base64=raw))
-
-    assert found == Publishable(b"\xff\x00", b"\xff\x00", [("h", b"\xff\x00")])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +102,7 @@ def test_a_value_that_is_no_text_is_published_as_json(value: object, published: 
     [
         (b"{ broken", '{"value": "..."} publishes any text'),
         (b"PK\x03\x04\xff", '{"value_base64": "..."} any bytes'),
-        (b"[1]", "expected a JSON object"),
+        (b"[1]", "neither a request"),
         (b"{}", "neither a request"),
         (line(value="", partition=3), "no member 'partition'"),
         (line(value="", value_base64=""), "`value` or `value_base64`, not both"),

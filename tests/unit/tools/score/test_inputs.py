@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.builders import signature, spec
-from worker.codecs import Codecs, Wire
-from worker.codecs.wire_contract import OCTETS
+from worker.codecs.registry import Codecs
+from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.tensors.signature import Signature
