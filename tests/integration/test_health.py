@@ -1,4 +1,4 @@
-"""The HTTP server over a real socket, and the watchdog on its real thread."""
+"""The HTTP server over a real socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from http import HTTPStatus
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import Deployment, HealthServer, TimeLimits, Watchdog, WorkerEvents, http_server
+from worker.telemetry import HealthServer, TimeLimits, WorkerEvents, http_server
 
 LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
@@ -111,41 +111,11 @@ def test_what_is_no_http_request_is_told_so(server: HealthServer, line: bytes) -
         assert connection.makefile("rb").read().startswith(b"HTTP/1.0 400 Bad Request\r\n")
 
 
-def test_a_page_elsewhere_reads_nothing_by_a_name_of_its_own(events: WorkerEvents) -> None:
-    """Its name may lead here meanwhile: the browser takes what is answered to it for the page's own."""
-    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
-    names = ["worker.example.com"]
-    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS, page_of=deployment, names=names)
-    seen = {}
-    try:
-        for host in ("evil.example:80", "worker.example.com", "127.0.0.1:80"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-            connection.request("GET", "/status", headers={"Host": host})
-            seen[host] = connection.getresponse().status
-            connection.close()
-    finally:
-        server.close()
-
-    assert seen == {"evil.example:80": 421, "worker.example.com": 200, "127.0.0.1:80": 200}
-
-
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_probes_follow_the_worker_s_life(server: HealthServer, events: WorkerEvents) -> None:
-    """Alive from the start, ready once the model is warm and the group joined, not while out of it."""
-    seen = [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
-    events.model_warmed("digits", "1", "cpu")
-    events.assigned([])
-    seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
-    events.lost([], 0)
-    seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
-
-    assert seen == [200, 503, 200, 200, 200, 503]
 
 
 def test_metrics_are_served_and_other_paths_are_not(server: HealthServer) -> None:
@@ -178,24 +148,3 @@ def test_a_port_that_is_taken_is_a_configuration_error(server: HealthServer, eve
     """One line that names the settings."""
     with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
         HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, limits=LIMITS)
-
-
-def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
-    """Standard error is not read: the loop waits in a write, and the reason for its end cannot be written either."""
-    ended, unread = threading.Event(), threading.Event()
-
-    def write(_code: int, _reason: str) -> None:
-        unread.wait()
-
-    watchdog = Watchdog(
-        TimeLimits(turn=0.0, run=60.0, stop=60.0),
-        heartbeat=lambda: 0.0,
-        running_since=lambda: None,
-        stop_asked=lambda: False,
-        report=write,
-        end_process=lambda _: ended.set(),
-    )
-
-    with watchdog:
-        assert ended.wait(PATIENCE)
-        unread.set()

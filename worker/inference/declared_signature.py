@@ -21,21 +21,8 @@ from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.settings import ModelSettings
 
-_DATATYPES = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
-}
+_WORDS = {"FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string"}
+_DATATYPES = {f"tensor({_WORDS.get(datatype, datatype.lower())})": datatype for datatype in DTYPES}
 
 _DEFAULTS = "WORKER_MODEL__INPUT_DEFAULTS"
 _HOW = "docs/models.md says how"
@@ -69,8 +56,7 @@ def declared_by(
     constants = _constants(nodes, settings.input_defaults)
     inputs = [node for node in nodes if node.name not in constants]
     if not inputs or not outputs:
-        lacks = "outputs, so no request could be answered" if inputs else "inputs, so no request could ask it anything"
-        raise BadConfiguration(f"the model has no {lacks}: {_HOW}")
+        raise BadConfiguration(f"the model has no {'outputs' if inputs else 'inputs'}: {_HOW}")
     takes, gives = ([_spec(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
     signature = Signature(settings.name, settings.version, tuple(takes), tuple(gives), max_rows)
     _check_batch_axis(inputs)
@@ -129,21 +115,17 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
     if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return
-    if rows is None:
-        of_one_size = [node.name for node in fixed if all(isinstance(axis, int) for axis in node.shape)]
-        same = f". One that is the same for all requests gets its value by {_value_of(of_one_size)}"
-        raise BadConfiguration(
-            f"the inputs have no number of rows in common ({_shapes(inputs)}): export the model with a dynamic first "
-            f"axis for all of them{same if of_one_size and len(fixed) < len(inputs) else ''}"
-        )
     as_it_is = ""  # some exporters write 0 for any number of rows
-    if rows == 1:
+    if rows is None and len(fixed) < len(inputs):
+        as_it_is = f"Give one that all requests share its value ({_value_of([node.name for node in fixed])}), or "
+    elif rows == 1:
         as_it_is = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone, or "
     elif rows:
         as_it_is = "If that axis is the batch, WORKER_MODEL__FIXED_BATCH=pad runs it as it is; or "
+    shapes = listed(f"{node.name} {list(node.shape)}" for node in inputs)
     raise BadConfiguration(
-        f"the model was exported for a fixed number of rows ({_shapes(fixed)}: the first axis must be dynamic). "
-        f"{as_it_is}export it with a dynamic one ({_HOW}, of a finished file too)"
+        f"the model was exported for a fixed number of rows ({shapes}: the first axis must be dynamic). {as_it_is}"
+        f"export it with a dynamic one ({_HOW}, of a finished file too)"
     )
 
 
@@ -151,20 +133,15 @@ def _check_askable(signature: Signature) -> None:
     """Raises `BadConfiguration` for inputs that no request can bring."""
     for spec in signature.required:
         if 0 in spec.dims:
-            left_out = f", or give it a default ({_value_of([spec.name])})" if len(signature.required) > 1 else ""
             raise BadConfiguration(
-                f"input {spec} has no elements, and no request may bring an empty tensor: export the model with "
-                f"another size of that axis{left_out}"
+                f"input {spec} has no elements, and no request may bring an empty tensor: export it with another size "
+                f"of that axis, or give it a default ({_value_of([spec.name])})"
             )
         if len(spec.dims) >= MAX_DIMENSIONS:
             raise BadConfiguration(
                 f"input {spec} has {len(spec.dims) + 1} dimensions, and a request's tensor at most {MAX_DIMENSIONS}: "
                 "export the model so that it reshapes that input itself"
             )
-
-
-def _shapes(inputs: Sequence[Any]) -> str:
-    return listed(f"{node.name} {list(node.shape)}" for node in inputs)
 
 
 def _value_of(names: Sequence[str]) -> str:
@@ -175,19 +152,12 @@ def _value_of(names: Sequence[str]) -> str:
 
 def _with_defaults(signature: Signature, values: Mapping[str, Value]) -> Signature:
     """The signature with these values for inputs that a request leaves out. Raises `BadConfiguration`."""
-    unknown = values.keys() - {spec.name for spec in signature.inputs}
-    if unknown:
-        raise BadConfiguration(
-            f"{_DEFAULTS}: the model has no input {min(unknown)}, it takes {signature.takes}: correct the name, or "
-            "leave it out"
-        )
+    if unknown := values.keys() - {spec.name for spec in signature.inputs}:
+        raise BadConfiguration(f"{_DEFAULTS}: the model has no input {min(unknown)}, it takes {signature.takes}")
     inputs = tuple(replace(spec, default=values.get(spec.name)) for spec in signature.inputs)
     completed = replace(signature, inputs=inputs)
     if not completed.required:
-        raise BadConfiguration(
-            f"{_DEFAULTS}: every input has a default, and a request must give something: leave out what each request "
-            "brings"
-        )
+        raise BadConfiguration(f"{_DEFAULTS}: every input has a default: leave out what each request brings")
     for spec in inputs:
         if spec.default is not None:
             _check_value(spec, spec.default)
@@ -211,6 +181,5 @@ def _check_lengths(spec: TensorSpec, signature: Signature) -> None:
             lacks = f"has an axis named {symbol}" if symbol else f"has {len(spec.dims) + 1} dimensions"
             raise BadConfiguration(
                 f"{_DEFAULTS}: nothing says how long axis {at + 1} of {spec.name} is where a request leaves it out, "
-                f"for no other input {lacks}: give both axes one name in the model (onnx.tools.update_model_dims), or "
-                "take the default out"
+                f"for no other input {lacks}: take the default out, or name the axes alike ({_HOW})"
             )

@@ -24,9 +24,6 @@ from worker.inference.fixed_batch import FixedBatch, Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.warm_up import ExampleRows, Feeds, WarmUp, is_finite
 
-# A run with 500 inputs of one number takes 2.7 ms in ONNX Runtime, 0.2 with a Split of one input, and stacking 1.2
-# (2026-11).
-MANY_INPUTS, INPUT_MS = 100, 0.008
 # Operators that give as many items as they find.
 ITEM_MAKERS = frozenset({"Compress", "NonZero", "NonMaxSuppression", "Unique", "StringSplit"})
 
@@ -176,15 +173,10 @@ def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
 
 def _remarks(declared: Declared, seen: Sequence[TensorSpec], operators: frozenset[str]) -> Iterator[str]:
     """What works, and works better or is safer with another export. That a file says nothing of an output is usual."""
-    signature = declared.signature
-    pairs = [(old, new) for old, new in zip(signature.outputs, seen, strict=True) if len(old.dims) == len(new.dims)]
+    outputs = zip(declared.signature.outputs, seen, strict=True)
+    pairs = [(old, new) for old, new in outputs if len(old.dims) == len(new.dims)]
     if wrong := [f"{new} (declared {old})" for old, new in pairs if old.dims != new.dims]:
         yield f"the model gives {', '.join(wrong)}: requesters are told what it gives (docs/models.md)"
-    if (inputs := len(signature.inputs)) >= MANY_INPUTS:
-        yield (
-            f"the model has {inputs} inputs, which cost {inputs * INPUT_MS:.1f} ms of CPU time in each inference: "
-            "one input for all columns of a datatype, and a Split in the graph, cost a tenth (docs/models.md)"
-        )
     if (makers := ", ".join(sorted(operators & ITEM_MAKERS))) and declared.item_axes:
         yield (
             f"the model has {makers} inside, and calls the first axis of {listed(declared.item_axes)} otherwise than "

@@ -50,8 +50,6 @@ def source_of(path: Path, sha256: str | None) -> Source:
     except OSError as error:
         why = error.strerror or error
         raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
-    except MemoryError:
-        raise BadConfiguration(f"{path}: there is not enough memory to read its {size} bytes") from None
     if size > LARGEST_FILE:
         raise BadConfiguration(
             f"{path}: {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it with its weights in "

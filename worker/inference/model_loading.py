@@ -30,7 +30,7 @@ from worker.inference.device import (
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of, source_of
-from worker.inference.warm_up import ALWAYS_RUN, ExampleRows
+from worker.inference.warm_up import ALWAYS_RUN, ExampleRows, counted
 from worker.settings import BatchingSettings, ModelSettings
 
 
@@ -138,9 +138,7 @@ def check_run_time(model: Model, rows: int, longest: float, now: Callable[[], fl
     model.run(feeds)
     if (seconds := now() - began) <= longest:
         return
-    fewer = "" if rows == 1 or model.padding else "lower WORKER_BATCHING__MAX_BATCH_SIZE, "
     raise BadConfiguration(
-        f"a full batch, {rows} row{'s' if rows > 1 else ''}, took {seconds:.1f} s at start, and an inference of more "
-        f"than {longest:g} s counts as hung and ends the worker: {fewer}raise WORKER_MODEL__RUN_TIMEOUT_S, or give an "
-        "inference more cores (WORKER_MODEL__INTRA_OP_NUM_THREADS)"
+        f"a full batch, {counted(rows)}, took {seconds:.1f} s at start, and an inference of more than {longest:g} s "
+        "counts as hung: lower WORKER_BATCHING__MAX_BATCH_SIZE, or raise WORKER_MODEL__RUN_TIMEOUT_S"
     )

@@ -31,25 +31,13 @@ _DEAD_CONTEXT = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 # Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
 _DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
-# What ONNX Runtime says of a file that it cannot load, and what that file lacks, with the cure. Patterns are compiled
-# when one is needed: no start waits for it.
+# What ONNX Runtime says of a file that it cannot load, and the cause in our words. Patterns are compiled when one is
+# needed: no start waits for it.
 _LACKS = (
-    (
-        r"protobuf parsing failed|ORT model verification failed",
-        "it is no ONNX model, or one that was cut short: compare it with where it came from",
-    ),
-    (
-        r"External data path does not exist: \"([^\"]+)\"",
-        "its weights lie in another file, and {0} is missing: copy it there, next to the model",
-    ),
-    (
-        r"size to read: \d+ given file_length: \d+ are out of bounds",
-        "the other file, with its weights, was cut short, or is another model's: copy both anew",
-    ),
-    (
-        r"Failed to construct locale with name:\s*([\w.@-]+)",
-        "it changes the case of text by the locale {0}, which this machine lacks: docs/models.md has two ways out",
-    ),
+    (r"protobuf parsing failed|ORT model verification failed", "it is no ONNX model, or one that was cut short"),
+    (r"External data path does not exist: \"([^\"]+)\"", "its weights lie in another file, and {0} is missing"),
+    (r"size to read: \d+ given file_length: \d+ are out of bounds", "the file with its weights is not this model's"),
+    (r"Failed to construct locale with name:\s*([\w.@-]+)", "it needs the locale {0}, which this machine lacks"),
 )
 # The third one is the arena's at its own limit (GPU_MEM_LIMIT), the last CUDA's libraries'.
 _NO_MEMORY = re.compile(
@@ -83,24 +71,23 @@ def run_failure(error: Exception) -> RunFailure:
         ) from error
     if is_out_of_memory(error):
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
-    # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers.
-    complaint = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__)
-    # So may a number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): not logged.
+    # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers. So may a
+    # number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): it is not logged.
+    complaint, node = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)
     is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
-    numberless = complaint if is_of_device else _NUMBER.sub("…", complaint)
-    logged = shortened(numberless, _node(text))
+    logged = shortened(complaint if is_of_device else _NUMBER.sub("…", complaint), node)
     if not is_of_device and _BAD_VALUE.search(complaint):
-        return RunFailure(shortened(complaint, _node(text)), Code.INVALID_ARGUMENT, logged=logged)
-    return RunFailure(shortened(complaint, _node(text)), logged=logged, loses_rows=isinstance(error, RowsLost))
+        return RunFailure(shortened(complaint, node), Code.INVALID_ARGUMENT, logged=logged)
+    return RunFailure(shortened(complaint, node), logged=logged, loses_rows=isinstance(error, RowsLost))
 
 
 def lack(error: Exception) -> str:
-    """What the model lacks, in its file, next to it or on this machine, with the cure; empty for other failures."""
+    """What the model lacks, in its file, next to it or on this machine; empty for other failures."""
     text = str(error)
     if is_out_of_memory(error):
         return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
-    said = ((cure, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cure in _LACKS)
-    return next((cure.format(*found.groups()) for cure, found in said if found), "")
+    said = ((cause, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cause in _LACKS)
+    return next((f"{cause.format(*found.groups())} (docs/models.md)" for cause, found in said if found), "")
 
 
 def is_out_of_memory(error: Exception) -> bool:

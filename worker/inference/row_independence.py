@@ -12,14 +12,13 @@ An output that is the same for all rows, zeros behind a ReLU or one label, shows
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from worker.core.failures import BadConfiguration, RunFailure, listed
 from worker.core.records import Array
-from worker.inference.made_up_rows import MadeUpRows, Row, recipes
 from worker.inference.model import Model
 from worker.inference.warm_up import ALWAYS_RUN, check_rows
 
@@ -40,7 +39,15 @@ RANDOM = frozenset(
 # Detectors with this inside often fill the first image of a batch alone, and show it only where an object is found.
 FINDER = "NonMaxSuppression"
 
+# Cycles that the elements of a made-up row go through. In quiet rows whole numbers are in nearly every table, and texts
+# are words or spell numbers. Loud rows have large ones.
+_WHOLE = ((0, 1, 1), (1,), (1, 0, 1, 0, 0), (0,))
+_TEXTS = (("0", "1", "1"), ("yes", "no", "a"), ("a b", "b, a, no", ""), ("b", "1", "5"))
+_LOUD_WHOLE, _LOUD_TEXTS = (100, 7, 50), ("100", "7", "-50")
+
 CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone (docs/models.md#rows-that-change-each-others-answers)"
+
+Row = Mapping[str, Array]  # one row of each input
 
 
 class Independence(NamedTuple):
@@ -93,21 +100,21 @@ class _Trial:
 
     def __init__(self, model: Model, rows: int) -> None:
         self.model, self._rows = model, rows
-        open_names = frozenset(spec.name for spec in model.signature.required)
-        given = model.example_rows
-        self._made_up = MadeUpRows(model.blank(given or 1), open_names, are_given=given > 0)
-        # On a device an index outside of its table may end the process. Those of an example are inside.
-        is_careful = model.is_accelerated and not given
+        self._given = model.example_rows
+        self._known = model.blank(self._given or 1)
+        self._open = frozenset(spec.name for spec in model.signature.required)
+        # On a device an index outside of its table may end the process. The indexes of an example are inside.
+        is_careful = model.is_accelerated and not self._given
         has_numbers = any(spec.is_float for spec in model.signature.required)
         self._ways = [False] * (not is_careful) + [True] * has_numbers  # whether numbers alone are varied
         self.ran: list[_Ran] = []
 
     def looks(self) -> Iterator[_Seen | None]:
-        """A look at each further row."""
-        for row in self._made_up.given():
-            yield self._look(self.run([row] * self._rows))
-        for recipe in recipes():
-            copies = [[self._made_up.made(recipe, numbers_alone=way)] * self._rows for way in self._ways]
+        """A look at each further row: the operator's, then made-up ones."""
+        for at in range(self._given):
+            yield self._look(self.run([self._row(at)] * self._rows))
+        for recipe in _recipes():
+            copies = [[self._made(recipe, numbers_alone=way)] * self._rows for way in self._ways]
             yield self._look(next((ran for ran in map(self.run, copies) if ran is not None), None))
 
     def run(self, rows: Sequence[Row]) -> _Ran | None:
@@ -135,16 +142,14 @@ class _Trial:
         if before is None and (seen := self._in_other_numbers(alone)):
             return seen
         where = "behind its own copies from what it is before them"
-        seen = self._seen(_last(alone.outputs), _first(alone.outputs), where, alone)
-        return seen or (self._together(before, alone) if before else None)
-
-    def _together(self, first: _Ran, last: _Ran) -> _Seen | None:
-        together = self.run([*first.rows[:-1], last.rows[-1]])
+        if (seen := self._seen(_last(alone), _first(alone), where, alone)) or before is None:
+            return seen
+        together = self.run([*before.rows[:-1], alone.rows[-1]])
         if together is None:
             return None
         where = "next to another row from what it is next to its own copies"
-        seen = self._seen(_first(together.outputs), _first(first.outputs), where, together)
-        return seen or self._seen(_last(together.outputs), _last(last.outputs), where, together)
+        seen = self._seen(_first(together), _first(before), where, together)
+        return seen or self._seen(_last(together), _last(alone), where, together)
 
     def _in_other_numbers(self, alone: _Ran) -> _Seen | None:
         """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
@@ -154,10 +159,10 @@ class _Trial:
         other = self.run([alone.rows[0]] * rows)
         if other is None:
             return None
-        pairs = zip(other.outputs, alone.outputs, strict=True)
-        told = [a if a.dtype.kind == "f" or a.shape[1:] != b.shape[1:] else b for a, b in pairs]
+        pairs = zip(_first(other), _first(alone), strict=True)
+        told = [a if a.dtype.kind == "f" or a.shape != b.shape else b for a, b in pairs]
         where = f"in a batch of {rows} from what it is in one of {self._rows}"
-        return self._seen(_first(told), _first(alone.outputs), where, other, ROUGH)
+        return self._seen(told, _first(alone), where, other, ROUGH)
 
     def _seen(
         self, got: Sequence[Array], expected: Sequence[Array], where: str, ran: _Ran, tolerance: float = TOLERANCE
@@ -166,13 +171,82 @@ class _Trial:
         part, output = max((difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
         return _Seen(output, part, where, ran) if part > tolerance else None
 
+    def _row(self, at: int) -> Row:
+        """A row on which the model runs."""
+        return {name: array[at % len(array) :][:1] for name, array in self._known.items()}
 
-def _first(outputs: Sequence[Array]) -> Sequence[Array]:
-    return [output[:1] for output in outputs]
+    def _made(self, recipe: _Recipe, *, numbers_alone: bool) -> Row:
+        """A row of this recipe. Inputs side by side differ; inputs that requests may leave out stay what they are.
+
+        Numbers are as large as in the operator's rows. A model may take no other whole numbers or texts than theirs,
+        which only change their places; loud texts come twice.
+        """
+        row = dict(self._row(recipe.number))
+        for at, (name, known) in enumerate(row.items()):
+            own = recipe._replace(number=recipe.number + at)
+            if name not in self._open or (numbers_alone and known.dtype.kind != "f"):
+                continue
+            if known.dtype.kind == "f":
+                row[name] = _numbers(known, own, is_given=self._given > 0)
+            elif not self._given:
+                row[name] = _others(known, own)
+            else:
+                moved = np.roll(known, own.number, axis=-1) if known.ndim > 1 else known
+                row[name] = moved + " " + moved if own.is_loud and known.dtype == object else moved
+        return row
 
 
-def _last(outputs: Sequence[Array]) -> Sequence[Array]:
-    return [output[-1:] for output in outputs]
+class _Recipe(NamedTuple):
+    """How a row is made: `number` says what it holds, `size` how large its numbers are, below 0 for the opposite.
+
+    Rows that are not `is_signed` have no number below 0.
+    """
+
+    number: int
+    size: float
+    is_loud: bool = False
+    is_signed: bool = True
+
+
+def _recipes() -> Iterator[_Recipe]:
+    """A quiet row, a loud one and the opposite of the quiet one, for several sizes.
+
+    Next to numbers a thousand times larger a row is lost wherever both share a scale of 256 steps. Of a row and its
+    opposite a ReLU lets one through. Positive numbers are for logarithms and roots, which make NaN of others.
+    """
+    for number, (size, is_signed) in enumerate(((1.0, True), (1.0, False), (30.0, True), (0.01, True))):
+        quiet = _Recipe(5 * number, size, is_signed=is_signed)
+        yield quiet
+        yield _Recipe(5 * number + 1, 1000 * size, is_loud=True, is_signed=is_signed)
+        yield quiet._replace(size=-size if is_signed else 3 * size)
+
+
+def _numbers(known: Array, recipe: _Recipe, *, is_given: bool) -> Array:
+    """Normally distributed, and as large as those given."""
+    largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) if is_given else 1.0
+    numbers = np.random.default_rng(recipe.number).standard_normal(known.shape)
+    numbers = (numbers if recipe.is_signed else np.abs(numbers)) * recipe.size * (largest or 1.0)
+    most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
+    return numbers.clip(-most, most).astype(known.dtype)
+
+
+def _others(blank: Array, recipe: _Recipe) -> Array:
+    if recipe.is_loud and blank.dtype == np.uint8:
+        return np.random.default_rng(recipe.number).integers(0, 256, blank.shape, np.uint8)  # pixels
+    is_text = blank.dtype == object
+    quiet: Sequence[Sequence[object]] = _TEXTS if is_text else _WHOLE
+    loud: Sequence[object] = _LOUD_TEXTS if is_text else _LOUD_WHOLE
+    cycle = loud if recipe.is_loud else quiet[(recipe.number + 2 * (recipe.size < 0)) % len(quiet)]
+    at = np.arange(recipe.number, recipe.number + blank.size) % len(cycle)
+    return np.array(cycle, blank.dtype)[at].reshape(blank.shape)
+
+
+def _first(ran: _Ran) -> Sequence[Array]:
+    return [output[:1] for output in ran.outputs]
+
+
+def _last(ran: _Ran) -> Sequence[Array]:
+    return [output[-1:] for output in ran.outputs]
 
 
 def difference(got: Array, expected: Array) -> float:
@@ -194,11 +268,12 @@ def _explained(trial: _Trial, seen: _Seen) -> str:
     """The warning. Raises `BadConfiguration` for what is no matter of digits or of chance."""
     again = trial.run(seen.ran.rows)
     if again is None or max(map(difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
+        why = f"the model answers the same rows differently each time ({seen.output})"
         if drawn := _those(trial.model, RANDOM):
-            return f"the model answers the same rows differently each time ({seen.output}): it has {drawn} inside"
+            return f"{why}: it has {drawn} inside"
         raise BadConfiguration(
-            f"the model answers the same rows differently each time ({seen.output}), and draws no random numbers: it "
-            "was exported in training mode; export it in evaluation mode (docs/models.md)"
+            f"{why}, and draws no random numbers: it was exported in training mode; export it in evaluation mode "
+            "(docs/models.md)"
         )
     by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
     why = f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs {by} "
@@ -219,7 +294,7 @@ def _doubt(trial: _Trial) -> str | None:
     if FINDER in trial.model.operators and hides_objects:
         raise BadConfiguration(
             f"the model has {FINDER} inside and found nothing in the {tried} made-up rows ({listed(unseen)} did not "
-            "differ), and many such exports answer the first image of a batch alone: name a file of images with unlike "
+            "differ); many such exports answer the first image of a batch alone: name a file of images with unlike "
             f"objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export it without NMS; {CURE}"
         )
     if not unseen:
@@ -236,7 +311,4 @@ def _those(model: Model, operators: frozenset[str]) -> str:
 
 
 def _scale(quantisers: str) -> str:
-    return (
-        f"the model quantises dynamically ({quantisers}), by one scale for all rows of a batch, so that large numbers "
-        f"in one take the others' digits; quantise statically instead; {CURE}"
-    )
+    return f"the model quantises dynamically ({quantisers}), by one scale for all rows of a batch; {CURE}"

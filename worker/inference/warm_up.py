@@ -131,10 +131,10 @@ class WarmUp:
         """
         dimensions = self._dimensions()
         failures: list[Exception] = []
-        ran: UniformRows | None = None
+        ran: list[UniformRows] = []
         # Zeros first: they are in every table. Ones for a model that divides by its input, or by the sum of a mask.
         for uniform in [UniformRows(dimension, value) for value in (0, 1) for dimension in dimensions]:
-            if ran is not None and uniform.dimension != ran.dimension:
+            if ran and uniform.dimension != ran[0].dimension:
                 continue
             try:
                 outputs = self._run(uniform.batch(self._signature, rows, {}))
@@ -143,14 +143,12 @@ class WarmUp:
                 continue
             if all(map(is_finite, outputs)):
                 return uniform
-            ran = ran or uniform
-        if ran is not None:
-            return ran
+            ran.append(uniform)
+        if ran:
+            return ran[0]
         sizes = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if len(dimensions) > 1 else ""
-        why = (
-            f"the model fails on zeros and on ones{sizes}: name a file of rows that it takes in "
-            "WORKER_MODEL__WARM_UP_EXAMPLE (docs/models.md)"
-        )
+        example = "name a file of rows that it takes in WORKER_MODEL__WARM_UP_EXAMPLE (docs/models.md)"
+        why = f"the model fails on zeros and on ones{sizes}: {example}"
         raise BadConfiguration(self._failed(rows, failures[0], why)) from failures[0]
 
     def _dimensions(self) -> Sequence[int]:
@@ -165,24 +163,24 @@ class WarmUp:
         """The reason and the error, unless it is a lack of memory: then what to lower."""
         if not is_out_of_memory(error):
             return f"{why}: {readable(error)}"
-        if self._is_fixed:
-            cure = "export the model for fewer rows, or with a dynamic first axis"
-        elif rows > ALWAYS_RUN:
-            cure = "lower WORKER_BATCHING__MAX_BATCH_SIZE, and WORKER_MODEL__WARM_UP_ROWS where that is set"
-        else:
-            cure = "give it more memory, or export the model for smaller inputs"
-        return f"not enough memory for {rows} row{'s' if rows > 1 else ''}: {cure} ({readable(error)})"
+        cure = "export the model for fewer rows" if self._is_fixed else "lower WORKER_BATCHING__MAX_BATCH_SIZE"
+        if rows <= ALWAYS_RUN:
+            cure = "give it more memory"
+        return f"not enough memory for {counted(rows)}: {cure} ({readable(error)})"
+
+
+def counted(rows: int) -> str:
+    return f"{rows} row{'s' if rows > 1 else ''}"
 
 
 def check_rows(specs: Sequence[TensorSpec], outputs: Sequence[Array], rows: int) -> None:
     """Raises `BadConfiguration` for an output that has not a row for each that went in."""
     for spec, output in zip(specs, outputs, strict=True):
         if output.shape[:1] != (rows,):
-            without = ", or leave this one out" if len(specs) > 1 else ""
             raise BadConfiguration(
-                f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
-                "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
-                f"every output is the batch{without} (docs/models.md#rows-that-are-no-rows)"
+                f"output {spec.name}: {counted(rows)} went in and shape {list(output.shape)} came out, so an answer "
+                "cannot be given back to its request: export the model so that axis 0 of every output is the batch "
+                "(docs/models.md#rows-that-are-no-rows)"
             )
 
 

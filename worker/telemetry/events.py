@@ -22,22 +22,18 @@ from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry import metrics
 from worker.telemetry.logs import RecurringFailure, our_log, printable
-from worker.telemetry.metrics import Labels, Numbers, Snapshot
+from worker.telemetry.metrics import Numbers, Snapshot, since_then
 from worker.telemetry.reasons import KEPT_OF_EACH_CODE, RecentRejection
 from worker.telemetry.watched_parts import HeldPartitions, WatchedParts, memory_limit
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 60 µs with 50 partitions, and scrapes come every few seconds
 _ROWS_LOST = (
-    "the model gives other rows than go in, so answers before this line may be of other requests. Each row runs alone "
-    "from now on. Set WORKER_BATCHING__MAX_BATCH_SIZE=1, or export the model with the batch as axis 0 of every output"
+    "answers before this line may be of other requests; each row runs alone from now on. Set "
+    "WORKER_BATCHING__MAX_BATCH_SIZE=1, or export the model with the batch as axis 0 of every output"
 )
-_APPLIED = (
-    "the states in WORKER_STATE__STORE have them, so they are answered; to run them again, delete the states first"
-)
-_FOREIGN = "who else may write to the changelog? A key whose state was overwritten goes on from an earlier one"
+_APPLIED = "WORKER_STATE__STORE has their states, so they are not run; to run them again, delete the states"
 MOST_NAMED = 20  # partitions named in one line
-STALL_AGAIN_AFTER = 300.0  # seconds from one line about a partition that stands still to the next
 
 
 class WorkerEvents:
@@ -67,8 +63,6 @@ class WorkerEvents:
         self._buckets = NO_BUCKETS
         self._partitions = HeldPartitions()
         self._absent: Sequence[str] = ()  # request topics
-        self._stall_told_at: dict[Partition, float] = {}
-        self._applied_told: set[Partition] = set()  # since their assignment
         self._passed_over: set[str] = set()
         self._uncommitted_since: float | None = None
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
@@ -77,6 +71,7 @@ class WorkerEvents:
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
+        self._applied_before = RecurringFailure("requests_applied_before")
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
         self.page: str | None = None  # the live page's address, told when the worker is ready
@@ -86,8 +81,8 @@ class WorkerEvents:
     def latest(self) -> Snapshot:
         """The last one published, with the age of the running inference: that may keep the loop from the next."""
         since = self.running_since
-        ages: Mapping[Labels, float] = {} if since is None else {(): since}
-        return replace(self._latest, running_since=since, numbers={**self._latest.numbers, metrics.RUNNING: ages})
+        numbers = {**self._latest.numbers, metrics.RUNNING: since_then(since)}
+        return replace(self._latest, running_since=since, numbers=numbers)
 
     @property
     def running_since(self) -> float | None:
@@ -147,38 +142,32 @@ class WorkerEvents:
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._partitions.add(partitions)
-        self._applied_told.difference_update(partitions)
         self._is_in_group = True
         self._rebalanced("assigned")
         self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._partitions))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._partitions.remove(partitions)
-        self._rebalanced("revoked")
-        gone = {"partitions": _named(partitions), "held": len(self._partitions)}
+        gone = self._gone(partitions, "revoked")
         self._log.info("partitions_revoked", **gone, seconds=round(seconds, 3), unsettled=unsettled)
 
     def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
         self._is_in_group = False
-        self._partitions.remove(partitions)
-        self._rebalanced("lost")
-        gone = {"partitions": _named(partitions), "held": len(self._partitions)}
-        self._log.warning("partitions_lost", **gone, unsettled=unsettled)
+        self._log.warning("partitions_lost", **self._gone(partitions, "lost"), unsettled=unsettled)
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         """The records of these run one at a time for a while; a poison record is answered without being run."""
-        for suspect in suspects:
-            self._partitions.suspects[suspect.partition] = suspect.until
-            self._log.warning(
-                "partition_suspected",
-                partition=str(suspect.partition),
-                attempts=suspect.attempts,
-                until=suspect.until,
-                poison_offset=suspect.poison,
-            )
+        for partition, attempts, poison, until in suspects:
+            self._partitions.suspects[partition] = until
+            named = {"partition": str(partition), "attempts": attempts, "until": until, "poison_offset": poison}
+            self._log.warning("partition_suspected", **named)
+
+    def _gone(self, partitions: Sequence[Partition], event: str) -> dict[str, object]:
+        self._partitions.remove(partitions)
+        self._rebalanced(event)
+        return {"partitions": _named(partitions), "held": len(self._partitions)}
 
     def _rebalanced(self, event: str) -> None:
         self._numbers.add(metrics.REBALANCES, 1, event)
@@ -205,9 +194,7 @@ class WorkerEvents:
     def applied_before(self, record: Record, count: int) -> None:
         """So many requests were answered before, by what the store says; this is the last of them."""
         self._numbers.add(metrics.APPLIED_BEFORE, count)
-        if record.partition not in self._applied_told:
-            self._applied_told.add(record.partition)
-            self._log.warning("requests_applied_before", source=record.source, count=count, why=_APPLIED)
+        self._applied_before.happened(_APPLIED, record.source, count)
 
     def thrown_away(self, partition: Partition, why: str) -> None:
         """The kept states of this partition are not used: all of them are read back."""
@@ -215,8 +202,9 @@ class WorkerEvents:
 
     def foreign_states(self, partition: Partition, count: int) -> None:
         """So many records of its changelog are no states of this model: they do not count."""
-        self._numbers.add(metrics.FOREIGN_STATES, count)
-        self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=_FOREIGN)
+        self.foreign_values(count)
+        why = "another writer's? A key goes on from an older state"
+        self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=why)
 
     def foreign_values(self, count: int) -> None:
         """So many values in the store are no states: the requests that asked for them are refused, and say so."""
@@ -246,15 +234,13 @@ class WorkerEvents:
         """These stand still although their logs go on. Called once a second, with all of them."""
         now, before, held = self._clock(), self._partitions.stalls, self._partitions.held
         ours = self._partitions.stalls = {at: stall for at, stall in stalls.items() if at in held}
-        self._stall_told_at = {at: told for at, told in self._stall_told_at.items() if at in ours}
         for partition in before.keys() - ours.keys():
             stood = round(now - before[partition].since)
             self._log.info("partition_goes_on", partition=str(partition), stood_s=stood)
-        for partition, stall in ours.items():
-            if now >= self._stall_told_at.get(partition, -inf) + STALL_AGAIN_AFTER:
-                self._stall_told_at[partition] = now
-                named = {"partition": str(partition), "offset": stall.offset, "stood_s": round(now - stall.since)}
-                self._log.error("partition_stalled", **named, why=stall.reason)
+        for partition in ours.keys() - before.keys():
+            stall = ours[partition]
+            named = {"partition": str(partition), "offset": stall.offset, "stood_s": round(now - stall.since)}
+            self._log.error("partition_stalled", **named, why=stall.reason)
         since = {at: stall.since for at, stall in ours.items()}
         self._numbers.replace(metrics.STALLED, {labels: since.get(p, inf) for p, labels in held.items()})
 
@@ -319,9 +305,8 @@ class WorkerEvents:
         """Its message is the publisher's alone, for it quotes the request: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
-        self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE)).append(
-            RecentRejection(code, source, rejection.message, self._date())
-        )
+        kept = self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE))
+        kept.append(RecentRejection(code, source, rejection.message, self._date()))
         self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
 
     def passed_over(self, record: Record, parameter: str, instead: str) -> None:
@@ -392,8 +377,7 @@ class WorkerEvents:
             self._uncommitted_since = None
         elif self._uncommitted_since is None:
             self._uncommitted_since = now
-        since = self._uncommitted_since
-        self._numbers.replace(metrics.COMMIT_LAG, {} if since is None else {(): since})
+        self._numbers.replace(metrics.COMMIT_LAG, since_then(self._uncommitted_since))
 
     def _publish(self) -> None:
         phase, unready = self._phase()
@@ -429,11 +413,13 @@ class WorkerEvents:
         return "cut_off" if self._is_cut_off else "serving", None
 
     def _sum_up(self, now: float) -> None:
-        for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):
+        for failure in (
+            *(self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions),
+            self._applied_before,
+        ):
             if (fields := failure.summary(now)) is not None:
-                if failure is self._rejections:
-                    fields |= self._last_reason()
-                self._log.warning(failure.fact, **fields)
+                why = self._last_reason() if failure is self._rejections else {}
+                self._log.warning(failure.fact, **fields, **why)
 
     def _last_reason(self) -> dict[str, str]:
         """The reason of the last rejection, and the command to type next."""

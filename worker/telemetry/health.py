@@ -120,9 +120,9 @@ class Pages:
         if path not in OPEN and not self._is_ours(host_and_port(host)[0].lower()):
             return HTTPStatus.MISDIRECTED_REQUEST, _OTHER_NAME, TEXT
         match path:
-            case "/healthz":
+            case "/healthz" | "/v2/health/live":
                 return _verdict(self._dead(self._latest()))
-            case "/readyz":
+            case "/readyz" | "/v2/health/ready":
                 return _verdict(self._latest().unready)
             case "/startupz":
                 snapshot = self._latest()
@@ -130,8 +130,7 @@ class Pages:
             case "/metrics":
                 return HTTPStatus.OK, *self._metrics.render(accept)
         if path == ROOT or path.startswith(f"{ROOT}/"):
-            snapshot = self._latest()
-            return model_page(path, snapshot, self._dead(snapshot))
+            return model_page(path, self._latest())
         if self._page_of is not None and (found := self._live_page(path, self._page_of)) is not None:
             return HTTPStatus.OK, *found
         known = f"{'' if self._page_of is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"

@@ -15,7 +15,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -37,7 +37,6 @@ _SECRETS_IN_TEXT = (
     (secrets.SETTING, rf"\1{REDACTED}"),
 )
 _PLACED = ("at", "level", "event", "exception")  # fields that have a place of their own in a text
-_MOST = 4  # elements of a list in a terminal; a longer one is told by its first two and its last
 _INDENT = " " * len("12:34:56  ")
 _YELLOW, _RED, _DIM, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"warning": _YELLOW, "error": _RED, "critical": _RED}
@@ -105,15 +104,13 @@ class ReadableLines:
         self._in_terminal = in_terminal
 
     def __call__(self, event: Event) -> str:
-        most = _MOST if self._in_terminal else None
-        fields = {
-            name: _told(value, most) for name, value in event.items() if name not in _PLACED and value is not None
-        }
+        fields = {name: _told(value) for name, value in event.items() if name not in _PLACED and value is not None}
         sentences = {name: text for name, text in fields.items() if self._in_terminal and " " in text}
         short = " ".join(f"{name}={text}" for name, text in fields.items() if name not in sentences)
         head = [self._at(event["at"]), self._fact(event["level"], escaped(event["event"]))]
         beneath = (f"{_INDENT}{name}: {text}" for name, text in sentences.items())
-        return "\n".join(["  ".join(head + ([self._coloured(short, _DIM)] if short else [])), *beneath, *_trace(event)])
+        trace = map(escaped, event.get("exception", "").splitlines())  # a defect's
+        return "\n".join(["  ".join(head + ([self._coloured(short, _DIM)] if short else [])), *beneath, *trace])
 
     def _at(self, at: str) -> str:
         return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}" if self._in_terminal else at
@@ -126,19 +123,12 @@ class ReadableLines:
         return f"{colour}{text}{_RESET}" if self._in_terminal else text
 
 
-def _told(value: Any, most: int | None) -> str:
-    """`most`: how many elements of a list are written; None: all."""
+def _told(value: Any) -> str:
     if isinstance(value, dict):
-        return ",".join(f"{escaped(str(name))}:{_told(held, most)}" for name, held in value.items())
+        return ",".join(f"{escaped(str(name))}:{_told(held)}" for name, held in value.items())
     if isinstance(value, list | tuple | set):
-        told = [_told(held, most) for held in value]
-        return ",".join(told if most is None or len(told) <= most else [*told[:2], "…", told[-1]])
+        return ",".join(map(_told, value))
     return escaped(str(value))
-
-
-def _trace(event: Event) -> Iterator[str]:
-    """A defect's, line by line."""
-    return (escaped(line) for line in event.get("exception", "").splitlines())
 
 
 class RecurringFailure:
@@ -154,8 +144,8 @@ class RecurringFailure:
         self._example = ""
         self._quiet_until = 0.0
 
-    def happened(self, reason: str, example: str) -> None:
-        self._reasons[reason] += 1
+    def happened(self, reason: str, example: str, times: int = 1) -> None:
+        self._reasons[reason] += times
         self._example = example
 
     def summary(self, now: float) -> dict[str, object] | None:

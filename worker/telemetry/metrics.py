@@ -137,6 +137,11 @@ MODEL = info("model", "Which model is served, of which file, and on what?", name
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 
+def since_then(instant: float | None) -> Mapping[Labels, float]:
+    """An age without labels; None: there is none."""
+    return {} if instant is None else {(): instant}
+
+
 class HistogramState(NamedTuple):
     """A histogram's state: observations per bucket, one bucket more than the metric has bounds, and their sum."""
 

@@ -23,24 +23,17 @@ JSON = "application/json"
 ModelPage = tuple[HTTPStatus, bytes, str]
 
 
-def model_page(path: str, snapshot: Snapshot, dead: str | None) -> ModelPage:
-    """The answer to a path beneath `/v2`. `dead` says why the snapshot's worker counts as dead."""
-    match [unquote(part) for part in path.removeprefix(ROOT).split("/")[1:]]:
-        case []:
-            return _page(HTTPStatus.OK, name="inference-worker", version=VERSION, extensions=[])
-        case ["health", "live"]:
-            return _page(_status(dead is None), live=dead is None)
-        case ["health", "ready"]:
-            return _page(_status(snapshot.unready is None), ready=snapshot.unready is None)
-        case ["models", name, *rest]:
-            return _of_model(name, rest, snapshot)
-    return _page(HTTPStatus.NOT_FOUND, error=f"beneath {ROOT} there are health/live, health/ready and models/NAME")
-
-
-def _of_model(name: str, rest: list[str], snapshot: Snapshot) -> ModelPage:
+def model_page(path: str, snapshot: Snapshot) -> ModelPage:
+    """The answer to a path beneath `/v2` that is no probe."""
+    parts = [unquote(part) for part in path.removeprefix(ROOT).split("/")[1:]]
+    if not parts:
+        return _page(HTTPStatus.OK, name="inference-worker", version=VERSION, extensions=[])
+    if parts[0] != "models" or len(parts) == 1:
+        return _page(HTTPStatus.NOT_FOUND, error=f"beneath {ROOT} there are health/live, health/ready and models/NAME")
     served = snapshot.served
     if served is None:
         return _page(HTTPStatus.SERVICE_UNAVAILABLE, error="the model is not loaded yet")
+    name, *rest = parts[1:]
     version = served.version
     if rest[:1] == ["versions"] and len(rest) > 1:
         version, rest = rest[1], rest[2:]
@@ -50,7 +43,8 @@ def _of_model(name: str, rest: list[str], snapshot: Snapshot) -> ModelPage:
     if not rest:
         return _page(HTTPStatus.OK, **metadata(served))
     if rest == ["ready"]:
-        return _page(_status(snapshot.unready is None), name=served.name, ready=snapshot.unready is None)
+        status = HTTPStatus.OK if snapshot.unready is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return _page(status, name=served.name, ready=snapshot.unready is None)
     return _page(HTTPStatus.NOT_FOUND, error="a model has its metadata and `ready`; requests come over Kafka")
 
 
@@ -72,10 +66,6 @@ def metadata(signature: Signature) -> dict[str, Any]:
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
     shape = [-1, *(-1 if size is None else size for size in spec.dims)]
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
-
-
-def _status(is_so: bool) -> HTTPStatus:  # noqa: FBT001  # a probe reads the status
-    return HTTPStatus.OK if is_so else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 def _page(status: HTTPStatus, **values: Any) -> ModelPage:

@@ -1,8 +1,8 @@
 """Spans by OpenTelemetry for the requests that their publishers trace. Nothing else imports opentelemetry.
 
-    publisher's span ──▶ process <request topic> ──┬──▶ send <response topic> ──▶ spans of who reads the answer
-                             ▲                     └──▶ send <dead-letter topic>
-                             └┄┄ linked both ways ┄┄ inference <model>, one for each run of a batch
+    publisher's span ──▶ process <request topic> ──▶ spans of who reads the answer
+                             ┆ linked both ways
+                         inference <model>, one for each run of a batch
 
 A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
 A span lasts from the taking of its request until the answer is handed to Kafka's client. No span holds a key, a value
@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
-from worker.ports import Codec, Lanes
+from worker.ports import Codec, Encoder, Lanes
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
 
@@ -93,7 +93,12 @@ class Tracing:
         if parent is None:
             return None
         topic, partition = record.partition
-        attributes = _messaging("process", topic, record.value) | {
+        attributes: dict[str, str | int] = {  # OpenTelemetry's names for messaging
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": topic,
+            "messaging.message.body.size": len(record.value or b""),
             "messaging.destination.partition.id": str(partition),
             "messaging.consumer.group.name": self._group_id,
             "messaging.kafka.offset": record.offset,
@@ -128,20 +133,16 @@ class Tracing:
             own.add_link(span.get_span_context())
         span.end(now)
 
-    def sent(self, own: Span, message: Message) -> bytes:
-        """The message goes to the producer, and has a span of an instant. Returns the `traceparent` for its reader."""
-        attributes = _messaging("send", message.topic, message.value)
-        parent, kind, now = set_span_in_context(own), SpanKind.PRODUCER, self._clock()
-        span = self._tracer.start_span(f"send {message.topic}", parent, kind, attributes, start_time=now)
-        span.end(now)
-        context = span.get_span_context()
-        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+    def answered(self, own: Span, code: bytes | None) -> bytes:
+        """All its messages are handed over; `code` is the error's, if it is answered with one.
 
-    def answered(self, own: Span, code: bytes | None) -> None:
-        """All its messages are handed over; `code` is the error's, if it is answered with one."""
+        Returns the `traceparent` for who reads the answer.
+        """
         if code is not None:
             _fail(own, code.decode())
         own.end(self._clock())
+        context = own.get_span_context()
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
 
     def close(self, timeout: float) -> bool:
         """Export what is left. False when that takes more than `timeout` seconds: the rest is given up."""
@@ -184,10 +185,8 @@ class Seldom(logging.Filter):
         return True
 
 
-class TwoWayCodec(Codec, Protocol):
+class TwoWayCodec(Codec, Encoder, Protocol):
     """The loop decodes by it, and the delivery encodes."""
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
 class TracedCodec:
@@ -225,7 +224,7 @@ class TracedCodec:
         return followed
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The codec's messages; an answer that echoes its request's context names its own `send` span in its place.
+        """The codec's messages; an answer that echoes its request's context names our span in its place.
 
         A dead letter keeps the headers of its request: it may be sent again.
         """
@@ -233,14 +232,13 @@ class TracedCodec:
         reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
         if not isinstance(reply, FollowedReply):
             return messages
-        sent = [self._tracing.sent(reply.span, message) for message in messages]
         error = dict(messages[0].headers).get("error-code") if messages else None
-        self._tracing.answered(reply.span, error)
+        traceparent = self._tracing.answered(reply.span, error)
         if not messages:
             return messages
         # As long as the header it stands for, or shorter: the answer still fits its topic.
         answer, *letters = messages
-        headers = [(name, sent[0] if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
+        headers = [(name, traceparent if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
         return [answer._replace(headers=headers), *letters]
 
 
@@ -267,17 +265,6 @@ class TracedLanes:
                 if followed:
                     self._tracing.ran(run, run.batch, followed, self._model)
         return finished
-
-
-def _messaging(operation: str, topic: str, value: bytes | None) -> dict[str, str | int]:
-    """OpenTelemetry's names for messaging."""
-    return {
-        "messaging.system": "kafka",
-        "messaging.operation.name": operation,
-        "messaging.operation.type": operation,
-        "messaging.destination.name": topic,
-        "messaging.message.body.size": len(value or b""),
-    }
 
 
 def _sampled_parent(echo: Echo) -> Context | None:

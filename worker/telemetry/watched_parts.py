@@ -14,7 +14,7 @@ from typing import Protocol
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Stall
 from worker.telemetry import metrics
-from worker.telemetry.metrics import Labels, Numbers
+from worker.telemetry.metrics import Labels, Numbers, since_then
 
 CGROUPS = Path("/sys/fs/cgroup")
 # Version 1 of control groups says "no limit" with the largest number of pages there is.
@@ -75,8 +75,7 @@ class WatchedParts:
             numbers.set(metrics.RESTORING, self.states.restoring)
             numbers.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
         numbers.set(metrics.WAITING_FOR_KEY, self.waiting_for_key())
-        since = self.store_away_since()
-        numbers.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
+        numbers.replace(metrics.STORE_AWAY, since_then(self.store_away_since()))
         oldest, published, epoch = self.ledger.oldest_by_partition(), self.ledger.published_by_partition(), now - date
         numbers.replace(metrics.STALL, {labels: oldest.get(p, inf) for p, labels in held.items()})
         numbers.replace(

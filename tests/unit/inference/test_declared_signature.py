@@ -45,6 +45,11 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
         (models.identities({"": "FP32"}, dims=(0, 2)), "input x FP32[batch, 0, 2] has no elements"),
         (models.identities({"": "FP32"}, dims=(1,) * 8), "has 9 dimensions, and a request's tensor at most 8"),
         (models.identity().replace(b"x", b"\xc4"), r"a name in the model is not UTF-8 (b'\xc4"),
+        (
+            models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4, "_more": 8}),
+            "x [4, 2], x_more [8, 2]: the first",
+        ),
+        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"_more": 1}), "x_more [1, 2]: the first axis must"),
         (models.fixed_batch(0), "x [0, 3]: the first axis must be dynamic"),
         (models.fixed_batch(4), "x [4, 3]: the first axis must be dynamic"),
         (models.for_rows(8, models.mlp()), "WORKER_MODEL__FIXED_BATCH=pad runs it as it is"),

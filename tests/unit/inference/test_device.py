@@ -6,11 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
 
 from tests import models
 from worker.core.failures import BadConfiguration
@@ -24,7 +21,6 @@ from worker.inference.device import (
     _refused,
     cause_in,
     check_options,
-    is_accelerated,
     open_cpu,
     operators,
 )
@@ -76,37 +72,6 @@ def test_threads_do_not_spin_when_nothing_runs(path: Path) -> None:
     session = open_cpu(Source(str(path), is_ort=False), 2, "a test").session
 
     assert session.get_session_options().get_session_config_entry("session.force_spinning_stop") == "1"
-
-
-def in_a_function() -> bytes:
-    """x FP32 (batch, 4) → y, by a function of the model's own, which quantises."""
-    held = onnx.load_from_string(models.quantised_together())
-    nodes = list(held.graph.node)
-    held.functions.append(helper.make_function("of.mine", "Steps", ["x"], ["y"], nodes, list(held.opset_import)))
-    del held.graph.node[:]
-    held.graph.node.append(helper.make_node("Steps", ["x"], ["y"], domain="of.mine"))
-    held.opset_import.append(helper.make_opsetid("of.mine", 1))
-    return bytes(held.SerializeToString())
-
-
-def in_a_branch() -> bytes:
-    """x FP32 (batch, 4) → v, in a branch of an If whose condition comes with the request."""
-    inner = onnx.load_from_string(models.quantised_together()).graph
-    del inner.input[:]
-    plain = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "else", [], [models._value("z", "FP32", 4)])
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-        helper.make_node("Greater", ["most", "least"], ["go"]),
-        helper.make_node("If", ["go"], ["v"], then_branch=inner, else_branch=plain),
-    ]
-    shown = [models._value("x", "FP32", 4)], [models._value("v", "FP32", 4)]
-    return models._model(nodes, *shown, [models._constant("least", np.array(0, np.float32))])
-
-
-@pytest.mark.parametrize("model", [models.quantised_together(), in_a_function(), in_a_branch()])
-def test_an_operator_is_found_wherever_it_is(model: bytes) -> None:
-    """In the graph, in a function of the model's own, in a branch."""
-    assert "DynamicQuantizeLinear" in operators(open_cpu(Source(model, is_ort=False), 1, "a test").session)
 
 
 def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
@@ -206,19 +171,6 @@ def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(failure: str, told
     assert str(refusal).startswith(told)
 
 
-@pytest.mark.parametrize(
-    ("complaints", "cause"),
-    [
-        ("", "ONNX Runtime does not say why"),
-        ("noise\nE: x [ONNXRuntimeError] : 11 : EP_FAIL : no device 3\n", "11 : EP_FAIL : no device 3"),
-        ("only\nnoise", "only noise"),
-    ],
-)
-def test_an_unknown_complaint_is_passed_on(complaints: str, cause: str) -> None:
-    """In one line."""
-    assert cause_in(complaints) == cause
-
-
 # ---- CUDA before the first batch: the warm-up and options -----------------------------------------------------------
 
 
@@ -257,15 +209,6 @@ def plain() -> ort.InferenceSession:
     return ort.InferenceSession(models.mlp(), providers=[CPU])
 
 
-@pytest.mark.parametrize("provider", [CUDA, TENSORRT])
-def test_a_session_on_a_gpu_says_so(provider: str) -> None:
-    """CUDA by itself, or under TensorRT: it is to be kept busy, and not waited for."""
-    session: Any = Session(**{provider: {}})
-
-    assert is_accelerated(session)
-    assert not is_accelerated(plain())
-
-
 @pytest.mark.parametrize(
     ("largest", "counts"), [(1, {1, 2}), (2, {1, 2}), (32, {1, 2, 4, 8, 16, 32}), (100, {1, 2, 4, 8, 16, 32, 64, 100})]
 )
@@ -275,31 +218,18 @@ def test_on_cuda_the_warm_up_runs_the_powers_of_two(largest: int, counts: set[in
     assert row_counts(on(plain()), 100) == (1, 2, 100)  # nothing is chosen on the CPU
 
 
-def test_options_of_cuda_hold_where_only_the_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device's number stays the operator's other word."""
-    opening = Opening(monkeypatch)
-    options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
-
-    load(
-        ModelSettings(path=models.save(models.mlp(), tmp_path), device="cuda:1", provider_options=options),
-        max_batch_size=4,
-    )
-
-    assert opening.providers == [(CUDA, {"cudnn_conv_algo_search": "HEURISTIC", "device_id": "1"}), CPU]
-
-
 def test_memory_settings_are_options_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In ONNX Runtime's words, beside those that are passed on."""
     opening = Opening(monkeypatch)
     path = models.save(models.mlp(), tmp_path)
     options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
-    limited = ModelSettings(path=path, gpu_mem_limit=2**31, provider_options=options)
+    limited = ModelSettings(path=path, device="cuda:1", gpu_mem_limit=2**31, provider_options=options)
 
     load(limited, max_batch_size=4)
 
     memory = {"gpu_mem_limit": "2147483648"}
     assert opening.providers == [
-        (CUDA, {"cudnn_conv_algo_search": "HEURISTIC", **memory, "device_id": "0"}),
+        (CUDA, {"cudnn_conv_algo_search": "HEURISTIC", **memory, "device_id": "1"}),
         CPU,
     ]
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests import models
-from tests.unit.inference.loading import out_of_memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.inference import Independence, Model, example_of, independence, inspect, load
@@ -111,15 +110,6 @@ def test_along_an_axis_that_is_not_padded_its_elements_come_again(tmp_path: Path
 
     assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["ids"].tolist() == [[11, 12, 13, 19, 11, 12]]
     assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["mask"].shape == (1, 3)
-
-
-def test_a_padded_batch_is_made_of_it_too(tmp_path: Path) -> None:
-    """A model exported for a number of rows is tried at that."""
-    example = npz(tmp_path, code=CODES, city=CITIES)
-
-    model = loaded(models.for_rows(4, models.postcodes()), tmp_path, example, fixed_batch="pad")
-
-    assert area(model.probe()) == [ROME, OSLO, MIXED, ROME]
 
 
 @pytest.mark.parametrize("is_accelerated", [False, True])
@@ -238,15 +228,6 @@ def test_an_example_that_no_bucket_takes_is_refused(tmp_path: Path) -> None:
     ids = WantedAxis("ids", 1, (2, 3), 10, {"mask": 0})
 
     assert "input ids axis 1: 4 long, at most 3 is taken" in refusal(models.above(), tmp_path, example, ids)
-
-
-def test_a_lack_of_memory_is_no_fault_of_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other values would take as much."""
-    monkeypatch.setattr(Model, "_outputs", out_of_memory)
-
-    message = refusal(models.mlp(), tmp_path, npz(tmp_path, x=np.zeros(4, np.float32)))
-
-    assert "not enough memory for 1 row: give it more memory" in message
 
 
 def test_a_file_is_only_looked_at_without_its_example(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests import models
 from tests.unit.inference.loading import arrays
 from worker.core.failures import BadConfiguration, RowsLost, RunFailure
-from worker.inference import Model, inspect, load
+from worker.inference import Model, load
 from worker.inference.declared_signature import declared_by
 from worker.inference.device import CPU
 from worker.inference.fixed_batch import PLANNED_ANEW, FixedBatch, Padding, padding_of
@@ -78,58 +78,12 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
     assert isinstance(model.run({"a": good, "b": bad}), RunFailure)
 
 
-def test_padding_repeats_the_last_row() -> None:
-    """And cutting takes the rows that were there. A full batch is not copied."""
-    batch, full = FixedBatch(4, ["y"]), numbers(4)
-    padded = batch.padded({"x": np.array([[1], [2]])})["x"]
-
-    assert padded.tolist() == [[1], [2], [2], [2]]
-    assert batch.cut([padded], 2)[0].tolist() == [[1], [2]]
-    assert batch.padded({"x": full})["x"] is full
-    assert batch.cut([full], 4)[0] is full
-
-
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
     """Of three rows out of two, none can be given to a request."""
     with pytest.raises(RowsLost, match=r"output y: 4 rows went in, shape \(3,\) came out") as lost:
         FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
 
     assert run_failure(lost.value).loses_rows
-
-
-@pytest.mark.parametrize(
-    ("model", "claims"),
-    [
-        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4, "_more": 8}), r"x \[4, 2\], x_more \[8, 2\]"),
-        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4}), r"x \[4, 2\], x_more \['batch', 2\]"),
-    ],
-)
-def test_inputs_that_are_not_fixed_at_one_number_are_refused(model: bytes, claims: str, tmp_path: Path) -> None:
-    """There is no number of rows to fill up to."""
-    with pytest.raises(BadConfiguration, match=rf"onnx: the inputs have no .* in common \({claims}\): export"):
-        loaded(model, tmp_path)
-
-
-@pytest.mark.parametrize("fixed_batch", ["refuse", "pad"])
-def test_padding_is_no_cure_where_there_is_nothing_to_fill_up_to(
-    fixed_batch: Literal["refuse", "pad"], tmp_path: Path
-) -> None:
-    """A recurrent state has its rows in another axis."""
-    model = models.identities({"": "FP32", "_more": "FP32"}, fixed={"_more": 1})
-    settings = ModelSettings(path=models.save(model, tmp_path), device="cpu", fixed_batch=fixed_batch)
-
-    with pytest.raises(BadConfiguration, match=r"in common \(x \['batch', 2\], x_more \[1, 2\]\): export") as refusal:
-        load(settings, max_batch_size=8)
-    assert "FIXED_BATCH" not in str(refusal.value)  # `init` looks at a model as if that were set
-
-
-def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
-    """Not every model can be exported anew."""
-    path = models.save(models.for_rows(8, models.mlp()), tmp_path)
-
-    with pytest.raises(BadConfiguration, match=r"WORKER_MODEL__FIXED_BATCH=pad runs it"):
-        load(ModelSettings(path=path, device="cpu"), max_batch_size=8)
-    assert inspect(ModelSettings(path=path, fixed_batch="pad")).signature.takes == "x FP32[batch, 4]"
 
 
 # ---- Models that could run at others --------------------------------------------------------------------------------

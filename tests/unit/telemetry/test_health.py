@@ -32,6 +32,13 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
     ("path", "snapshot", "status", "body"),
     [
         ("/healthz", Snapshot(turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        (
+            "/v2/health/live",
+            Snapshot(turned_at=9.0),
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            b"the loop has not turned for 991 s\n",
+        ),
+        ("/v2/health/ready", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),

@@ -219,23 +219,6 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_the_page_reads_only_what_status_says(shown: Shown) -> None:
-    """Each `status.…` in the script is a field; what it reads of lists the test in the browser sees."""
-    shown.turn()
-    said = shown.status
-
-    paths = set(re.findall(r"\bstatus((?:\??\.[a-z]+)+)(?!\()\b", content("/page.js")))
-
-    assert len(paths) > 15
-    for path in paths:
-        held: Any = said
-        for name in re.findall("[a-z]+", path):
-            if isinstance(held, list):  # a method of it
-                break
-            assert name in held, path
-            held = held[name]
-
-
 def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
     """The security policy refuses both; what comes from the worker never becomes markup."""
     for path in FILES:

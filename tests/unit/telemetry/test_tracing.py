@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,9 +28,6 @@ from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.loop.composition import compose
 from worker.telemetry.tracing import (
-    COMPLAIN_EVERY,
-    COMPLAINERS,
-    Seldom,
     ServedModel,
     TracedCodec,
     TracedLanes,
@@ -137,13 +133,9 @@ def number(span: ReadableSpan) -> str:
     return f"{context(span).span_id:016x}"
 
 
-def lasted(span: ReadableSpan, since: ReadableSpan) -> tuple[int, int]:
-    """From when to when, in milliseconds."""
-    begin, end, zero = span.start_time, span.end_time, since.start_time
-    assert begin is not None
-    assert end is not None
-    assert zero is not None
-    return (begin - zero) // MS, (end - zero) // MS
+def lasted(span: ReadableSpan) -> int:
+    """In nanoseconds."""
+    return (span.end_time or 0) - (span.start_time or 0)
 
 
 def linked(span: ReadableSpan) -> set[str]:
@@ -156,12 +148,12 @@ def test_a_trace_goes_through_the_worker() -> None:
 
     followed.answer(traced(0))
 
-    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    process, inference = followed.span("process"), followed.span("inference")
     assert {f"{context(span).trace_id:032x}" for span in followed.spans()} == {TRACE}
     assert parent(process) == PARENT
-    assert parent(inference) == parent(send) == number(process)
+    assert parent(inference) == number(process)
     headers = dict(followed.message().headers)
-    assert headers["Traceparent"] == name_of(send).encode()
+    assert headers["Traceparent"] == name_of(process).encode()
     assert headers["tracestate"] == b"vendor=1"
 
 
@@ -171,7 +163,8 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
 
     followed.answer(traced(7, 1.0, 2.0))
 
-    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
+    process, inference = followed.span("process"), followed.span("inference")
+    assert lasted(process) == 9 * MS  # it waits 5 ms for company, and runs for 4
     assert (process.name, process.kind) == ("process requests", SpanKind.CONSUMER)
     assert process.attributes == {
         "messaging.system": "kafka",
@@ -183,8 +176,7 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
         "messaging.kafka.offset": 7,
         "messaging.message.body.size": 8,
     }
-    assert (send.name, send.kind) == ("send responses", SpanKind.PRODUCER)
-    assert (send.attributes or {})["messaging.operation.type"] == "send"
+    assert lasted(inference) == 4 * MS
     assert (inference.name, inference.kind) == ("inference digits", SpanKind.INTERNAL)
     assert inference.attributes == {
         "inference_worker.model.name": "digits",
@@ -195,18 +187,6 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
         "inference_worker.batch.closed_by": "linger",
     }
     assert {span.status.status_code for span in followed.spans()} == {StatusCode.UNSET}
-
-
-def test_spans_last_from_the_taking_to_the_answer() -> None:
-    """A request waits 5 ms for company and runs for 4; its answer goes to the client then."""
-    followed = Followed()
-
-    followed.answer(traced(0))
-
-    process, inference, send = (followed.span(name) for name in ("process", "inference", "send"))
-    assert lasted(inference, since=process) == (5, 9)
-    assert lasted(send, since=process) == (9, 9)
-    assert lasted(process, since=process) == (0, 9)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +217,7 @@ def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
     assert parent(inference) == number(requests[0])
 
 
-def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
+def test_a_rejected_request_shows_its_code() -> None:
     """Its answer goes on with our trace; the dead letter keeps what the request came with, to be sent again."""
     followed = Followed()
 
@@ -246,8 +226,7 @@ def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
     process = followed.span("process")
     assert process.status.status_code is StatusCode.ERROR
     assert (process.attributes or {})["error.type"] == "INVALID_ARGUMENT"
-    assert [span.name for span in followed.spans("send")] == ["send responses", "send dead-letters"]
-    assert dict(followed.message().headers)["Traceparent"] == name_of(followed.span("send responses")).encode()
+    assert dict(followed.message().headers)["Traceparent"] == name_of(process).encode()
     assert dict(followed.message("dead-letters").headers)["Traceparent"] == SAMPLED.encode()
 
 
@@ -317,29 +296,6 @@ def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
     assert [line["event"] for line in lines] == ["spans_given_up"]
 
 
-def test_a_complaint_that_repeats_itself_is_told_now_and_then() -> None:
-    """A collector that is away for a night does not fill the log."""
-    now = 1000.0
-    seldom = Seldom(clock=lambda: now)
-    line = logging.LogRecord("a", logging.WARNING, "a.py", 1, "away", None, None)
-
-    told = []
-    for _ in range(5):
-        told.append(seldom.filter(line))
-        now += COMPLAIN_EVERY / 2
-
-    assert told == [True, False, True, False, True]
-
-
-@pytest.fixture
-def quiet_loggers() -> Iterator[None]:
-    """`start` puts filters on the SDK's loggers; the next test starts without."""
-    yield
-    for name in COMPLAINERS:
-        logging.getLogger(name).filters[:] = []
-
-
-@pytest.mark.usefixtures("quiet_loggers")
 def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, where it is read."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from worker.telemetry.watchdog import CHECK_EVERY, LEAVE_TIMEOUT, ForcedExit, TimeLimits, Watchdog
+from worker.telemetry.watchdog import CHECK_EVERY, LEAVE_TIMEOUT, REPORT_TIMEOUT, ForcedExit, TimeLimits, Watchdog
 
 
 class Watched:
@@ -120,12 +120,16 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
 
 
 def test_what_hangs_leaves_its_group_before_it_ends() -> None:
-    """A leave that hangs, too, is not waited for."""
+    """A log or a leave that hangs, too, is not waited for: nothing may read standard error."""
     acts: list[str] = []
     is_ended, never = Event(), Event()
 
     def leave() -> None:
         acts.append("left")
+        never.wait()
+
+    def report(_code: int, _reason: str) -> None:
+        acts.append("told")
         never.wait()
 
     def end(_code: int) -> None:
@@ -137,14 +141,14 @@ def test_what_hangs_leaves_its_group_before_it_ends() -> None:
         heartbeat=lambda: None,
         running_since=lambda: 0.0,
         stop_asked=lambda: False,
-        report=lambda _code, _reason: acts.append("told"),
+        report=report,
         clock=count(1).__next__,
         end_process=end,
     )
     watchdog.let_begin(leave)
 
     with watchdog:
-        assert is_ended.wait(LEAVE_TIMEOUT + 20 * CHECK_EVERY)
+        assert is_ended.wait(REPORT_TIMEOUT + LEAVE_TIMEOUT + 20 * CHECK_EVERY)
     never.set()
 
     assert acts == ["told", "left", "ended"]
