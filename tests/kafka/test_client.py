@@ -120,8 +120,7 @@ def test_a_clock_that_is_behind_is_named(scene: Scene, monkeypatch: pytest.Monke
         client.infer({"x": ROWS[:1]})
 
     assert caught.value.source is not None
-    assert "by the worker's clock when this was answered, and is " in str(caught.value)
-    assert " s behind takes as much of each timeout; set this machine's, or the worker's" in str(caught.value)
+    assert "s behind the worker's, which takes as much of each timeout" in str(caught.value)
 
 
 @pytest.mark.parametrize("role", ["request", "answer"])
