@@ -18,10 +18,8 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
         (f"consume --from-beginning --last 3 {BROKERS}", "--last does nothing with --from-beginning"),
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
         ("score m.onnx rows.npy --force", "--force does nothing without --output"),
-        ("profile m.onnx --sample 5000", "--sample does nothing without --lengths-from"),
         (f"profile m.onnx {BROKERS}", "--bootstrap-servers does nothing without --lengths-from"),
         (f"bench --embedded {BROKERS}", "--bootstrap-servers does nothing with --embedded"),
-        ("bench --embedded --partitions 4", "--partitions does nothing on the embedded broker"),
         (
             "dead-letters show rejected/0/7 --topic rejected -n 3 --code INTERNAL",
             "-n and --code do nothing with the place",
