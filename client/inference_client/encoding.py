@@ -1,6 +1,6 @@
 """Tensors to the bytes and headers of a request, and those of an answer back to arrays.
 
-Pure, but for a clock that it reads where an answer says that its request was late.
+It reads a clock where an answer says that its request was late, and is pure in all else.
 
 Where the signature shows that rows say all, a request is its rows: the worker reads many of them at once. All else goes
 in the binary-data form, any model's: a JSON head with names, types and shapes, then the bytes of each tensor.
@@ -19,7 +19,6 @@ import orjson
 from numpy.typing import ArrayLike
 
 from inference_client.binary_data import HEAD_LENGTH, LENGTH, outputs
-from inference_client.clocks import doubted
 from inference_client.errors import DeadlineExceeded, InferenceError, Internal, InvalidArgument, error_of
 from inference_client.signature import DTYPES, Array, Inputs, Result, Signature, TensorSpec, typed
 
@@ -30,6 +29,8 @@ _NO_ANSWER = (
     "a record with the id of this request came that has no header status, so it is no answer: is the topic of answers "
     "the worker's response topic?"
 )
+_SLACK = 0.1  # seconds; clocks that are kept together differ by some hundredths
+_BY_BROKER = 2  # Kafka's word for a timestamp that the broker gave, the topic's `LogAppendTime`
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
 
@@ -112,7 +113,7 @@ class Encoder:
     def read(self, message: Message) -> Result | InferenceError:
         """What an answer says, as Kafka's client hands it over."""
         outcome = self.decode(dict(message.headers() or ()), message.value() or b"")
-        return doubted(outcome, message.timestamp(), time.time()) if type(outcome) is DeadlineExceeded else outcome
+        return _compared(outcome, message.timestamp(), time.time()) if type(outcome) is DeadlineExceeded else outcome
 
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""
@@ -132,6 +133,20 @@ class Encoder:
         if found != stated:
             _check_stated(found, stated)
         return {name: np.ndarray(shape, dtype, value)}
+
+
+def _compared(error: DeadlineExceeded, stamp: tuple[int, int], now: float) -> DeadlineExceeded:
+    """The error names a clock that is behind. `stamp`: the answer's kind of timestamp, and milliseconds since 1970.
+
+    A request's time counts from its timestamp, which this machine's clock gives, to the clock of the worker. No answer
+    is read before it was written, so a timestamp from the future shows that this machine's clock is behind.
+    """
+    behind = stamp[1] / 1000 - now
+    if behind < _SLACK:
+        return error
+    whose = "the brokers'" if stamp[0] == _BY_BROKER else "the worker's"
+    said = f"this machine's clock is {behind:.1f} s behind {whose}, which takes as much of each timeout: set one"
+    return DeadlineExceeded(f"{error.message}; {said}", error.source, error.code)
 
 
 def _text(headers: Mapping[str, bytes | None], name: str) -> str:

@@ -19,19 +19,16 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from inference_client.answer import CANCELLED, Answer
-from inference_client.clocks import shown
 from inference_client.encoding import Encoded, Encoder, Header, Message
 from inference_client.errors import Full, InferenceError, InvalidArgument, ResourceExhausted, Unavailable
 from inference_client.pending import Pending
-from inference_client.standstill import Reader, Standstill
 
 # How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
 TURN = 0.03
 # At once out of what the client has read ahead. Of 1,000 messages and their headers none can be freed before all are
 # looked at: the garbage collector goes through them, and 2 µs more are spent on each (bench.client, 2026-11-26).
 MOST_AT_ONCE = 100
-# How often it is seen whether answers stand still, and the answers' topic is asked for new partitions, for how long at
-# most, seconds. A turn waits for it.
+# How often the answers' topic is asked for new partitions, and for how long at most, seconds. A turn waits for it.
 LOOK_EVERY, LOOK_FOR = 5.0, 0.2
 # How often the topics are asked for, at most, while requests end with their time, seconds. It takes `LOOK_FOR` at most.
 ASK_EVERY = 1.0
@@ -56,9 +53,10 @@ class Producer(Protocol):
     def purge(self) -> Any: ...
 
 
-class Consumer(Reader, Protocol):
+class Consumer(Protocol):
     def poll(self, timeout: float) -> Any: ...
     def consume(self, num_messages: int, timeout: float) -> Sequence[Any]: ...
+    def assignment(self) -> list[TopicPartition]: ...
     def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
     def close(self) -> None: ...
 
@@ -143,7 +141,6 @@ class Exchange:
         self._clock = clock
         self._numbers = count()
         self._look_at = clock() + LOOK_EVERY
-        self._standstill = Standstill(clients.consumer)
         self._amiss, self._ask_at = "", clock()
         self._is_stopping = Event()
         self.cancelled = 0  # futures that the end found without an answer
@@ -205,11 +202,9 @@ class Exchange:
         self._producer.poll(0)
         now = self._clock()
         self.pending.lapse(now, self._why_late)
-        if now >= self._look_at:
+        if self._partitions_now is not None and now >= self._look_at:
             self._look_at = now + LOOK_EVERY
-            self._standstill.look(now)
-            if self._partitions_now is not None:
-                self._read_new_partitions(self._partitions_now(LOOK_FOR))
+            self._read_new_partitions(self._partitions_now(LOOK_FOR))
 
     def _take_in(self, messages: Sequence[Message]) -> None:
         left = self.pending.answered(messages)
@@ -226,8 +221,8 @@ class Exchange:
         if now >= self._ask_at:
             self._ask_at = now + ASK_EVERY
             self._amiss = self._amiss_now(LOOK_FOR)
-        hint = self._amiss or self._standstill.told(self._answers, now)
-        hint = hint or f"does a worker run that reads {self._topic} and answers to {self._answers}?"
+        worker = f"does a worker run that reads {self._topic} and answers to {self._answers}"
+        hint = self._amiss or f"{worker}, and is no transaction open there?"
         return f"no answer in {answer.deadline - answer.began:g} s: {hint}{self._trouble.since(answer.began)}"
 
     def _why_undelivered(self, error: KafkaError, answer: Answer) -> InferenceError:
@@ -272,8 +267,8 @@ def why_undelivered(error: KafkaError) -> InferenceError:
         return Unavailable("this client may not write to the topic of requests; grant it the operation WRITE there")
     if error.code() == KafkaError.INVALID_TIMESTAMP:
         return Unavailable(
-            f"the brokers refuse its timestamp: it is {shown(time.time())} by this machine's clock, which differs from "
-            "theirs by more than the topic allows (message.timestamp.after.max.ms and …before.max.ms); set the clock"
+            "the brokers refuse its timestamp: this machine's clock differs from theirs by more than the topic allows "
+            "(message.timestamp.after.max.ms and …before.max.ms); set the clock"
         )
     if error.code() == _UNTIMELY:
         return Unavailable("the brokers did not take the request in time.")

@@ -44,6 +44,7 @@ _NAMES = {np.dtype(code).str.lstrip("<|"): name for name, code in DTYPES.items()
 _OF_LISTS = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP32", "U": "BYTES", "S": "BYTES", "O": "BYTES"}
 # What may become what without a change of meaning: no truth values as numbers, no fractions as integers.
 _FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "O": "USO"}
+_UNEQUAL = "its lists are not equally long: pad them, or send rows of another length in another request"
 # Bytes that are read of a model's metadata at most: a thousand inputs are 100 KB.
 _MOST_METADATA = 4 * 1024 * 1024
 
@@ -212,9 +213,7 @@ def _array(name: str, given: ArrayLike) -> Array:
     try:
         array = np.asarray(given)
     except (ValueError, OverflowError) as error:
-        why = str(error)
-        if "inhomogeneous" in why:
-            why = "its lists are not equally long: pad them, or send rows of another length in another request"
+        why = _UNEQUAL if "inhomogeneous" in str(error) else str(error)
         raise InvalidArgument(f"input {name}: {why}") from error
     if array.dtype == object and not isinstance(given, np.ndarray | np.generic):
         kinds = set(map(type, array.reshape(-1)))

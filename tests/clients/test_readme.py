@@ -29,18 +29,6 @@ def test_a_block_is_known_by_its_language_and_its_name(tmp_path: Path) -> None:
     ]
 
 
-def test_a_block_in_a_list_loses_the_list_s_indent(tmp_path: Path) -> None:
-    """Its text runs as it stands on the rendered page."""
-    found = blocks(page(tmp_path, "- so:\n\n  ```sh\n  if true; then\n    echo\n  fi\n  ```\n"))
-
-    assert found == [Block("sh", "", "if true; then\n  echo\nfi\n")]
-
-
-def test_a_longer_fence_may_hold_a_shorter_one(tmp_path: Path) -> None:
-    """Only a fence as long as the first closes a block."""
-    assert blocks(page(tmp_path, "````md\n```sh\n```\n````\n")) == [Block("md", "", "```sh\n```\n")]
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [("```sh\necho\n", r"page\.md:1: the block is never closed"), ("```sh a\n```\n```sh a\n```\n", "are called a")],

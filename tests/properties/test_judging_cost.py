@@ -125,7 +125,7 @@ PROTOBUF_CASES = st.tuples(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(JSON_CASES | PROTOBUF_CASES, st.sampled_from([2_000, 6_000, OF_MANY, SIZE]))
 def test_any_unit_repeated_anywhere_is_cheap(found: tuple[Any, str, str, bytes], size: int) -> None:
     """In every encoding, for every kind of model."""

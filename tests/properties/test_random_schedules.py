@@ -17,7 +17,7 @@ from tests.properties.simulation.replica import Memory
 from tests.properties.simulation.schedules import Play
 from worker.core.ordering.order_by_key import Order
 
-FEW, MANY = 50, 3000
+FEW, MANY = 30, 3000
 FEW_DEADLY = 60  # with them a worker that tells the group only once is caught
 
 GUARANTEES: dict[str, tuple[bool, Order, Memory | None]] = {

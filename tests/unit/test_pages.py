@@ -91,28 +91,3 @@ def test_the_readme_is_short() -> None:
 def test_a_page_uses_the_field_s_own_words(page: Path) -> None:
     """None of those that a reader stumbles over, outside of code."""
     assert _STUMBLING.findall(_CODE.sub("", prose(page))) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("## One word\n", {"one-word"}),
-        ("# A `name`, and (more): 2–3\n", {"a-name-and-more-23"}),
-        ("## Twice\n## Twice\n", {"twice", "twice-1"}),
-        ("```sh\n# no heading\n```\n", set()),
-    ],
-)
-def test_an_anchor_is_what_github_makes_of_a_heading(tmp_path: Path, text: str, expected: set[str]) -> None:
-    """Lower case, punctuation dropped, hyphens for spaces, a number behind the second of a name."""
-    page = tmp_path / "page.md"
-    page.write_text(text, encoding="utf-8")
-
-    assert anchors(page) == expected
-
-
-def test_a_link_in_code_is_none(tmp_path: Path) -> None:
-    """Neither in a block nor between backticks."""
-    page = tmp_path / "page.md"
-    page.write_text("[a](b.md#c) `[d](e)`\n```\n[f](g)\n```\n", encoding="utf-8")
-
-    assert links(page) == ["b.md#c"]

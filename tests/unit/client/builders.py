@@ -127,8 +127,6 @@ class FakeConsumer:
         self.assigned = [TopicPartition("answers", number, 7) for number in range(partitions)]
         self.is_closed = False
         self.failure: Exception | None = None  # what `poll` raises
-        self.reached: dict[int, int] = {}  # how far partitions are read; -1001, as librdkafka has it, before
-        self.ends: dict[int, int] = {}  # and where their logs end
 
     def poll(self, timeout: float) -> Any:
         if self.failure is not None:
@@ -140,13 +138,6 @@ class FakeConsumer:
 
     def assignment(self) -> list[TopicPartition]:
         return self.assigned
-
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        return [TopicPartition(at.topic, at.partition, self.reached.get(at.partition, -1001)) for at in partitions]
-
-    def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int]:
-        assert cached, "the thread waits for no broker"
-        return 0, self.ends.get(partition.partition, -1001)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned = [*self.assigned, *partitions]

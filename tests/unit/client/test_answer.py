@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, as_completed, wait
+from concurrent.futures import CancelledError, Future, as_completed, wait
 from contextlib import contextmanager
 
 import pytest
@@ -62,6 +62,7 @@ def test_what_is_there_when_it_is_asked_for_costs_no_condition() -> None:
     answer = stage.submit()
     assert not answer.done()
     assert not answer.cancelled()
+    assert not hasattr(answer, "__await__")
 
     reply(stage, answer)
 
@@ -90,17 +91,6 @@ def test_it_may_be_waited_for_before_it_ends_or_after(end: End, expected: object
     assert not plain.running()
 
 
-def test_its_exception_is_there_without_being_raised() -> None:
-    """None for a result."""
-    stage = Stage()
-    good, bad = stage.submit(), stage.submit()
-    reply(stage, good)
-    refuse(stage, bad)
-
-    assert good.exception(0) is None
-    assert isinstance(bad.exception(0), NotFound)
-
-
 def test_one_that_has_not_ended_is_waited_for_in_vain() -> None:
     """No longer than asked."""
     answer = Stage().submit()
@@ -110,22 +100,6 @@ def test_one_that_has_not_ended_is_waited_for_in_vain() -> None:
     with pytest.raises(TimeoutError):
         answer.exception(0)
     assert "state=pending" in repr(answer)
-
-
-def test_an_error_ends_the_wait_for_the_first_exception() -> None:
-    """Before the others have ended."""
-    stage = Stage()
-    answers = [stage.submit() for _ in range(2)]
-    found: list[set[Future[Result]]] = []
-    waiting = threading.Thread(target=lambda: found.append(wait(answers, SOON, FIRST_EXCEPTION).done))
-    waiting.start()
-    while not all(is_made(answer) and answer._waiters for answer in answers):
-        pass
-
-    refuse(stage, answers[1])
-    waiting.join(SOON)
-
-    assert found == [{answers[1]}]
 
 
 @ENDS
@@ -171,15 +145,6 @@ def test_one_that_is_about_to_end_is_not_cancelled() -> None:
 
     assert isinstance(answer.exception(0), Internal)
     assert not answer.cancelled()
-
-
-def test_what_a_future_does_not_have_is_no_attribute() -> None:
-    """Made or not."""
-    answer = Stage().submit()
-
-    assert not hasattr(answer, "__await__")
-    assert not is_made(answer)
-    assert not hasattr(answer, "nothing")
 
 
 @contextmanager

@@ -34,6 +34,8 @@ def binary(*entries: tuple[str, str, Any, Any], tail: bytes, head_length: int | 
         ([("y", "FP32", [2], 4)], b"1234"),
         ([("y", "INT8", [True], 1)], b"1"),
         ([("a", "INT8", [4], 4), ("b", "BYTES", [0], -2)], b"12"),
+        ([("y", "INT8", [1], 2**64 - 1)], b"1"),
+        ([("y", "INT8", [1], 1)], b"12"),
         ([("a", "INT8", [1], 1), ("a", "INT8", [1], 1)], b"12"),
     ],
 )

@@ -45,13 +45,15 @@ def test_a_complaint_that_comes_again_is_counted(heard: Heard, caplog: pytest.Lo
 
 
 def test_before_it_is_open_a_complaint_is_only_kept(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    """For the error that says why there is no client."""
+    """For the error that says why there is no client. The lines that `debug` asks for come whole."""
+    caplog.set_level(logging.DEBUG, "inference_client")
     heard.log.is_open = False
 
     heard.fail()
+    heard.log.log(logging.DEBUG, "%s [%s] %s", "CONNECT", "consumer-1", "[thrd:main]: selected")
 
     assert heard.log.last == f"a:9092/1: {REFUSED}"
-    assert caplog.messages == []
+    assert caplog.messages == ["CONNECT [consumer-1] [thrd:main]: selected"]
 
 
 def test_a_setting_of_the_other_client_is_no_complaint(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,14 +68,3 @@ def test_a_setting_of_the_other_client_is_no_complaint(heard: Heard, caplog: pyt
 
     assert caplog.messages == [f"CONFWARN: Configuration {said}"]
     assert heard.log.last == f"Configuration {said}"
-
-
-def test_what_is_asked_for_comes_whole(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    """The lines of `debug`, before the client is made, too."""
-    caplog.set_level(logging.DEBUG, "inference_client")
-    heard.log.is_open = False
-
-    for _ in range(2):
-        heard.log.log(logging.DEBUG, "%s [%s] %s", "CONNECT", "consumer-1", "[thrd:main]: selected")
-
-    assert caplog.messages == ["CONNECT [consumer-1] [thrd:main]: selected"] * 2

@@ -17,12 +17,6 @@ from inference_client import Signature, signature
 from tests.unit.client.builders import METADATA, SIGNATURE
 
 
-def test_an_address_of_another_kind_is_not_opened() -> None:
-    """A file is no server."""
-    with pytest.raises(ValueError, match="begins with http"):
-        Signature.fetch("file:///etc/passwd")
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder, and the address at which a server has its files."""
@@ -40,6 +34,8 @@ def test_a_signature_is_fetched(served: tuple[Path, str]) -> None:
     assert Signature.fetch(f"{address}m") == signature.signature_of(f"{address}m") == SIGNATURE
     with pytest.raises(ValueError, match=r"/none: 404 File not found: <!DOCTYPE HTML>"):
         Signature.fetch(f"{address}none")
+    with pytest.raises(ValueError, match="begins with http"):
+        Signature.fetch("file:///etc/passwd")
 
 
 @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
