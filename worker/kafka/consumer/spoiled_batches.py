@@ -74,6 +74,7 @@ class SpoiledBatches:
             return offset
         self._pauses.stop(partition, By.SPOILED)
         self._spoiled[partition] = _Spoiled(reason, offset, known[-1])
+        self._past[partition] = known[-1] + 1  # its batch may be longer than was found
         return known[-1] + 1
 
     @property

@@ -159,6 +159,21 @@ def test_a_rewind_reads_from_where_the_group_stands(world: World, offset: int) -
     assert world.client.stopped == set()
 
 
+def test_after_a_rewind_the_rest_of_a_batch_comes_behind_the_part_that_came_again(world: World) -> None:
+    """The group stands before that part, and nothing is handed on twice."""
+    world.client.unreadable[0] = 7, 106
+    world.fails(7)
+    rest(world)
+    world.client.group[P] = (50, "")
+    world.source.rewind([P])
+    came = rest(world)
+    world.client.unreadable[0] = 7, 506
+
+    came += [at for _, at in world.fails(7)] + rest(world)
+
+    assert came == list(range(50, 507))
+
+
 @pytest.fixture
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> World:
     """One whose client gives 6 of the first partition, and cannot parse 7 to 29 of it."""
