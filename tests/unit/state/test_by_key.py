@@ -65,19 +65,6 @@ def test_the_next_of_a_key_goes_when_the_one_before_it_is_concluded() -> None:
     assert rig.running() == [1]
 
 
-def test_what_is_let_go_brings_the_open_batch_forward() -> None:
-    """Those in it wait no longer either."""
-    rig = Rig()
-    first = rig.add(0, b"a")
-    rig.add(1, b"a")
-    rig.running()
-    rig.add(2, b"b")
-
-    rig.by_key.concluded([first], 1.001)
-
-    assert rig.batcher.next_due == 1.001
-
-
 def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
     """The key belongs to the next assignment."""
     rig = Rig()
@@ -93,17 +80,6 @@ def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
     rig.by_key.concluded([first], 3.0)
 
     assert rig.running() == [0]
-
-
-def test_a_line_that_is_new_has_its_keys_free() -> None:
-    """Whatever was taken in an earlier assignment."""
-    rig = Rig()
-    rig.add(0, b"a")
-    rig.ledger.forget([P0])
-
-    rig.add(0, b"a")
-
-    assert rig.running() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.steps import REPORT_WAIT
-from worker.state.expiry import Expiry
-from worker.state.layout import is_first
 from worker.state.restoring import Restoration
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -108,15 +106,6 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
     assert w.clock.now - began < 3 * REPORT_WAIT
 
 
-def test_of_requests_that_travel_as_one_each_frees_its_own_key() -> None:
-    """Only one of them is waited for."""
-    w = world(joins=True)
-
-    found = served(w, of(0, 1, key=b"a"), of(1, 2, key=b"b"), of(2, 3, key=b"a"), of(3, 4, key=b"c"))
-
-    assert found == {name(0): [1], name(1): [2], name(2): [4], name(3): [4]}
-
-
 @joined
 def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
     """That it was deleted, too. Another client may have chosen that partition for the key."""
@@ -126,19 +115,6 @@ def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
 
     changes = [m for m in w.broker.answers if m.topic == CHANGELOG]
     assert sorted((m.key, m.partition) for m in changes) == [(b"b", 1), (b"k", 0), (b"k", 1)]
-
-
-@joined
-def test_no_batch_has_a_key_twice(*, joins: bool) -> None:
-    """However many of its requests wait."""
-    w = world(joins=joins)
-
-    served(w, *(of(n, 1, key=b"%d" % (n % 3)) for n in range(12)))
-
-    for closed, _ in w.events.closed:
-        keys = [k for r in closed.requests for k in getattr(r, "keys", [r.record.key])]
-        assert len(set(keys)) == len(keys)
-    assert kept(w) == {b"0": 4, b"1": 4, b"2": 4}
 
 
 @both
@@ -184,16 +160,6 @@ def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) 
 
     assert found == {name(0): [1], name(1): "error", name(2): [3], name(3): [4]}
     assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
-
-
-@joined
-def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
-    """It is left to no request."""
-    w = world(joins=joins)
-
-    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
-
-    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
 
 
 @both
@@ -343,20 +309,6 @@ def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is
     assert answers(second)[name(later + 1)] == [1]
 
 
-def test_at_least_once_what_had_no_state_before_it_was_deleted_is_answered_as_before() -> None:
-    """Its record in the changelog says so; no state of it is missed when its requests come again."""
-    first = world()
-    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
-    first.broker.append(of(0, 4, state="delete"), of(1, 1, key=b"b"), of(2, 1, key=b"b", state="delete"))
-    first.turn_for(1.0)
-
-    second = World(has_state=True, broker=first.broker).start(P0)
-    second.turn_for(1.0)
-
-    assert answers(second) == {name(0): [4], name(1): [1], name(2): [2]}
-    assert not second.events.rejections
-
-
 def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
     """By the requests' timestamps; a tombstone follows when newer ones come."""
     w = world(ttl=10.0)
@@ -417,40 +369,6 @@ def test_a_tombstone_says_as_of_which_request_it_is() -> None:
     assert int(offset or b"") > 6
 
 
-def test_of_requests_that_travel_as_one_the_last_is_the_latest() -> None:
-    """All of them have left when the tombstone goes."""
-    w = world(ttl=10.0, joins=True)
-    served(w, of(0, 1, at=100.0))
-
-    for first in (1, 4, 7):
-        served(w, *(of(first + n, 1, key=b"%d" % n, at=500.0) for n in range(3)))
-
-    [tombstone] = [m for m in w.broker.answers if m.topic == CHANGELOG and m.key == b"k" and m.value is None]
-    [(_, offset)] = tombstone.headers
-    assert int(offset or b"") in {3, 6, 9}
-
-
-def test_what_is_read_again_is_as_old_as_it_was() -> None:
-    """The newest requests were taken back with it, and forget nothing until they come again."""
-    expiry = Expiry(10_000, lambda: 1000.0)
-    expiry.came(P0, 500_000, 7)
-    assert expiry.is_to_be_dropped(P0, 105_000)
-
-    expiry.rewind([P0])
-
-    assert not expiry.is_to_be_dropped(P0, 105_000)
-
-
-def test_a_state_that_was_too_old_is_none_when_its_request_comes_again() -> None:
-    """A tombstone of a former owner may have come between, at least once: no state before it is missed then."""
-    w = world(ttl=10.0)
-
-    served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=200.0))
-
-    states = [message.value or b"" for message in w.broker.answers if message.topic == CHANGELOG]
-    assert list(map(is_first, states)) == [True, False, True]
-
-
 def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
     """At least once: those before it come again, too."""
     first = world(ttl=1000.0, clock=Clock(3000.0))
@@ -465,19 +383,6 @@ def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
     second = World(has_state=True, ttl=1000.0, clock=Clock(3000.0), broker=first.broker, bounds=bounds).start(P0)
 
     assert served(second)[name(3)] == [3]
-
-
-def test_times_survive_a_restore() -> None:
-    """A state is as old after it as before."""
-    w = world(ttl=10.0, exactly_once=True)
-    served(w, of(0, 1, at=100.0), of(1, 2, key=b"b", at=109.0))
-    w.source.revoke(P0)
-    w.turn(2)
-    w.source.assign(P0)
-
-    found = served(w, of(2, 5, at=111.0), of(3, 5, key=b"b", at=111.0))
-
-    assert (found[name(2)], found[name(3)]) == ([5], [7])
 
 
 @both
@@ -495,19 +400,6 @@ def test_a_timestamp_in_the_future_makes_no_state_too_old(*, exactly_once: bool)
 
     assert found[name(2)] == [5]
     assert kept(w) == in_memory(w) == {b"k": 1, b"b": 5, b"c": 6}
-
-
-def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
-    """The state it was for may have come back with the transaction."""
-    w = world(ttl=10.0, exactly_once=True)
-    served(w, of(0, 1, at=100.0))
-    fates = iter([TransactionFate(is_committed=False, failure="refused")])
-    w.transactions.fate = lambda: next(fates, TransactionFate())
-
-    served(w, of(1, 2, at=105.0), of(2, 1, key=b"b", at=250.0), of(3, 1, key=b"b", at=250.0))
-
-    assert answers(w)[name(1)] == [3]
-    assert in_memory(w).keys() >= {b"b"}
 
 
 @pytest.mark.parametrize("in_store", [False, True])
@@ -553,45 +445,6 @@ def test_a_key_without_a_state_may_be_refused() -> None:
     found = served(w, of(0, 1, at=1.0), of(1, 1, 2, state="reset", at=1.0), of(2, 4, 5, at=2.0), of(3, 1, at=60.0))
 
     assert [found[name(n)] for n in range(4)] == ["error", [1, 3], [7, 12], "error"]
-
-
-@joined
-def test_a_run_with_a_key_without_a_state_is_refused_record_by_record(*, joins: bool) -> None:
-    """Its neighbours get their results."""
-    w = world(missing="refuse", joins=joins)
-    served(w, *(of(n, n, key=b"%d" % n, state="reset") for n in range(3)))
-
-    found = served(w, *(of(3 + n, 1, key=b"%d" % n) for n in range(4)))
-
-    assert [found[name(3 + n)] for n in range(4)] == [[1], [2], [3], "error"]
-
-
-def test_a_sequence_of_a_suspect_partition_runs_step_by_step() -> None:
-    """Alone, as any record of it; the state goes on."""
-    w = World(has_state=True)
-    w.broker.attempts[P0] = SUSPECT_FROM, False
-    w.broker.append(of(0, 1, 2), of(1, 3))
-    w.start(P0)
-    w.turn_for(3.0)
-
-    assert answers(w) == {name(0): [1, 3], name(1): [6]}
-    assert kept(w) == {b"k": 6}
-
-
-def test_a_sequence_of_a_suspect_partition_waits_for_no_report_between_its_steps() -> None:
-    """Nothing of it is on the way to Kafka before the last one; 8,000 steps took a minute and a half."""
-    w = World(has_state=True)
-    w.broker.attempts[P0] = SUSPECT_FROM, False
-    w.broker.append(of(0, *range(1, 101)))
-    w.start(P0)
-    while not w.lanes.ran:
-        w.turn()
-    began = w.clock.now
-
-    while len(w.lanes.ran) < 100:
-        w.turn()
-
-    assert w.clock.now - began <= 99 * (w.lanes.seconds() + SHORTEST_WAIT)
 
 
 @joined
@@ -675,20 +528,6 @@ def test_at_least_once_an_old_state_behind_a_newer_one_does_not_count() -> None:
     assert (found[name(5)], found[name(6)]) == ([3], [2])
 
 
-def test_exactly_once_the_last_state_counts() -> None:
-    """Whatever its offset: none but the owner writes, and a request topic that was made anew begins at 0."""
-    w = world(exactly_once=True)
-    served(w, of(0, 1))
-    served(w, of(1, 1))
-    written = [m for m in w.broker.answers if m.topic == CHANGELOG]
-    w.source.revoke(P0)
-    w.turn(2)
-    w.broker.answers += written[:1]
-    w.source.assign(P0)
-
-    assert served(w, of(2, 1))[name(2)] == [2]
-
-
 @pytest.mark.parametrize("in_store", [False, True])
 @pytest.mark.parametrize("to", [None, 1])
 def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offsets(
@@ -725,21 +564,6 @@ def restoring_behind_a_lost_offset() -> World:
     return second
 
 
-def test_exactly_once_a_partition_that_leaves_takes_its_lost_offset_with_it() -> None:
-    """What it refused of it is another replica's to say; what else it restores goes on."""
-    second = restoring_behind_a_lost_offset()
-    assert second.states is not None
-    second.restorer.is_slow = False
-    second.states._restore(second.restorer._portions.pop(0))
-    while not second.states._applied:
-        second.states._restore(second.restorer._portions.pop(0))
-    second.source.revoke(P0)
-
-    served(second, record(0, 1, partition=P1, key=b"p1"))
-
-    assert in_memory(second) == {b"p1": 1}
-
-
 def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_are_restored() -> None:
     """Nothing more is read back then: a worker that waited for more would stand for ever, without a word."""
     second = restoring_behind_a_lost_offset()
@@ -774,23 +598,6 @@ def test_a_foreign_record_in_a_changelog_is_passed_over(*, exactly_once: bool) -
     assert second.events.foreign == 5
 
 
-def test_a_changelog_of_another_models_states_ends_the_worker() -> None:
-    """The settings do not fit. A record that is no state at all says nothing of that."""
-    others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
-    anothers = others[:4] + b"else" + others[8:]
-
-    def last(*values: bytes, is_tail: bool = False) -> None:
-        restoration = Restoration(P0, 1, STATE, 0, is_exact=True, is_tail=is_tail)
-        restoration.states([b"k"] * len(values), values)
-        restoration.last()
-
-    last(b"x")
-    last(anothers, others)
-    last(anothers, is_tail=True)
-    with pytest.raises(ValueError, match="other tensors"):
-        last(b"x", anothers)
-
-
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
     """The loop takes them over between two polls: each that waited its full time would hold up some thousands."""
     w = World(has_state=True)
@@ -807,17 +614,6 @@ def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
     assert w.source.polls[-1][1] == POLL_SLICE
 
 
-def test_states_of_a_changelog_are_all_here() -> None:
-    """A record that runs alone waits for none."""
-    w = world()
-    w.source.revoke(P0)
-    w.turn()
-    w.broker.attempts[P0] = (SUSPECT_FROM, False)
-    w.source.assign(P0)
-
-    assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
-
-
 def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     """Beside one whose are not."""
     w = world()
@@ -825,3 +621,30 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     w.states._is_unsure[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
+
+
+@joined
+def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
+    """It is left to no request."""
+    w = world(joins=joins)
+
+    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
+
+    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
+
+
+def test_a_changelog_of_another_models_states_ends_the_worker() -> None:
+    """The settings do not fit. A record that is no state at all says nothing of that."""
+    others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
+    anothers = others[:4] + b"else" + others[8:]
+
+    def last(*values: bytes, is_tail: bool = False) -> None:
+        restoration = Restoration(P0, 1, STATE, 0, is_exact=True, is_tail=is_tail)
+        restoration.states([b"k"] * len(values), values)
+        restoration.last()
+
+    last(b"x")
+    last(anothers, others)
+    last(anothers, is_tail=True)
+    with pytest.raises(ValueError, match="other tensors"):
+        last(b"x", anothers)

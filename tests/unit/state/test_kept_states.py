@@ -93,21 +93,6 @@ def test_what_a_process_leaves_that_is_killed_does_not_count(*, exactly_once: bo
     assert in_memory(again) == kept(again)
 
 
-def test_keys_are_forgotten_in_what_is_kept() -> None:
-    """Before the stop, and behind it."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0), of(20, 1.0, key=b"0", state="delete"))
-    stop(first)
-    other = elsewhere(first)
-    served(other, of(21, 1.0, key=b"1", state="delete"))
-    stop(other)
-
-    again = keeping(first)
-
-    assert read_from(again) != [None]
-    assert in_memory(again) == kept(again) == {b"%d" % key: 2.0 for key in range(2, 10)}
-
-
 def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote() -> None:
     """It stood still, and stops before it hears of that: its last commit is refused."""
     first = keeping(exactly_once=True)
@@ -151,21 +136,6 @@ def test_a_second_signal_leaves_nothing() -> None:
     assert read_from(keeping(first)) == [None]
 
 
-def test_a_disk_that_fails_at_the_end_is_said_and_fails_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is committed by then."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
-    assert first.store is not None
-
-    def fails(*_: object) -> bool:
-        raise BadConfiguration("the disk is full")
-
-    monkeypatch.setattr(first.store, "keep", fails)
-    stop(first)
-
-    assert first.events.left_behind == ["the disk is full"]
-
-
 def test_what_a_transaction_took_back_is_not_kept() -> None:
     """A partition that was rewound and brought nothing since has states that are not committed."""
     first = keeping(exactly_once=True)
@@ -177,26 +147,6 @@ def test_what_a_transaction_took_back_is_not_kept() -> None:
 
     assert first.events.left_behind == [0]
     assert read_from(again) == [None]
-
-
-def test_what_is_not_restored_yet_is_not_kept() -> None:
-    """Part of a partition's states is of no use."""
-    first = keeping(exactly_once=True)
-    served(first, *some(0))
-    second = World(
-        clock=first.clock,
-        broker=first.broker,
-        has_state=True,
-        exactly_once=True,
-        store=stop(first).store and FakeStore(),
-        most_in_memory=2,
-        keeps=True,
-    )
-    second.restorer.is_slow = True
-    second.start(P0)
-    second.turn(3)
-
-    assert read_from(keeping(stop(second))) == [None]
 
 
 def test_partitions_of_others_stay_as_they_were_left() -> None:
@@ -338,3 +288,18 @@ def test_a_copy_knows_which_requests_it_has_applied() -> None:
         second.turn_for(1.0)
 
     assert read_from(second)[0] is not None
+
+
+def test_a_disk_that_fails_at_the_end_is_said_and_fails_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is committed by then."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    assert first.store is not None
+
+    def fails(*_: object) -> bool:
+        raise BadConfiguration("the disk is full")
+
+    monkeypatch.setattr(first.store, "keep", fails)
+    stop(first)
+
+    assert first.events.left_behind == ["the disk is full"]

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import P0, signature, spec
+from tests.builders import signature, spec
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
-from worker.state import Restoration, StateLayout, layout_of
-from worker.state.restoring import Tombstone
+from worker.state import StateLayout, layout_of
 
 LSTM = signature(
     spec("x", dims=(4,)),
@@ -70,16 +69,6 @@ def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
     assert (h.tolist(), c.tolist(), s.tolist()) == ([[7] * 3] * 2, [0.5], [3.0])
     assert [first.tolist() for first in layout(2.0).initial] == [[[2] * 3] * 2, [2]]
     assert [first.tolist() for first in layout(-np.inf).initial] == [[[-np.inf] * 3] * 2, [-np.inf]]
-
-
-def test_a_state_of_one_number_begins_as_a_file_says(tmp_path: Path) -> None:
-    """It has no axis but that of the batch, and the array in the file has none."""
-    single = signature(spec("x"), spec("s", dims=()), outputs=(spec("y"), spec("t", dims=())))
-    np.save(tmp_path / "one.npy", np.float32(3))
-
-    (s,) = layout_of(single, {"s": "t"}, tmp_path / "one.npy", with_answer=False)[0].initial
-
-    assert (s.shape, s.tolist()) == ((), 3.0)
 
 
 @pytest.mark.parametrize(
@@ -141,28 +130,3 @@ def test_the_changelog_of_another_model_is_refused() -> None:
         layout().read([other[:24], other])
     with pytest.raises(ValueError, match="other tensors"):
         layout().read([other])
-
-
-def test_at_least_once_only_what_is_committed_counts() -> None:
-    """Of a key whose earlier state is gone, what is left comes with the last portion."""
-    restoration = Restoration(P0, 0, one_number(), committed=10, is_exact=False)
-
-    portion = restoration.states([b"a", b"b", b"a", b"new"], [value(3), value(12), value(11), value(13, is_first=True)])
-    gone = restoration.forgotten([b"c", b"d"], [Tombstone(9), Tombstone(10)])
-    last = restoration.last()
-
-    assert (portion.keys, gone.keys) == ([b"a"], [b"c"])
-    assert (last.keys, last.is_last) == ([b"b", b"a"], True)
-
-
-def one_number() -> StateLayout:
-    return layout_of(
-        signature(spec("x"), spec("s"), outputs=(spec("y"), spec("t"))), {"s": "t"}, 0.0, with_answer=False
-    )[0]
-
-
-def value(offset: int, *, is_first: bool = False) -> bytes:
-    (written,) = one_number().written(
-        np.array([offset]), np.array([0]), np.array([is_first]), [np.zeros((1, 1), "<f4")]
-    )
-    return written or b""

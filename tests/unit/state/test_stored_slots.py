@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, P1, STATE, World, record
+from tests.builders import P0, P1, STATE, World
 from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition
@@ -59,59 +58,6 @@ def test_what_was_not_used_lately_leaves_memory() -> None:
     assert slabs.states[0][found, 0].tolist() == [0.0, 10.0, *map(float, range(2, MOST)), 1.0, 1.0, 0.0]
     assert store.gets == [[key(0), key(2), key(MOST + 2)]]
     assert (slots.loads, slots.keys, slots.keys_of(P0)) == (2, MOST + 2, MOST + 2)
-
-
-def test_a_batch_that_asks_for_more_than_memory_may_hold_gets_all() -> None:
-    """Each key of it has a slot of its own, and keeps it; what leaves is not asked of a store that has nothing else."""
-    store = FakeStore()
-    slots, slabs = slots_of(store)
-    keys = [key(number) for number in range(3 * MOST)]
-
-    write(slots, keys, 5.0)
-
-    assert store.gets == []
-    found = list(slots.find(P0, keys))
-    assert len(set(found)) == len(keys)
-    assert (slabs.states[0][found] == 5.0).all()
-    write(slots, [b"other-%d" % number for number in range(1000)], 1.0)
-    assert list(slots.find(P0, keys)) == found
-    assert slots.keys == len(keys) + 1000
-
-
-def test_a_key_that_is_asked_for_twice_has_one_slot() -> None:
-    """As in a portion of a changelog, where it may come twice."""
-    slots, _ = slots_of(FakeStore())
-    for number in range(3 * MOST):
-        write(slots, [key(number)], float(number))
-
-    first, second = slots.find(P0, [key(0), key(0)])
-
-    assert first == second != 0
-    assert slots.keys == 3 * MOST
-
-
-def test_a_key_that_is_stored_is_not_written_again() -> None:
-    """However often its state changes, and it comes and leaves: it stays where it is."""
-    store = FakeStore()
-    slots, _ = slots_of(store)
-    keys = [key(number) for number in range(4 * MOST)]
-    for one in keys:
-        write(slots, [one], 1.0)
-    where = store.slots[P0].copy()
-    store.slots[P0] = Unchanging(where)
-
-    for start in range(0, len(keys), MOST):
-        write(slots, keys[start : start + MOST], 3.0)
-
-    assert len(where) == 3 * MOST
-
-
-class Unchanging(dict[bytes, int]):
-    """What a store has, where nothing is to be added."""
-
-    def update(self, *changes: Any) -> None:
-        assert not any(self.keys() & dict(some).keys() for some in changes)
-        super().update(*changes)
 
 
 def test_a_slot_that_is_free_is_given_again() -> None:
@@ -227,17 +173,3 @@ def test_what_is_too_old_is_forgotten_in_the_store_too() -> None:
 
     assert in_memory(world) == kept(world) == {b"new": 12.0}
     assert answers(world)[f"{P0}/23"] == [12.0]
-
-
-def test_partitions_leave_with_what_is_stored() -> None:
-    """The store keeps nothing that another replica goes on from."""
-    store = FakeStore()
-    world = World(has_state=True, exactly_once=True, store=store, most_in_memory=2).start(P0, P1)
-    served(world, *[record(at, 1.0, key=b"%d" % at, partition=P1) for at in range(8)])
-    assert store.keys_of(P1) > 0
-    assert world.states is not None
-    assert world.states.keys == 8
-
-    world.worker.revoked([P1])
-
-    assert (store.keys_of(P1), world.states.keys, world.states.size) == (0, 0, 0)

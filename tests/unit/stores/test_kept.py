@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -80,16 +79,6 @@ def test_what_is_not_taken_is_left_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_it_counts_once(tmp_path: Path) -> None:
-    """The mark is gone as soon as a process has it, whatever becomes of that."""
-    left(tmp_path)
-    store = opened(tmp_path)
-    assert not (tmp_path / NAME).exists()
-    store.close()
-
-    expect_nothing(tmp_path, "the process that had it did not stop cleanly")
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_what_is_of_another_is_thrown_away(tmp_path: Path, name: str) -> None:
     """Group, cluster, layout: whatever tells it from ours is said."""
@@ -107,16 +96,6 @@ def test_one_bit_is_enough(tmp_path: Path, at: float, name: str) -> None:
     content = bytearray(file.read_bytes())
     content[int(at * len(content))] ^= 1
     file.write_bytes(content)
-
-    expect_nothing(tmp_path, "it is damaged")
-
-
-@pytest.mark.parametrize("name", ["data.mdb", "rows"])
-def test_states_that_are_cut_short_are_thrown_away(tmp_path: Path, name: str) -> None:
-    """As where a machine went down before all was on the disk."""
-    left(tmp_path)
-    file = tmp_path / "states" / name
-    file.write_bytes(file.read_bytes()[:-4096])
 
     expect_nothing(tmp_path, "it is damaged")
 
@@ -140,16 +119,6 @@ def test_a_mark_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[
     store = opened(tmp_path)
     assert (store.why_thrown_away is None, store.kept) == (False, [])
     store.close()
-
-
-def test_another_format_is_not_read(tmp_path: Path) -> None:
-    """That of a later version, after a step back."""
-    left(tmp_path)
-    mark = tmp_path / NAME
-    said = json.dumps(json.loads(mark.read_bytes()[9:]) | {"format": 3}).encode()
-    mark.write_bytes(b"%08x %b" % (zlib.crc32(said), said))
-
-    expect_nothing(tmp_path, "it is of another format: 3, and not 2")
 
 
 def test_what_is_not_done_in_time_is_not_kept(tmp_path: Path) -> None:

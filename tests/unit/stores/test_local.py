@@ -32,16 +32,6 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
     made.close()
 
 
-def test_what_is_put_is_got(store: LocalStore) -> None:
-    """Keys of any length; those of another partition are others."""
-    store.put(P0, KEYS, SLOTS)
-    store.put(P1, KEYS[:1], [90])
-
-    assert store.get(P0, [*KEYS, b"no"]) == [*SLOTS, 0]
-    assert store.get(P1, KEYS[:2]) == [90, 0]
-    assert (store.keys_of(P0), store.keys_of(P1)) == (len(KEYS), 1)
-
-
 def test_what_is_forgotten_is_gone(store: LocalStore) -> None:
     """One key, or all of a partition, which may come back; what was never there is no failure."""
     store.put(P0, KEYS, SLOTS)
@@ -202,14 +192,3 @@ def test_a_disk_that_fails_ends_the_worker_with_the_reason(store: LocalStore, mo
     with pytest.raises(BadConfiguration, match="states cannot be kept there"):
         store.get(P0, [b"a"])
     environment.close()
-
-
-def test_a_disk_that_is_full_has_no_room_for_rows(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails before one is written that the system could not put there: that would kill the process."""
-
-    def is_full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", is_full)
-    with pytest.raises(BadConfiguration, match=r"states cannot be kept there: .*No space left"):
-        store.grow("a", np.empty(0, np.int64), 10)

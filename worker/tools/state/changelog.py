@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition, Record
+from worker.core.records import Partition
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings, load
 from worker.state import StateLayout
@@ -22,10 +22,7 @@ from worker.terminal.command_line import remembered
 from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
-# Partitions that the writer of a state in a store is looked for in.
-_MOST_PARTITIONS = 10_000
-# Values looked at as one array.
-_PORTION = 8192
+_MOST_PARTITIONS = 10_000  # among them that of the writer of a state in a store is found
 
 
 class Stateful(NamedTuple):
@@ -50,11 +47,11 @@ class Stateful(NamedTuple):
 
 
 class KeptStates(NamedTuple):
-    """The last states of keys of one partition; `values` as they lie in the changelog."""
+    """The last states of keys of one partition; `rows` are of the layout's `dtype`."""
 
     partition: int
     keys: Sequence[bytes]
-    values: Sequence[bytes]
+    rows: NDArray[Any]
 
 
 def stateful(config: Path | None) -> Stateful:
@@ -86,40 +83,39 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]
     part of it cannot be read.
     """
     if of.settings.state.store is not None:
-        return list(_in_store(of, only_key))
+        return _in_store(of, only_key)
     sieve = Sieve(of.layout)
     with Reader(of.settings.kafka, of.changelog) as reader:
         kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in reader.ends}
         total = sum(reader.ends.values()) - sum(reader.beginnings.values())
         with progress(f"reading {of.changelog}", total) as advance:
             for record in reader.up_to_ends(reader.beginnings, advance):
-                if only_key in {None, record.key}:
-                    _keep(kept[record.partition], record, sieve)
+                states, key = kept[record.partition], record.key or b""
+                if only_key not in {None, key}:
+                    continue
+                if record.value is None:
+                    states.pop(key, None)
+                elif sieve.takes(record.value):
+                    states[key] = record.value
         reader.expect_whole()  # or older states would stand for those that cannot be read
     try:
         sieve.check()
     except ValueError as error:
-        raise _of_another(of, error) from None
+        raise BadConfiguration(
+            f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that wrote "
+            "it"
+        ) from None
     if records := sieve.passed_over:
         tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
-    return [KeptStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
+    return [KeptStates(at.number, list(found), of.layout.read(list(found.values()))) for at, found in kept.items()]
 
 
-def _keep(states: dict[bytes, bytes], record: Record, sieve: Sieve) -> None:
-    """The last value of each key."""
-    key = record.key or b""
-    if record.value is None:
-        states.pop(key, None)
-    elif sieve.takes(record.value):
-        states[key] = record.value
-
-
-def _in_store(of: Stateful, key: bytes | None) -> Iterator[KeptStates]:
+def _in_store(of: Stateful, key: bytes | None) -> list[KeptStates]:
     """The server's state of one key. Asked for more, it would have to look through all that it holds."""
     if key is None:
         raise BadConfiguration(
-            "WORKER_STATE__STORE: the states lie in a server, and not in a changelog, which alone can be listed, "
-            "exported and imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
+            "WORKER_STATE__STORE: the states lie in a server, and only a changelog can be listed, exported and "
+            "imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
         )
     from worker.assembled_states import store_server  # noqa: PLC0415 - most workers have no store
     from worker.stores.server import StoreAway  # noqa: PLC0415 - the same
@@ -131,21 +127,7 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[KeptStates]:
         raise BadConfiguration(f"WORKER_STATE__STORE: {away}; see that it can be reached from here") from None
     finally:
         server.close()
-    if value is not None and len(value) == SOURCE + of.layout.dtype.itemsize:
-        numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
-        yield KeptStates(next(numbers, 0), [key], [value[SOURCE:]])
-
-
-def _of_another(of: Stateful, error: ValueError) -> BadConfiguration:
-    return BadConfiguration(
-        f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that wrote it"
-    )
-
-
-def rows_of(of: Stateful, values: Sequence[bytes]) -> Iterator[NDArray[Any]]:
-    """The values as arrays of the layout's `dtype`. Raises `BadConfiguration` for states of another model."""
-    for start in range(0, len(values), _PORTION):
-        try:
-            yield of.layout.read(values[start : start + _PORTION])
-        except ValueError as error:
-            raise _of_another(of, error) from None
+    if value is None or not of.layout.is_ours(value[SOURCE:]):
+        return []
+    numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
+    return [KeptStates(next(numbers, 0), [key], of.layout.read([value[SOURCE:]]))]

@@ -9,68 +9,65 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from worker.codecs.examples import encode_request, encodings, example_feeds
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.records import Array, Record
+from worker.core.tensors.specs import TensorSpec
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.destination import ANY_PARTITION
-from worker.terminal.terminal import console, count, print_json, printable, progress, say
+from worker.state.slabs import NO_OFFSET
+from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.consume.shown import decoded, moment
 from worker.tools.kafka.groups import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
-from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, rows_of, stateful
+from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, stateful
 from worker.tools.state.options import ExportOrder, GetOrder, ImportOrder, ListStatesOrder, ResetOrder
 from worker.tools.state.states_file import States, load_states, save
 
-# The offset of a state that no request of the request topic wrote: whatever comes is newer.
-NO_OFFSET = -1
 _PORTION = 8192  # states written as one array
 _WAIT = 0.05
-
-
-class State(NamedTuple):
-    """The state of one key. `offset` is of the request that wrote it, -1 for an import; -1 for no time, too."""
-
-    key: bytes
-    partition: int
-    offset: int
-    used_ms: int
-    tensors: dict[str, Array]
 
 
 def show_key(order: GetOrder) -> int:
     """0. Raises `Incomplete` for a key without state, and `BadConfiguration`."""
     of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
-    found = [state for part in last_states(of, only_key=key) for state in _states(of, part)]
-    if not found:
-        raise Incomplete(f"{printable(order.key)}: {of.changelog} has no state of this key")
-    for state in found:
+    for part in _found(of, key, order.key):
+        pairs = list(
+            zip([tensor.spec for tensor in of.layout.tensors], of.layout.tensors_of(part.rows[0]), strict=True)
+        )
         if order.as_json:
-            print_json(_identity(of, state) | {"tensors": _tensors(of, state)})
+            print_json(_identity(of, part, 0) | {"tensors": {spec.name: _tensor(spec, array) for spec, array in pairs}})
             continue
-        say(console(), _line(of, state))
-        for tensor in of.layout.tensors:
-            say(console(), f"  {tensor.spec}", "bold")
-            say(console(), "  " + np.array2string(state.tensors[tensor.spec.name], prefix="  "))
+        say(console(), _line(of, part, 0))
+        for spec, array in pairs:
+            say(console(), f"  {spec}", "bold")
+            say(console(), "  " + np.array2string(array, prefix="  "))
     return 0
+
+
+def _found(of: Stateful, key: bytes, name: str) -> list[KeptStates]:
+    """The partitions that have a state of the key. Raises `Incomplete` where none has."""
+    if not (found := [part for part in last_states(of, only_key=key) if part.keys]):
+        raise Incomplete(f"{printable(name)}: {of.changelog} has no state of this key")
+    return found
 
 
 def show_keys(order: ListStatesOrder) -> int:
     """0, whatever was found. Raises `BadConfiguration`."""
     of = stateful(order.config)
     parts = last_states(of)
-    states = (state for part in parts for state in _states(of, part))
-    for state in islice(states, None if order.as_json else order.most):
+    every = ((part, at) for part in parts for at in range(len(part.keys)))
+    for part, at in islice(every, None if order.as_json else order.most):
         if order.as_json:
-            print_json(_identity(of, state))
+            print_json(_identity(of, part, at))
         else:
-            say(console(), _line(of, state))
+            say(console(), _line(of, part, at))
     if not order.as_json:
         total = sum(len(part.keys) for part in parts)
         more = f", {order.most:,} of them above" if total > order.most > 0 else ""
@@ -78,43 +75,30 @@ def show_keys(order: ListStatesOrder) -> int:
     return 0
 
 
-def _states(of: Stateful, found: KeptStates) -> Iterator[State]:
-    keys, names = iter(found.keys), [tensor.spec.name for tensor in of.layout.tensors]
-    for rows in rows_of(of, found.values):
-        for row, key in zip(rows, keys, strict=False):
-            tensors = dict(zip(names, of.layout.tensors_of(row), strict=True))
-            yield State(key, found.partition, int(row["offset"]), int(row["time"]), tensors)
-
-
-def _source(of: Stateful, state: State) -> str | None:
-    return None if state.offset < 0 else f"{of.requests}/{state.partition}/{state.offset}"
-
-
-def _identity(of: Stateful, state: State) -> dict[str, Any]:
-    text = decoded(state.key)
+def _identity(of: Stateful, part: KeptStates, at: int) -> dict[str, Any]:
+    """The request that wrote the state: none for an import. No time of last use: its requests had no timestamp."""
+    key, offset, used = part.keys[at], int(part.rows[at]["offset"]), int(part.rows[at]["time"])
+    text = decoded(key)
     return {
-        "key": {"base64": base64.b64encode(state.key).decode()} | ({} if text is None else {"text": text}),
-        "partition": state.partition,
-        "written_by": _source(of, state),
-        "last_used_ms": None if state.used_ms < 0 else state.used_ms,
+        "key": {"base64": base64.b64encode(key).decode()} | ({} if text is None else {"text": text}),
+        "partition": part.partition,
+        "written_by": None if offset < 0 else f"{of.requests}/{part.partition}/{offset}",
+        "last_used_ms": None if used < 0 else used,
     }
 
 
-def _tensors(of: Stateful, state: State) -> dict[str, Any]:
+def _tensor(spec: TensorSpec, array: Array) -> dict[str, Any]:
     """NaN and infinities, which JSON has not, become null."""
-    found: dict[str, Any] = {}
-    for tensor in of.layout.tensors:
-        array = state.tensors[tensor.spec.name]
-        data = [None if isinstance(v, float) and not math.isfinite(v) else v for v in array.ravel().tolist()]
-        found[tensor.spec.name] = {"datatype": tensor.spec.datatype, "shape": list(array.shape), "data": data}
-    return found
+    data = [None if isinstance(v, float) and not math.isfinite(v) else v for v in array.ravel().tolist()]
+    return {"datatype": spec.datatype, "shape": list(array.shape), "data": data}
 
 
-def _line(of: Stateful, state: State) -> str:
-    text = decoded(state.key)
-    key = f"(base64) {base64.b64encode(state.key).decode()}" if text is None else printable(text)
-    used = "" if state.used_ms < 0 else f", last used {moment(state.used_ms)} UTC"
-    return f"{key}  written by {_source(of, state) or 'an import'}{used}"
+def _line(of: Stateful, part: KeptStates, at: int) -> str:
+    said = _identity(of, part, at)
+    text = said["key"].get("text")
+    key = f"(base64) {said['key']['base64']}" if text is None else printable(text)
+    used = "" if said["last_used_ms"] is None else f", last used {moment(said['last_used_ms'])} UTC"
+    return f"{key}  written by {said['written_by'] or 'an import'}{used}"
 
 
 def export(order: ExportOrder) -> int:
@@ -125,10 +109,8 @@ def export(order: ExportOrder) -> int:
     parts = last_states(of)
     keys = [key for part in parts for key in part.keys]
     partitions = np.repeat([part.partition for part in parts], [len(part.keys) for part in parts])
-    joined = np.concatenate(
-        [np.empty(0, of.layout.dtype), *(rows for part in parts for rows in rows_of(of, part.values))]
-    )
-    save(order.file, of.layout, States(keys, partitions, len(parts), joined["time"], of.layout.tensors_of(joined)))
+    rows = np.concatenate([part.rows for part in parts])
+    save(order.file, of.layout, States(keys, partitions, len(parts), rows["time"], of.layout.tensors_of(rows)))
     if order.as_json:
         print_json({"file": str(order.file), "keys": len(keys), "partitions": len(parts)})
     else:
@@ -143,18 +125,13 @@ def bring_in(order: ImportOrder) -> int:
     keeps_partitions = states.partition_count == _partitions(of)
     _check_import(order, of, states, keeps_partitions=keeps_partitions)
     publisher = Publisher(of.settings.kafka, of.changelog, order.partitioner)
-    with progress(f"writing to {of.changelog}", len(states.keys)) as advance:
-        for at, value in enumerate(_values(of, states)):
-            partition = int(states.partitions[at]) if keeps_partitions else ANY_PARTITION
-            while not publisher.publish(value, states.keys[at], (), None, partition):
-                publisher.poll(_WAIT)
-            if not at % _PORTION:
-                publisher.poll()
-                advance(publisher.acknowledged)
-        waiting = publisher.flush(PATIENCE)
-    if waiting or publisher.refused:
+    for at, value in enumerate(_values(of, states)):
+        partition = int(states.partitions[at]) if keeps_partitions else ANY_PARTITION
+        while not publisher.publish(value, states.keys[at], (), None, partition):
+            publisher.poll(_WAIT)
+    if missing := publisher.flush(PATIENCE) + publisher.refused:
         raise Incomplete(
-            f"{count(waiting + publisher.refused, 'state')} of {len(states.keys):,} were not acknowledged"
+            f"{count(missing, 'state')} of {len(states.keys):,} were not acknowledged"
             f"{f': {publisher.refusal}' if publisher.refusal else ''}; the import may be begun again"
         )
     if order.as_json:
@@ -183,19 +160,20 @@ def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_par
     """Raises `BadConfiguration` where states would be lost."""
     if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
         raise BadConfiguration(
-            f"group {of.settings.kafka.group_id} has {count(members, 'member')}, which would not read what is imported "
-            "and write over it; stop its workers first"
+            f"group {of.settings.kafka.group_id} has {count(members, 'member')}, which would write over what is "
+            "imported; stop its workers first"
         )
     twice = [key for key, times in Counter(states.keys).items() if times > 1]
     if twice and not keeps_partitions:
         raise BadConfiguration(
-            f"{order.file}: {count(len(twice), 'key')} with states in two partitions, of which one would be lost: "
-            f"{listed(key.decode(errors='backslashreplace') for key in twice)}; partitions were added while workers "
-            "ran, and the state that was used last began without the other; leave one row of each key in the file"
+            f"{order.file}: {count(len(twice), 'key')} with states in two partitions: "
+            f"{listed(key.decode(errors='backslashreplace') for key in twice)}; workers ran while partitions were "
+            "added. Leave one row of each key in the file"
         )
 
 
 def _values(of: Stateful, states: States) -> Iterator[bytes]:
+    """No request of the request topic wrote them, so whatever comes is newer."""
     for start in range(0, len(states.keys), _PORTION):
         some = slice(start, start + _PORTION)
         used = states.used_ms[some]
@@ -206,16 +184,12 @@ def _values(of: Stateful, states: States) -> Iterator[bytes]:
 def reset(order: ResetOrder) -> int:
     """0. Raises `Incomplete` for a key without state, and where no answer came, or an error; `BadConfiguration`.
 
-    The key is forgotten by a request of its own, which is answered like any other: it takes its turn behind the
-    requests of its key that wait already. Its row is made up. Where the model fails on the state, as on one of which it
-    makes infinity, a request before it begins the key anew.
+    A request of its own has the key forgotten, behind the requests of the key that wait. Its row is made up. Where the
+    model fails on the state, as on one of which it makes infinity, a request before it begins the key anew.
     """
     of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
     # Where it lies, whichever partitioner its publishers have.
-    partitions = [found.partition for found in last_states(of, only_key=key) if found.keys]
-    if not partitions:
-        raise Incomplete(f"{printable(order.key)}: {of.changelog} has no state of this key")
-    for partition in partitions:
+    for partition in [part.partition for part in _found(of, key, order.key)]:
         answer = _asked(of, key, partition, b"delete", order.timeout)
         if not _is_ok(answer) and _is_ok(_asked(of, key, partition, b"reset", order.timeout)):
             answer = _asked(of, key, partition, b"delete", order.timeout)
@@ -249,7 +223,7 @@ def _asked(of: Stateful, key: bytes, partition: int, use: bytes, timeout: float)
             for record in reader.read(READ_FOR):
                 if headers_of(record.headers).get("request-id") == name:
                     return record
-    does = "forgets the key" if use == b"delete" else "begins the key anew, with a row that is made up"
     raise Incomplete(
-        f"no answer within {timeout:g} s; the request lies in {of.requests}: a worker that comes to it {does}"
+        f"no answer within {timeout:g} s; a worker that comes to the request in {of.requests} still carries out its "
+        f"`state: {use.decode()}`"
     )

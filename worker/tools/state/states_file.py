@@ -71,8 +71,8 @@ def load_states(path: Path, layout: StateLayout) -> States:
         raise BadConfiguration(f"{path}: there is no such file") from None
     except DAMAGED as error:
         raise BadConfiguration(f"{path}: is not a file of states, or damaged: {error}") from error
-    if problem := next(_problems(arrays, layout), None):
-        raise BadConfiguration(f"{path}: {problem}")
+    if why := next(_problems(arrays, layout), None):
+        raise BadConfiguration(f"{path}: {why}")
     whole, ends = arrays["keys"].tobytes(), arrays["key_ends"].tolist()
     keys = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     tensors = [arrays[f"{PREFIX}{tensor.spec.name}"] for tensor in layout.tensors]
@@ -81,26 +81,17 @@ def load_states(path: Path, layout: StateLayout) -> States:
 
 def _problems(arrays: Mapping[str, Array], layout: StateLayout) -> Iterator[str]:
     """Each means nothing without those before it."""
-    if lacking := sorted(_DTYPES.keys() - arrays.keys()):
-        yield f"lacks {', '.join(lacking)}: not a file of states"
-    found = {name.removeprefix(PREFIX) for name in arrays if name.startswith(PREFIX)}
-    if found != (ours := {tensor.spec.name for tensor in layout.tensors}):
-        yield f"holds the state {', '.join(sorted(found)) or '(none)'}, where this model's is {', '.join(sorted(ours))}"
+    of_model = {f"{PREFIX}{tensor.spec.name}" for tensor in layout.tensors}
+    if (ours := _DTYPES.keys() | of_model) != arrays.keys():
+        yield f"holds {', '.join(sorted(arrays))}, where a file of this model's states has {', '.join(sorted(ours))}"
     count = arrays["key_ends"].size
     shapes: dict[str, tuple[int, ...]] = {"keys": (arrays["keys"].size,), "partition_count": ()}
     expected = {name: (np.dtype(dtype), shapes.get(name, (count,))) for name, dtype in _DTYPES.items()}
     for tensor, first in zip(layout.tensors, layout.initial, strict=True):
         expected[f"{PREFIX}{tensor.spec.name}"] = first.dtype, (count, *first.shape)
     for name, (dtype, shape) in expected.items():
-        if (arrays[name].dtype, arrays[name].shape) != (dtype, shape):
-            yield (
-                f"{name.removeprefix(PREFIX)}: expected {dtype} of shape {shape}, found {arrays[name].dtype} of shape "
-                f"{arrays[name].shape}"
-            )
-    yield from _wrong_numbers(arrays)
-
-
-def _wrong_numbers(arrays: Mapping[str, Array]) -> Iterator[str]:
+        if ((array := arrays[name]).dtype, array.shape) != (dtype, shape):
+            yield f"{name}: expected {dtype} of shape {shape}, found {array.dtype} of shape {array.shape}"
     steps = np.diff(arrays["key_ends"], prepend=0)
     if (steps < 0).any() or int(steps.sum()) != arrays["keys"].size:
         yield "key_ends do not fit keys"
