@@ -1,7 +1,7 @@
 """From the axes that the operator names to the axes of a model: which inputs have them, and which outputs.
 
-What the model's file names alike is one axis. For outputs a file's word is not enough, and many say nothing: whether
-one is as long as an axis is seen when the model runs at two lengths. Refuses what cannot be padded, with the cure.
+Dimensions with one name in the model's file are one axis. For outputs the file's word is not enough, and many files say
+nothing: two runs at two lengths show whether an output is as long as an axis. Refuses inputs that cannot be padded.
 """
 
 from __future__ import annotations
