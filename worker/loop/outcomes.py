@@ -15,8 +15,8 @@ any success, or the warm-up batch run again. It is asked for after `PATIENCE` fa
 lanes have no other batch to prove it with. If the warm-up batch fails too, the process stops, and the requests whose
 errors are held stay unanswered and uncommitted. Each model has a check of its own.
 
-Gives places to the delivery, and returns the halves to run next. Owns the device checks. Never touches a lane, and never
-reads a record.
+Gives places to the delivery, and returns the halves to run next. Owns the device checks. Never touches a lane or a
+record.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ with an error, without decoding or running it. A run that is broken off for anot
 exactly once so has one that is over, before the transaction with its answer ends. At least once the commit of its
 answer clears the note; where a partition leaves before the group has taken that, it is asked, and told again.
 
-Where keys have states, records behind a suspect's are set aside with them, until these are done: they would run from the
-states before them. Then they go the way of all others.
+Where keys have states, records behind a suspect's are set aside with them, until these are done: they would run from
+the states before them. Then they go the way of all others.
 
 Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """

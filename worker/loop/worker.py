@@ -124,7 +124,7 @@ class Worker:
         return is_restoring or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """Called before the partitions move, and the only callback that acts: running batches are finished and committed.
+        """Called before the partitions move, and the only callback that acts: batches that run are committed.
 
         So steps of a turn run inside the poll of another one. It cannot wait until that poll returns: the partitions
         have moved then, and a commit for them is refused. A turn may have nothing half done when it polls.

@@ -1,9 +1,9 @@
 """How much may be taken: back-pressure as one decision.
 
 Records that are taken and not settled are bounded, in number, rows and bytes. At the bound the worker takes no more. It
-still glances at Kafka, because rebalance callbacks run only in a poll, and a poll may bring a record: a small reserve is
-for these. When it is used up, fetching pauses until half of every bound is free. A pause is slow: the client throws its
-prefetched records away (19 times slower when done for every batch, measured 2026).
+still glances at Kafka, because rebalance callbacks run only in a poll, and a poll may bring a record: a small reserve
+is for these. When it is used up, fetching pauses until half of every bound is free. A pause is slow: the client throws
+its prefetched records away (19 times slower when done for every batch, measured 2026).
 
 The bound is for a broker that is away and for partitions that wait for a straggler. A worker that is merely behind
 stays far below it, because the loop takes no more while full groups wait for a lane: the backlog stays in the client's

@@ -112,7 +112,7 @@ def _check_pad(spec: TensorSpec, pad: Value) -> None:
 
 
 def other_lengths(axis: Axis) -> Sequence[int]:
-    """Lengths beside the first boundary, of which the first one that runs shows what depends on the axis.
+    """Lengths other than the first boundary: the first one that runs shows which outputs depend on the axis.
 
     A single bucket does not say at which other length the model runs: some want an even one, or a multiple.
     """

@@ -164,7 +164,7 @@ def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array
 
 
 class Filled(NamedTuple):
-    """Elements of the largest input of a batch: those of requests, and padding."""
+    """Elements of the largest input of a batch: of requests, and padding."""
 
     data: int
     padding: int
@@ -179,5 +179,5 @@ def filled(batch: Batch) -> Filled:
 
 
 def tokens(shapes: Shapes) -> int:
-    """What one row of these shapes costs: the elements of its largest input."""
+    """The cost of one row of these shapes: the elements of its largest input."""
     return max(map(prod, shapes))
