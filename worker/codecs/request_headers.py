@@ -132,7 +132,7 @@ class Envelopes:
             return self._bare
         if len(headers) > 1:
             if len(headers) > MAX_HEADERS:
-                return self._read_ends(headers)
+                return self._bare._replace(fault=f"{len(headers)} headers, at most {MAX_HEADERS} are read")
             return self._read_what_differs(headers) or self._read(headers)
         envelope = self._alone.get(headers[0])
         return envelope if envelope is not None else self._learn(headers)
@@ -233,12 +233,6 @@ class Envelopes:
         state = _state(found, faults) if self._reads_state else None
         fault = faults[0] if faults else None
         return Envelope(content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
-
-    def _read_ends(self, headers: Headers) -> Envelope:
-        """The first and the last of too many, for an error that its requester knows and finds."""
-        half = MAX_HEADERS // 2
-        fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
-        return self._read([*headers[:half], *headers[-half:]])._replace(fault=fault)
 
     def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
         """A place that cannot be is a fault, which is answered in the response topic."""
