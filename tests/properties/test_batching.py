@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
 from tests.fakes import MODEL
@@ -28,50 +23,42 @@ def expected(kind: BatchKind, rows: int) -> float:
     return 0.1 * tokens(kind.shapes) * rows
 
 
-class BatcherMachine(RuleBasedStateMachine):
-    """Requests come, groups are asked for in every way, partitions leave."""
+class Walk:
+    """Requests come, groups are asked for in every way, partitions leave. Dice choose each step."""
 
-    # Limits that a request reaches, and limits that several share: with nothing but small ones no group stays open.
-    @initialize(
-        rows=st.integers(1, 6) | st.integers(10, 40),
-        size=st.integers(1, 200) | st.integers(1000, 10_000),
-        linger=st.sampled_from([0.0, 1.0, 50.0]),
-        tokens=st.sampled_from([None, None, 1, 8, 60]),
-        buckets=st.sampled_from([NO_BUCKETS, BUCKETS]),
-        first=st.lists(st.tuples(st.sampled_from([P0, P1, Q0]), st.sampled_from(SHAPES)), max_size=6),
-    )
-    def configure(
-        self,
-        rows: int,
-        size: int,
-        linger: float,
-        tokens: int | None,
-        buckets: Buckets,
-        first: list[tuple[Partition, Shapes]],
-    ) -> None:
-        self.policy = BatchPolicy(rows, size, linger, tokens, buckets)
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.policy = BatchPolicy(
+            dice.choice([1, 4, 10, 40]),
+            dice.choice([30, 200, 1000, 10_000]),
+            dice.choice([0.0, 1.0, 50.0]),
+            dice.choice([None, None, 1, 8, 60]),
+            dice.choice([NO_BUCKETS, BUCKETS]),
+        )
         self.batcher = Batcher({MODEL: self.policy}, expected)
         self.now = 0.0
         self.waiting: dict[Shapes, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
         self.added_at: dict[int, float] = {}
         self.number = 0
         self.is_urgent = False  # somebody was
-        for partition, shapes in first:
-            self.add_one(partition, 1, 4, shapes, None)
 
-    @rule(
-        partition=st.sampled_from([P0, P1, Q0]),
-        rows=st.integers(1, 4) | st.integers(1, 20),
-        row_size=st.integers(1, 9) | st.integers(1, 300),
-        shapes=st.sampled_from(SHAPES),
-        within=st.sampled_from([None, None, None, 0.0, 2.0, 30.0]),
-        times=st.integers(1, 3),
-    )
-    def add(
-        self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None, times: int
-    ) -> None:
-        for _ in range(times):
+    def go(self, steps: int) -> None:
+        usual = [*[self.add] * 3, *[self.ahead, self.pressed, self.due] * 2]
+        for _ in range(steps):
+            self.dice.choice([*usual, self.drain, self.forget, self.ran_out_of_memory, self.ran])()
+        self.drain()
+
+    def add(self) -> None:
+        partition, rows, row_size = self.some_partition(), self.some_rows(), self.dice.choice([1, 9, 300])
+        shapes, within = self.dice.choice(SHAPES), self.dice.choice([None, None, None, 0.0, 2.0, 30.0])
+        for _ in range(2):
             self.add_one(partition, rows, row_size, shapes, within)
+
+    def some_partition(self) -> Partition:
+        return self.dice.choice([P0, P1, Q0])
+
+    def some_rows(self) -> int:
+        return self.dice.randint(1, 6)
 
     def add_one(self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None) -> None:
         self.number += 1
@@ -83,28 +70,21 @@ class BatcherMachine(RuleBasedStateMachine):
         self.batcher.add(new, self.now)
         self.waiting.setdefault(self.policy.buckets.padded(shapes), []).append((partition, self.number, rows))
 
-    @rule(shapes=st.sampled_from(SHAPES), rows=st.integers(1, 6))
-    def ran_out_of_memory(self, shapes: Shapes, rows: int) -> None:
-        self.batcher.ran_out_of_memory(self.batch(shapes, rows))
+    def ran_out_of_memory(self) -> None:
+        self.batcher.ran_out_of_memory(self.some_batch())
 
-    @rule(shapes=st.sampled_from(SHAPES), rows=st.integers(1, 6))
-    def ran(self, shapes: Shapes, rows: int) -> None:
+    def ran(self) -> None:
+        batch = self.some_batch()
         for _ in range(100):
-            self.batcher.ran(self.batch(shapes, rows), 0.1, self.now)
+            self.batcher.ran(batch, 0.1, self.now)
 
-    def batch(self, shapes: Shapes, rows: int) -> Batch:
-        padded = self.policy.buckets.padded(shapes)
-        return Batch(
-            [request(0)], {str(at): np.zeros((rows, *dims)) for at, dims in enumerate(padded)}, rows, ClosedBy.SIZE
-        )
+    def some_batch(self) -> Batch:
+        rows, padded = self.some_rows(), self.policy.buckets.padded(self.dice.choice(SHAPES))
+        feeds = {str(at): np.zeros((rows, *dims)) for at, dims in enumerate(padded)}
+        return Batch([request(0)], feeds, rows, ClosedBy.SIZE)
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 60.0]))
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule(waited=st.sampled_from([0.0, 0.0, 0.5, 60.0]))
-    def due(self, waited: float) -> None:
-        self.now += waited
+    def due(self) -> None:
+        self.now += self.dice.choice([0.0, 0.5, 60.0])
         next_due = self.batcher.next_due
         group = self.batcher.due(self.now)
 
@@ -121,20 +101,17 @@ class BatcherMachine(RuleBasedStateMachine):
             assert second.due_at >= group.due_at
             self.check(second, ClosedBy.LINGER)
 
-    @rule()
     def ahead(self) -> None:
         group = self.batcher.ahead(self.now)
         met("one is stacked ahead", is_so=group is not None)
         self.check(group, ClosedBy.LINGER)
 
-    @rule()
     def pressed(self) -> None:
         group = self.batcher.pressed()
 
         assert (group is not None) == any(self.waiting.values())
         self.check(group, ClosedBy.PRESSURE)
 
-    @rule()
     def drain(self) -> None:
         while any(self.waiting.values()):
             group = self.batcher.drain()
@@ -143,8 +120,8 @@ class BatcherMachine(RuleBasedStateMachine):
         assert self.batcher.drain() is None
         assert self.batcher.next_due is None
 
-    @rule(partitions=st.sets(st.sampled_from([P0, P1, Q0]), min_size=1))
-    def forget(self, partitions: set[Partition]) -> None:
+    def forget(self) -> None:
+        partitions = set(self.dice.sample([P0, P1, Q0], self.dice.randint(1, 2)))
         self.batcher.forget(partitions)
         owners = {entry[0] for entries in self.waiting.values() for entry in entries}
         met("some leave and some stay", is_so=not owners.isdisjoint(partitions) and bool(owners - partitions))
@@ -192,10 +169,6 @@ class BatcherMachine(RuleBasedStateMachine):
         else:
             assert rows == leaving.rows
 
-    def teardown(self) -> None:
-        if hasattr(self, "batcher"):
-            self.drain()
-
 
 @meeting(
     *(f"closed by {why.value}" for why in ClosedBy),
@@ -210,39 +183,9 @@ class BatcherMachine(RuleBasedStateMachine):
 )
 def test_any_traffic_keeps_the_batchers_promises() -> None:
     """What leaves is what came, in its order, within the limits, and closed for a reason that holds."""
-    for seed in range(100):
-        walk(random.Random(seed))
-
-
-def walk(dice: random.Random) -> None:
-    """The same machine, whose steps dice choose: its own examples leave some of them out."""
-    machine = BatcherMachine()
-    machine.configure(
-        rows=dice.choice([1, 4, 10, 40]),
-        size=dice.choice([30, 200, 1000, 10_000]),
-        linger=dice.choice([0.0, 1.0, 50.0]),
-        tokens=dice.choice([None, None, 1, 8, 60]),
-        buckets=dice.choice([NO_BUCKETS, BUCKETS]),
-        first=[],
-    )
-    for _ in range(40):
-        shapes, rows = dice.choice(SHAPES), dice.randint(1, 6)
-        within = dice.choice([None, None, None, 0.0, 2.0, 30.0])
-        add = partial(machine.add, dice.choice([P0, P1, Q0]), rows, dice.choice([1, 9, 300]), shapes, within, 2)
-        others: list[Callable[[], None]] = [
-            machine.ahead,
-            machine.pressed,
-            partial(machine.due, dice.choice([0.0, 0.5, 60.0])),
-        ]
-        seldom: list[Callable[[], None]] = [
-            machine.drain,
-            partial(machine.forget, {P0}),
-            partial(machine.ran_out_of_memory, shapes, rows),
-        ]
-        steps: list[Callable[[], None]] = [add, add, add, *others, *others, *seldom, partial(machine.ran, shapes, rows)]
-        dice.choice(steps)()
-    machine.teardown()
-
-
-TestBatcherMachine = BatcherMachine.TestCase
-TestBatcherMachine.settings = settings(max_examples=100, stateful_step_count=40)
+    for seed in range(200):
+        try:
+            Walk(random.Random(seed)).go(40)
+        except AssertionError as error:
+            error.add_note(f"of the walk with the seed {seed}")
+            raise

@@ -30,7 +30,7 @@ from tests.properties.simulation.mutants import (
     Mutant,
 )
 from tests.properties.simulation.process import Spinning
-from tests.properties.test_random_schedules import FEW, FEW_DEADLY, play, play_deadly
+from tests.properties.test_random_schedules import FEW, FEW_DEADLY, play
 
 MUTANTS = {
     "at_least_once": AT_LEAST_ONCE,
@@ -68,7 +68,7 @@ def all_killers(guarantee: str) -> None:
 
 def deadly_schedules(guarantee: str) -> None:
     for seed in range(FEW_DEADLY):
-        play_deadly(seed, guarantee)
+        play(seed, guarantee, is_deadly=True)
 
 
 TESTS: Mapping[str, Callable[[str], None]] = {

@@ -38,61 +38,38 @@ def seeds(most: int) -> list[int]:
     return list(range(most)) if asked is None else [int(asked)]
 
 
-def play(seed: int, guarantee: str) -> list[str]:
-    """The history of one seed; how to see it again is told if it breaks a promise."""
+def play(seed: int, guarantee: str, *, is_deadly: bool = False) -> list[str]:
+    """The history of one seed, perhaps with far more killers; how to see it again is told if it breaks a promise."""
     try:
-        return play_with(random.Random(seed), guarantee)
+        return play_with(random.Random(seed), guarantee, is_deadly=is_deadly)
     except (AssertionError, Spinning) as error:
         error.add_note(f"again: SEED={seed} .venv/bin/pytest tests/properties/test_random_schedules.py")
         raise
 
 
-def play_with(dice: random.Random, guarantee: str) -> list[str]:
+def play_with(dice: random.Random, guarantee: str, *, is_deadly: bool = False) -> list[str]:
     """The history of what these dice decide."""
     is_exact, order, memory = GUARANTEES[guarantee]
-    return Play(dice, is_exact=is_exact, order=order, memory=memory).run()
-
-
-def play_deadly(seed: int, guarantee: str) -> None:
-    """With far more killers, and quarantine from the beginning."""
-    is_exact, order, memory = GUARANTEES[guarantee]
-    try:
-        Play(random.Random(seed), is_exact=is_exact, order=order, memory=memory).make_deadly().run()
-    except (AssertionError, Spinning) as error:
-        error.add_note(f"again: SEED={seed} .venv/bin/pytest tests/properties/test_random_schedules.py -k killers")
-        raise
+    game = Play(dice, is_exact=is_exact, order=order, memory=memory)
+    return (game.make_deadly() if is_deadly else game).run()
 
 
 @guarantees
-def test_no_schedule_breaks_a_promise(guarantee: str) -> None:
-    """Rebalances, losses, stalls, crashes, late, refused and unknown commits: a few seeds of them."""
-    for seed in seeds(FEW):
-        play(seed, guarantee)
-
-
-@guarantees
-def test_no_schedule_with_many_killers_breaks_a_promise(guarantee: str) -> None:
-    """Partitions come and go, and commits are refused and lost, while their records run alone."""
-    for seed in seeds(FEW_DEADLY):
-        play_deadly(seed, guarantee)
+@pytest.mark.parametrize("is_deadly", [False, True], ids=["usual", "killers"])
+def test_no_schedule_breaks_a_promise(*, guarantee: str, is_deadly: bool) -> None:
+    """Rebalances, losses, stalls, crashes, late, refused and unknown commits; also while killers run alone."""
+    for seed in seeds(FEW_DEADLY if is_deadly else FEW):
+        play(seed, guarantee, is_deadly=is_deadly)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @guarantees
-def test_no_schedule_of_many_with_many_killers_breaks_a_promise(guarantee: str) -> None:
+@pytest.mark.parametrize("is_deadly", [False, True], ids=["usual", "killers"])
+def test_no_schedule_of_many_breaks_a_promise(*, guarantee: str, is_deadly: bool) -> None:
     """The same, of as many seeds as there is time for."""
     for seed in seeds(MANY):
-        play_deadly(seed, guarantee)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@guarantees
-def test_no_schedule_of_many_breaks_a_promise(guarantee: str) -> None:
-    """The same, of as many seeds as there is time for."""
-    for seed in seeds(MANY):
-        play(seed, guarantee)
+        play(seed, guarantee, is_deadly=is_deadly)
 
 
 @guarantees

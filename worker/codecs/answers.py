@@ -2,7 +2,7 @@
 
 An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
 `source`, `request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`,
-where the request had them. The caller decides what is too large, except for JSON, which need not be written to know it.
+where the request had them. The caller judges the size, except of JSON, which is judged before it is written.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Answers:
             key: (MODEL_VERSION, signature.edition.encode()) for key, signature in self._signatures.items()
         }
         self._versions = versions
-        self._first_version = next(iter(versions.values()))  # what an error says, which no model has answered
+        self._first_version = next(iter(versions.values()))  # for errors, which no model has answered
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
@@ -91,7 +91,7 @@ class Answers:
         return headers, self._oip(model, outputs, reply, headers)
 
     def _statement(self, prediction: Prediction) -> Iterable[Header]:
-        """What the rows of the only output are. A reader with another signature would take them for something else."""
+        """The datatype and number of the rows. A reader with another signature would take them for something else."""
         request, run, start, stop, _ = prediction
         rows = (len(run[0]) if stop is None else stop) - start
         (spec,) = self._signatures[request.model].outputs
@@ -169,7 +169,7 @@ class Answers:
 
 
 def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]]:
-    """The content type of an error's body, and what writes it."""
+    """The content type of an error's body, and its writer."""
     if reply.content_type != PROTOBUF:
         return JSON, oip_json.error
     from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
@@ -189,7 +189,7 @@ def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:
 
 
 def _address(headers: list[Header], record: Record, reply: Reply) -> None:
-    """Add what a requester finds its answer by."""
+    """Add the headers by which a requester finds its answer."""
     source = record.source
     headers.append(("source", source.encode()))
     _, request_id, _, _, echo, _, _ = reply

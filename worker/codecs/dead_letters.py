@@ -16,7 +16,7 @@ from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Re
 _NAMESPACE = "__dlq."
 PREFIX = _NAMESPACE + "errors."
 _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
-# Before the name of a request's header that would be taken for ours: who reads a `status` or a `source` reads answers.
+# Before the name of a request's header that would be taken for ours: `status` and `source` are an answer's.
 REQUESTS = _NAMESPACE + "request."
 
 # The parts of a request: the header that says how much of one was left out, and of what.
@@ -50,7 +50,7 @@ class DeadLetters:
         self._limit = limit
 
     def letter(self, rejection: Rejection) -> Message:
-        """Key, value and headers as they came, and ours behind them; without what does not fit."""
+        """Key, value and headers as they came, and ours behind them; without parts that do not fit."""
         record = rejection.record
         original = _original(record.headers)
         headers = [*original, *self._ours(rejection)]
@@ -124,7 +124,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """What `str` made; None for what it did not."""
+        """The position that `str` wrote; None for another text."""
         topic, _, rest = text.partition("/")
         partition, _, offset = rest.partition("/")
         is_one = topic and _is_number(partition) and _is_number(offset)
@@ -135,7 +135,7 @@ class Position(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter, read. What its headers do not say is empty or None.
+    """A dead letter, read. A field that its headers do not tell is empty or None.
 
     `origin` is where the request lay; `headers` are the request's own; `omitted` holds what of the request did not fit
     into the letter (`value`, `key`, `headers`) and how much it was (`5000000 bytes`).

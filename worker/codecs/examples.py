@@ -1,4 +1,4 @@
-"""Requests made up for a model from its signature: what `publish --random` sends and `check` shows.
+"""Requests made up for a model from its signature, for `publish --random` and `check`.
 
 Right by construction, with values that most models can take; inputs with a default are left out. Pure: the randomness
 is the caller's. Nothing here is on the worker's own road.
@@ -22,7 +22,7 @@ from worker.core.tensors.specs import TensorSpec
 
 Feeds = Mapping[str, Array]
 
-# A dynamic dimension is small, and the same for all inputs of one request: most often they share it (ids and a mask).
+# A dynamic dimension is small, and all inputs of one request have it: most often they share it (ids and a mask).
 _LONGEST_DIMENSION = 8
 
 
@@ -55,7 +55,7 @@ def example_feeds(
 ) -> dict[str, Array]:
     """One array of shape (rows, *dims) and the input's dtype for each input that no request may leave out, by name.
 
-    Made up, or so many rows of those `given`.
+    Made up, or so many rows of the `given` ones.
     """
     if given is not None:
         return _of_given(signature, rows, rng, given)

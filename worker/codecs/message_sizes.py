@@ -15,7 +15,7 @@ from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, Headers, Message
 from worker.core.tensors.signature import Signature
 
-# What a record and the set around it add to key, value and headers: at most 61 + 36 bytes (message format 2).
+# A record and the set around it add this to key, value and headers: at most 61 + 36 bytes (message format 2).
 OVERHEAD = 100
 _PER_HEADER = 10  # two lengths as varints, of at most five bytes each
 
@@ -32,7 +32,7 @@ def size_of(message: Message) -> int:
 
 
 def size_of_headers(headers: Headers) -> int:
-    """What they add to it."""
+    """The bytes that headers add to a message."""
     size = 0
     for name, value in headers:
         size += len(name.encode()) + len(value or b"") + _PER_HEADER

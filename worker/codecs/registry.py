@@ -1,7 +1,7 @@
-"""Which codec reads and writes what: records to requests, outcomes to messages.
+"""Records to requests, and outcomes to messages, each by its codec.
 
 Nothing but a `Rejection` ever comes of a bad record, and every outcome becomes at least one message that its topic
-takes. Pure: it owns the models' signatures, the deployment's decisions, and what it remembers of common headers.
+takes. Pure: it owns the models' signatures, the deployment's decisions, and common headers that it remembers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from worker.core.runs import Run, predictions, run_of
 from worker.core.tensors.signature import Signature
 
 _PARTITION = attrgetter("partition")
-# Of fewer the parts cost more than the whole saves.
+# A shorter run costs more than it saves.
 _SHORTEST_RUN = 4
 
 
@@ -103,7 +103,7 @@ class Codecs:
             return Rejection(record, no.code, message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
+        """Each as `decode` has it, in order; rows of one form and one partition, side by side, come as one `Run`."""
         if not self._rows.may_run:
             return [self.decode(record) for record in records]
         decoded: list[Request | Rejection] = []
@@ -114,7 +114,7 @@ class Codecs:
     def _decode_line(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """The records of one partition. Where no run begins, one is looked for further on, and further each time.
 
-        Most often nothing is odd, or all: requests that each have an id of their own in their values, or that are bad.
+        Most often no record is odd, or each is: requests that are bad, or have an id of their own in their values.
         """
         decoded: list[Request | Rejection] = []
         at, step = 0, 1
@@ -132,7 +132,7 @@ class Codecs:
         return [*decoded, *map(self.decode, records[at:])]
 
     def _decode_rows(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """A line that begins with rows. What is odd is looked for by halving: a look at all of them is cheap."""
+        """A line that begins with rows. Odd records are looked for by halving: a look at all of them is cheap."""
         run = self._run(records)
         if run is not None:
             return (run,)
@@ -152,7 +152,7 @@ class Codecs:
         return self._rows.run(records, values, [read(record.headers) for record in differing])
 
     def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
-        """What begins at `at` with this request, byte for byte except the keys and the rows at the end of each."""
+        """The records from `at` on that are this request, byte for byte except the keys and the rows at their ends."""
         if isinstance(first, Rejection) or first.state is not None or not is_answered_by_bytes(first.reply):
             return None
         (tensor,), value = first.tensors, first.record.value or b""
@@ -174,9 +174,9 @@ class Codecs:
         return run_of(records, rows, first.rows, first.shapes, replies, sizes, first.model, timeouts)
 
     def _is_decided_by_its_end(self, first: Request, head: bytes, tensor: bytes | memoryview) -> bool:
-        """Whether the tensor is what stands behind the head: with other bytes there, it is those.
+        """Whether the bytes behind the head are the tensor: other bytes there would be another tensor.
 
-        Other bytes that a protobuf field of integers reads as parts of one number: small ones are themselves there.
+        A protobuf field of integers reads these other bytes as parts of one number; small numbers are single bytes.
         """
         other = (b"\xfe" if tensor != b"\xfe" * len(tensor) else b"\xfd") * len(tensor)
         changed = self.decode(first.record._replace(value=head + other))
@@ -184,11 +184,11 @@ class Codecs:
         return isinstance(found, bytes | memoryview) and found == other
 
     def description(self, record: Record) -> str | None:
-        """What a record looks like that is no request, where that shows."""
+        """The look of a record that is no request, in words, where that shows."""
         return looks_like(record.value, self._envelopes.read(record.headers).content_type) if record.value else None
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        """The rejection of a record whose value is not even looked at."""
+        """The rejection of a record without a look at its value."""
         return Rejection(record, code, message, self._envelopes.read(record.headers).reply)
 
     def _refusal_of(self, record: Record, envelope: Envelope) -> Reject:
@@ -217,7 +217,7 @@ class Codecs:
         return record.key is not None and len(record.key) <= self._max_key_bytes
 
     def _reply_despite(self, envelope: Envelope, value: bytes | None) -> Reply:
-        """The reply to a request whose headers are wrong. Its publisher may know it by the body's id alone."""
+        """The reply to a request with wrong headers. Its publisher may know it by the body's id alone."""
         is_too_long = value is not None and len(value) > self._wire.max_request_bytes
         return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope, self._bounds))
 
@@ -274,7 +274,7 @@ class Codecs:
         return [message for single in predictions(outcome) for message in self.encode(single)]
 
     def _late_refusal(self, request: Request, code: Code, why: str) -> Sequence[Message]:
-        """Only in writing it the answer turned out to be none that can be sent."""
+        """The answer turned out unfit to be sent when it was written."""
         rejection = Rejection(request.record, code, why, request.reply)
         self._tell(rejection)
         return self.encode(rejection)
@@ -310,7 +310,7 @@ class SingleCodecs(Codecs):
 
 
 def have_equal_headers(records: Sequence[Record]) -> bool:
-    """Whether what their headers mean need be read only once."""
+    """Whether their headers need be read only once."""
     headers = [record.headers for record in records]
     return headers.count(headers[0]) == len(headers)
 
@@ -341,7 +341,7 @@ def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:
-    """The value read as its headers say. Raises `Reject` for what is no such thing, or more than the model can need."""
+    """The value read as its headers say. Raises `Reject` for another value, or more than the model can need."""
     if envelope.content_type == PROTOBUF:
         from worker.codecs.encodings.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
 

@@ -1,7 +1,7 @@
-"""A request's headers say its encoding, how and until when its answer is wanted, and what goes back unchanged.
+"""A request's headers say its encoding, how and until when its answer is wanted, and which of them go back.
 
-Names have no case, of a name that comes twice the last counts, and a header without a value is no header. Reading never
-fails: what is wrong is a `fault`, so that the error answer still carries the request's id and echoes.
+Names have no case, the last header of a name counts, and a header without a value is no header. Reading never fails: a
+wrong header is a `fault`, so that the error answer still carries the request's id and echoes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JS
 from worker.core.failures import Reject
 from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
-# Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
-# the length of the values alone.
+# Nothing else goes back. The list is short and its names are too, so only the length of the values bounds how much a
+# publisher can make us repeat.
 ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparent", "tracestate")
 
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
@@ -38,18 +38,18 @@ _READ = frozenset(
 # The headers that mean something, as they were sent, by their names in lower case.
 KnownHeaders = dict[str, tuple[str, bytes]]
 
-# What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
+# Headers that say how a request is encoded and its answer wanted: publishers agree on a handful of values.
 _FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
 _ROWS_DIGITS = range(1, 10)
-_LONGEST_DATATYPE = 20  # characters that are kept of what may be none: no datatype has so many
+_LONGEST_DATATYPE = 20  # characters that are kept: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
-# Forms, timeouts and lists of names that are remembered, each of at most 1 KiB. With one more all are forgotten: those
-# that come again are learned anew, and what has ceased to come takes no place for good.
+# Forms, timeouts and lists of names that are remembered, each of at most 1 KiB. With one more all are forgotten: the
+# common ones are learned anew, and none takes a place for good.
 _MAX_KNOWN = 256
 
 NO_TOPICS = ReplyTopics("", {})
@@ -70,12 +70,11 @@ NOTHING_STATED = StatedRows()
 
 
 class Envelope(NamedTuple):
-    """The headers of one request, read. `reply` is complete for requests whose body says nothing about the answer.
+    """The headers of one request, read. `reply` is complete unless the body says more about the answer.
 
-    `rows`: what is said of plain rows, None where the value is something else. `admitted` are the content types the
-    answer may have; `head_length` the bytes of the JSON head of the binary-data form, None without one; `size` the
-    bytes of all headers; `fault` what is wrong with them; `timeout` when an answer is useless, None for never; `state`
-    what becomes of the key's state, None for what becomes of it by itself, or where the model has none.
+    `rows`: the statement on plain rows, None where the value is something else. `admitted`: the answer's possible
+    content types. `head_length`: the bytes of the JSON head of the binary-data form, None without one. `size`: the
+    bytes of all headers. `timeout`: when an answer is useless, None for never. `state`: a wish for the key's state.
     """
 
     content_type: str
@@ -101,10 +100,10 @@ class _Layout(NamedTuple):
 
 
 class Envelopes:
-    """Reads headers. Remembers the forms and the names that come again and again, and then reads only what differs.
+    """Reads headers. Remembers the forms and the names that come again and again, and then reads only the rest.
 
-    A publisher's requests have the same names and forms, and each its own ids: read whole, a content type and an id
-    cost 2.3 to 4.2 µs, so 1.8 (measured 2026). What is odd in any way is read whole each time.
+    A publisher's requests differ in their ids: read whole, a content type and an id cost 2.3 to 4.2 µs, so 1.8
+    (measured 2026). Headers that are odd in any way are read whole each time.
     """
 
     def __init__(
@@ -128,12 +127,12 @@ class Envelopes:
         self._timeouts: dict[bytes, Timeout] = {}
 
     def read(self, headers: Headers) -> Envelope:
-        """What these headers mean."""
+        """The meaning of these headers."""
         if not headers:
             return self._bare
         if len(headers) > 1:
             if len(headers) > MAX_HEADERS:
-                return self._read_ends(headers)
+                return self._bare._replace(fault=f"{len(headers)} headers, at most {MAX_HEADERS} are read")
             return self._read_what_differs(headers) or self._read(headers)
         envelope = self._alone.get(headers[0])
         return envelope if envelope is not None else self._learn(headers)
@@ -178,7 +177,7 @@ class Envelopes:
         return tuple.__new__(Envelope, whole)
 
     def _learn_layout(self, names: tuple[str, ...]) -> _Layout | None:
-        """Names of which one comes twice, or that give the length of a head, are no layout."""
+        """The layout of these names; None where one comes twice, or gives the length of a head."""
         plain = [name.lower() for name in names]
         layout = None
         if len(set(plain)) == len(plain) and _HEAD_LENGTH not in plain:
@@ -235,14 +234,8 @@ class Envelopes:
         fault = faults[0] if faults else None
         return Envelope(content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
 
-    def _read_ends(self, headers: Headers) -> Envelope:
-        """What the first and the last of too many say, for an error that its requester knows and finds."""
-        half = MAX_HEADERS // 2
-        fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
-        return self._read([*headers[:half], *headers[-half:]])._replace(fault=fault)
-
     def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
-        """What cannot be is a fault, which is answered where all are."""
+        """A place that cannot be is a fault, which is answered in the response topic."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
                 return self._reply_topics.read({name: value for name, (_, value) in found.items()})
@@ -251,7 +244,7 @@ class Envelopes:
         return None
 
     def _asked(self, found: KnownHeaders, faults: list[str]) -> Timeout:
-        """What the headers ask for, and the default where they name no timeout."""
+        """The timeout of the headers, or the default where they name none."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
             digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
@@ -346,7 +339,7 @@ def _state(found: KnownHeaders, faults: list[str]) -> StateUse | None:
 
 
 def _until(value: bytes) -> float | None:
-    """Seconds since the epoch; None for what is no such instant."""
+    """Seconds since the epoch; None for any other value."""
     digits = _digits(value, _DEADLINE_DIGITS)
     return digits / 1000 if digits else None
 

@@ -1,7 +1,4 @@
-"""The words of the wire contract that more than one module needs, and what a deployment decides about it.
-
-`schemas/README.md` is the contract; what is named here is explained there.
-"""
+"""Words of the wire contract, which `schemas/README.md` explains, and a deployment's decisions about it."""
 
 from __future__ import annotations
 
@@ -36,13 +33,11 @@ class Wire:
 
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record, `reply_bytes` what other topics take that requesters may name.
-    `null_value` "skip": a record whose value is null is settled without an answer. `non_finite_output`: what becomes of
-    NaN and infinity in an answer as JSON, which has neither; "error" means that none gets so far. `has_state`: the
-    model remembers something of each key, so that each request needs one, of at most `max_key_bytes`: with its state it
-    has to fit into the changelog.
-    `must_state_rows`: plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many
-    partitions the response topic has, and each other topic that requesters may name; topics that are `shut`, and why,
-    get no answer.
+    `null_value` "skip": a record with a null value is settled without an answer. `non_finite_output`: for NaN and
+    infinity in an answer as JSON, which has neither; "error" means that none gets so far. `has_state`: each request
+    needs a key, of at most `max_key_bytes`, so that it fits into the changelog beside its state. `must_state_rows`:
+    plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many partitions the response
+    topic has, and each other topic that requesters may name; topics that are `shut`, and why, get no answer.
     """
 
     response_topic: str
@@ -63,5 +58,5 @@ class Wire:
     shut: Mapping[str, str] = field(default_factory=dict)
 
     def room_in(self, topic: str) -> int:
-        """What a topic of answers takes as one record, bytes."""
+        """The bytes of one record that a topic of answers takes."""
         return self.reply_bytes.get(topic, self.max_answer_bytes)

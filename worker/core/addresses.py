@@ -16,7 +16,7 @@ _NEVER_PUBLIC = (".localhost", ".local", ".internal", ".svc", ".home.arpa", ".te
 
 
 class Url:
-    """An address of an HTTP service. Raises `ValueError` for what is none."""
+    """An address of an HTTP service. Raises `ValueError` for any other text."""
 
     def __init__(self, text: str) -> None:
         found = _URL.fullmatch(text)
@@ -29,7 +29,7 @@ class Url:
 
     @property
     def is_in_clear(self) -> bool:
-        """Whether what is sent there crosses a network unencrypted."""
+        """Whether a message to it crosses a network unencrypted."""
         return not self.is_encrypted and not is_loopback(self.host)
 
 
@@ -54,7 +54,7 @@ def is_host(text: str) -> bool:
 def host_and_port(server: str) -> tuple[str, str]:
     """Host and port of `[protocol://]host[:port]`, as librdkafka reads it: IPv6 needs brackets to have a port.
 
-    Where one without brackets ends in what looks like a port, it was meant as one, and is returned as one.
+    An IPv6 address without brackets that ends like a port was meant to have one, and is returned with one.
     """
     head, scheme, rest = server.partition("://")
     address = rest if scheme else head

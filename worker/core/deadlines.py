@@ -1,16 +1,16 @@
-"""Who can still be answered in time: asked when a request is taken, and again when its batch goes to a lane.
+"""Can a request still be answered in time? Asked when it is taken, and again when its batch goes to a lane.
 
     deadline = now + timeout − age          age = wall now − the record's timestamp; not below 0, and 0 without one
     deadline = now + (until − wall now)     where the request names an instant; of both the earlier counts
     answered = now + the runs that wait for a lane + its own run + the error of such forecasts, as learned
 
-`now` is the loop's clock and `wall` that of the world, both in seconds. They meet when a record is taken, and again
-when a run in peril comes apart; for all else that waits here, a wall clock that is set changes nothing. A publisher's
-clock that is ahead does no harm; one that is behind costs as much of the timeout.
+`now` is the loop's clock and `wall` the world's, both in seconds. They meet only when a record is taken, and again when
+a run in peril comes apart. A publisher's clock that is ahead does no harm; one that is behind costs as much of the
+timeout.
 
-Under overload every record that comes is about to be late, because the queue in Kafka grows until it is as long as the
-timeouts. So a forecast that is a little too short makes every answer late, and the lanes work in vain; one that is a
-little too long costs nothing, since younger records wait behind.
+Under overload the queue in Kafka grows until it is as long as the timeouts, so every record is about to be late. A
+forecast that is a little too short makes every answer late, and the lanes work in vain; one that is a little too long
+costs nothing, since younger records wait behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SLACK, _SLACK_OF_RUN = 0.003, 0.1
 
 
 class Punctuality:
-    """Gives requests their deadlines and finds those that are too late. `now` is the loop's clock.
+    """Gives requests their deadlines and finds the ones that are too late. `now` is the loop's clock.
 
     Owns the world's clock, the run times, and the forecasts of the batches that are out. Until the first request asks
     for a deadline it does nothing: forecasts would cost 8 µs a batch for nothing.
@@ -69,7 +69,7 @@ class Punctuality:
         return None if request.deadline >= finished_at else too_late(request, now, finished_at)
 
     def sifted(self, run: Run, kind: BatchKind, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
-        """The run in parts, in order: those that can be answered in time, and the refusals of the others."""
+        """The run in parts, in order: runs that can be answered in time, and the refusals of the others."""
         self.is_asked_for = True
         wall = self._wall_clock()
         finished_at = self._finished_if_joined(now, kind, run.rows, backlog)
@@ -117,7 +117,7 @@ class Punctuality:
     def finished_at(self, now: float, kind: BatchKind, rows: int) -> float:
         """When a batch that is handed out now should be answered: rather too late, unless the lanes have nothing to do.
 
-        A try costs an idle lane nothing, and is how a forecast that has become too long is found out.
+        A try costs an idle lane nothing, and shows that a forecast has become too long.
         """
         mean = self._times.mean(kind, rows)
         if self._out:
@@ -128,7 +128,7 @@ class Punctuality:
     def _finished_if_joined(self, now: float, kind: BatchKind, rows: int, backlog: int) -> float:
         """When a request taken now should be answered, with so many full groups before it.
 
-        Where something is before it, it will have company, and its batch be a usual one.
+        Behind others it will have company, in a batch of the usual size.
         """
         if not backlog and not self._out:
             return self.finished_at(now, kind, rows)
@@ -203,7 +203,7 @@ def most_urgent(run: Run, now: float, wall: float) -> float:
 
 
 def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterator[tuple[Run, bool]]:
-    """The run in parts, in order: side by side those whose deadline is before `earliest` (False), and the others."""
+    """The run in parts, in order, and whether each part's deadlines are not before `earliest`."""
     lasts = [deadline >= earliest for deadline in _deadlines(run, now, wall)]
     start = 0
     for is_in_time, neighbours in groupby(lasts):
@@ -215,11 +215,11 @@ def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterato
 def triage(
     requests: Sequence[Request], finished_at: Callable[[int], float]
 ) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
-    """The requests of a batch that run, in order, and those that would be late, with when.
+    """The requests of a batch that run, in order, and the late ones, with when they would be finished.
 
-    `finished_at` says when a batch of so many rows would be finished. Where a batch of them all would come too late
-    for each, fewer of them run, half as many rows and again half, since a small one finishes sooner: the others would
-    be later still. None runs only when each would be late alone.
+    `finished_at` says when a batch of so many rows would be finished. Where the whole batch would come too late for
+    each, half as many rows run, and again half, since a small batch finishes sooner. None runs only when each would be
+    late alone.
     """
     rows = sum(request.rows for request in requests)
     at = whole = finished_at(rows)

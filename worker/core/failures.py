@@ -34,7 +34,7 @@ class Reject(Exception):
 
 
 class RowsLost(ValueError):
-    """An output of one run has other rows than went in: which of them are whose is not known."""
+    """An output of one run has other rows than went in: it is not known which row belongs to which request."""
 
     def __init__(self, output: str, rows: int, shape: tuple[int, ...]) -> None:
         super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
@@ -44,7 +44,7 @@ class RowsLost(ValueError):
 class RunFailure:
     """Why one inference gave no usable output. A value, not an exception: a lane returns it.
 
-    `logged`: the message for the log, where it is another one; the publisher's may quote what came.
+    `logged`: another message for the log, because the publisher's may quote a value.
     """
 
     message: str
@@ -55,7 +55,7 @@ class RunFailure:
 
     @property
     def for_log(self) -> str:
-        """What others than the publisher may read of it."""
+        """The message that others than the publisher may read."""
         return self.message if self.logged is None else self.logged
 
 
@@ -72,7 +72,7 @@ class BadConfiguration(Stop):
 
 
 class DeadlineMissed(Stop):
-    """The drain or the watchdog ran out of time; what was unsettled comes again."""
+    """The drain or the watchdog ran out of time; unsettled records come again."""
 
     exit_code = 3
 
@@ -90,7 +90,7 @@ class ModelBroken(Stop):
 
 
 class TooManyRejections(Stop):
-    """The operator's `REJECTION_LIMIT` was reached: the stream is not what this model expects."""
+    """The operator's `REJECTION_LIMIT` was reached: this model expects another stream."""
 
     exit_code = 6
 

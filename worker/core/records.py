@@ -22,14 +22,14 @@ from worker.core.failures import Code, RunFailure
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]
-# What stands for headers that cannot be read, because one of them has a name that is not UTF-8.
+# Stands for headers that cannot be read, because one of them has a name that is not UTF-8.
 UNREADABLE_HEADER = "\N{REPLACEMENT CHARACTER}"
 UNREADABLE_HEADERS: Headers = ((UNREADABLE_HEADER, b"the name of a header is not UTF-8"),)
 
 # One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
 Tensor = bytes | memoryview | Array
 
-# What every element of a tensor is, where an operator says so: as its default, or as padding.
+# A value for every element of a tensor, where an operator gives one: as its default, or as padding.
 Value = bool | int | float | str
 
 
@@ -66,7 +66,7 @@ class Record(NamedTuple):
 
 
 class ModelKey(NamedTuple):
-    """Which model, and which version of it, runs a request; what its answer says ran."""
+    """The model, and its version, that runs a request and that the answer names."""
 
     name: str
     version: str
@@ -153,7 +153,7 @@ class Request:
     state: StateUse | None = None  # None: it reads the state of its key, and writes it, if the model has any
 
     def parts(self) -> Sequence[Tensor]:
-        """What makes up the tensor of the model's only input, in the order of its rows."""
+        """The parts of the tensor of the model's only input, in the order of its rows."""
         return self.tensors
 
 
@@ -192,12 +192,12 @@ class Batch:
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:
-        """What the model runs on."""
+        """All that the model runs on."""
         return {**self.feeds, **self.states} if self.states else self.feeds
 
     @property
     def model(self) -> ModelKey:
-        """What runs it: all its requests are for the same model in the same version."""
+        """The model that runs it: all its requests are for one model in one version."""
         return self.requests[0].model
 
     @property
@@ -213,7 +213,7 @@ class Batch:
 class RunStates:
     """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
 
-    `values` are they as the changelog keeps them, one for each row once it is written (`worker/state/`).
+    `values` are the states as the changelog keeps them, one for each row once it is written (`worker/state/`).
     """
 
     __slots__ = ("arrays", "values")
@@ -263,7 +263,7 @@ Refused = tuple[Request, Rejection]
 class Place:
     """One received record's place in its partition's line, or that of several `records` which travel as one.
 
-    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where those
+    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where records
     of one key wait for one another. `published_ms` is its record's timestamp.
     """
 
@@ -378,7 +378,7 @@ class Ending(NamedTuple):
 class Suspect(NamedTuple):
     """A partition whose records ended the process `attempts` times in a row before any of them was settled.
 
-    Those before offset `until` run alone. The one at `poison`, if any, ended the process while it ran alone.
+    Its records before offset `until` run alone. The one at `poison`, if any, ended the process while it ran alone.
     """
 
     partition: Partition

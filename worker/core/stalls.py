@@ -1,12 +1,10 @@
-"""Which partitions stand still although their logs go on: the one sign of what a client does not report.
+"""Partitions that stand still although their logs go on: the one sign of a fault that a client does not report.
 
-A batch that the client cannot parse gives no record and no error (librdkafka#5581), and a transaction of another
-producer that stays open holds back all that is behind it. In both the position stands, the log ends beyond it, and the
-broker answers all the same. A broker that is away, slow or without a leader does not answer, so it counts for nothing;
-an idle partition stands at its end. A partition that is paused, or that the client may not fetch because records of any
-partition wait in its queue, is looked at again later: under load that is nearly always so, and ends no stall.
-
-Pure: takes what the client tells once a second.
+A batch that the client cannot parse gives no record and no error (librdkafka#5581), and an open transaction of another
+producer holds back all behind it. Both times the position stands, the log ends beyond it, and the broker answers. A
+broker that is away, slow or without a leader does not answer, so it counts for nothing; an idle partition stands at its
+end. A partition that is paused, or that the client may not fetch because its queue is full, is looked at again later:
+under load that is nearly always so, and ends no stall. Pure: takes the client's figures once a second.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ LOOKS = 30
 class Reach(NamedTuple):
     """How far a partition is read. All below `position` came; up to `stable` it may be read, and its log is `end` long.
 
-    `is_fetched`: nothing keeps the client from it. `answers` counts what the partition's broker has answered so far.
+    `is_fetched`: nothing keeps the client from it. `answers` counts the answers of the partition's broker so far.
     """
 
     position: int

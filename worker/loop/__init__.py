@@ -1,1 +1,1 @@
-"""The one thread of control, and what it decides between a record and its answer."""
+"""The one thread of control, and its decisions between a record and its answer."""

@@ -4,8 +4,8 @@
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes; when none runs, it waits in the poll for at most 100 ms, less when something falls due. Python runs signal
-handlers only between two polls, hence the 100 ms. When nothing may be taken, it glances at Kafka every 100 ms all the
-same, because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
+handlers only between two polls, hence the 100 ms. When nothing may be taken, it still glances at Kafka every 100 ms,
+because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
 
 Owns whether fetching is paused, and the records postponed.
 """
@@ -26,12 +26,12 @@ from worker.state.states import KeyStates
 # Records that wait for the end of an isolated run before all fetching stops: its answer may take as long as a broker is
 # away.
 MOST_POSTPONED = 256
-# The same in bytes of values, of which a record may have a mebibyte and more.
+# And so many bytes of values: a record may have a mebibyte and more.
 MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 
 
 class Admission:
-    """Polls the source for what there is room for. Owns pause and resume, and what is postponed."""
+    """Polls the source for as much as there is room for. Owns pause and resume, and the postponed records."""
 
     def __init__(  # noqa: PLR0913  # where records come from, where they go, and what may keep them back
         self,
@@ -64,7 +64,7 @@ class Admission:
         return self._intake.is_full
 
     def poll(self, now: float) -> Sequence[Record]:
-        """What came, as much as there is room for, for `take`."""
+        """The records that came, as many as there is room for; `take` gets them next."""
         self._decoding.look_at_held(now)
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
         if postponed := self._resumed():
@@ -105,7 +105,7 @@ class Admission:
         self._decoding.stop()
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what waits of these partitions."""
+        """Drop the waiting records of these partitions."""
         self._decoding.forget(partitions)
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
 
@@ -117,14 +117,14 @@ class Admission:
         return len(self._postponed) >= MOST_POSTPONED or size >= MOST_BYTES_POSTPONED
 
     def _resumed(self) -> Sequence[Record]:
-        """What was postponed, in the order it came, if it may be taken now."""
+        """The postponed records, in their order, if they may be taken now."""
         if not self._postponed or self._quarantine.is_exclusive:
             return ()
         postponed, self._postponed = self._postponed, []
         return postponed
 
     def _glance(self, now: float) -> Sequence[Record]:
-        """Let Kafka's callbacks run although nothing is wanted; what comes with them when full is the reserve."""
+        """Let Kafka's callbacks run although nothing is wanted; a record that comes with them counts as reserve."""
         if now < self._next_glance and not self._quarantine.awaits_kafka:
             return ()
         self._next_glance = now + POLL_SLICE

@@ -2,10 +2,9 @@
 
     records ─▶ codec.decode_all ─▶ still in time? ─▶ ledger.track ─▶ stage.add
        │               └───── refusals ─────┴──────▶ Outcomes
-       └─ those of suspects ─▶ Quarantine
+       └─ records of suspects ─▶ Quarantine
 
-Called by `Admission`, which says how many and when. What it hands on belongs to the stage. The first rejections of a
-new group wait (`core/rejections.py`).
+Called by `Admission`, which says how many and when. The first rejections of a new group wait (`core/rejections.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Decoding:
         self._states = states
 
     def take(self, records: Sequence[Record], now: float) -> None:
-        """Decode these, and hand on what can be answered in time."""
+        """Decode these, and hand on the requests that can be answered in time."""
         track, add, quarantine = self._ledger.track, self._stage.add, self._quarantine
         if self._states is not None and self._states.is_rewound:
             self._states.take_back(records)
@@ -74,18 +73,18 @@ class Decoding:
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what waits of these partitions."""
+        """Drop the waiting requests of these partitions."""
         self._stage.forget(partitions)
         if self._first is not None:
             self._first.forget(partitions)
 
     def look_at_held(self, now: float) -> None:
-        """Answer what was held for long enough."""
+        """Answer the rejections that were held for long enough."""
         if self._first is not None:
             self._outcomes.refuse(self._first.due(now))
 
     def stop(self) -> None:
-        """Nothing more is taken: what is held is answered."""
+        """Nothing more is taken: held rejections are answered."""
         if self._first is not None:
             self._let_go()
 
@@ -108,7 +107,7 @@ class Decoding:
             start = stop
 
     def _take_in_time(self, run: Run, now: float) -> None:
-        """Take what of it can be answered in time, and refuse the others."""
+        """Take the records that can be answered in time, and refuse the others."""
         for part in self._punctuality.sifted(run, self._stage.kind(run), self._stage.backlog, now):
             if not isinstance(part, Run):
                 self._outcomes.refuse([(self._track_refused(request, now), why) for request, why in part])

@@ -3,7 +3,7 @@
     batcher.due ─▶ still in time? ─▶ stacker.stack ─▶ lanes.submit ┈(thread)┈▶ lanes.finished
                          └──────── refusals ───────▶ Outcomes
 
-Owns what is out in the lanes. Never answers: what may not run, and what has run, is for `Outcomes` to decide.
+Owns the batches in the lanes. Never answers: `Outcomes` does, for requests that may not run and for finished runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from worker.loop.outcomes import Outcomes
 from worker.ports import Events, Lanes
 
 # While there is more to take, a group waits for the next poll unless it was due so long before the last one, seconds.
-# Without it what a poll leaves over of full batches goes at once, in a batch of its own.
+# Without it the rest of a poll, behind its full batches, goes at once in a batch of its own.
 COMPANY_COMES_WITHIN = 0.0005
 
 
@@ -59,12 +59,12 @@ class Dispatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether a lane has something to do, be it the warm-up batch."""
+        """Whether a lane has something to do, the warm-up batch included."""
         return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
 
     @property
     def has_backlog(self) -> bool:
-        """Whether the lanes have enough ahead of them: what comes next may stay with Kafka."""
+        """Whether the lanes have enough ahead of them: further records may stay with Kafka."""
         return self._batcher.backlog >= self._conduct.inflight_batches
 
     @property
@@ -86,7 +86,7 @@ class Dispatch:
         self._is_draining = True
 
     def hand_out(self, now: float) -> None:
-        """Fill the lanes with what is due."""
+        """Fill the lanes with the groups that are due."""
         while self._lanes.in_flight < self._conduct.inflight_batches:
             group = self._next_group(now)
             if group is None:
@@ -94,7 +94,7 @@ class Dispatch:
             self.start(group, now)
 
     def start(self, group: Group, now: float) -> None:
-        """Stack the group and give it to a lane; what of it may not run is refused."""
+        """Stack the group and give it to a lane; requests that may not run are refused."""
         requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
         stacker = self._stackers[group.bucket.kind.model]
         batch, refused = stacker.stack(requests, group.closed_by)
@@ -122,7 +122,7 @@ class Dispatch:
                 self._lanes.probe(model)
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """What the lanes have finished, waiting at most `timeout` seconds for the first."""
+        """The finished runs, waiting at most `timeout` seconds for the first."""
         return self._lanes.finished(timeout)
 
     def collect(self, finished: Sequence[Finished], now: float) -> None:
@@ -146,7 +146,7 @@ class Dispatch:
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
-        """What of the group would be finished before its deadline; the others are refused."""
+        """The group's requests that would be finished before their deadlines; the others are refused."""
         running, late = self._punctuality.triaged(group.requests, group.bucket.kind, now, self._outcomes.apart)
         if late:
             self._outcomes.refuse_requests(late)

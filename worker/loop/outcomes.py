@@ -2,11 +2,11 @@
 
 | a run gave                            | then |
 |---|---|
-| usable outputs                        | each request gets its own rows, or an error where those are not finite |
+| usable outputs                        | each request gets its own rows, or an error where they are not finite |
 | none, of several requests             | the batch is halved, until the request on which the model fails is alone |
 | none, of one request                  | the device check holds its error until the device works |
 | none, for want of memory              | one request is halved, too; later batches of this kind are smaller   |
-| other rows than went in               | from then on each row of that model runs alone: whose these are is not known |
+| other rows than went in               | from then on each row of that model runs alone: their owners are not known |
 | outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
 
 Is it the data or the device? A device that died fails on all requests, and answering each with an error would drain
@@ -15,8 +15,8 @@ any success, or the warm-up batch run again. It is asked for after `PATIENCE` fa
 lanes have no other batch to prove it with. If the warm-up batch fails too, the process stops, and the requests whose
 errors are held stay unanswered and uncommitted. Each model has a check of its own.
 
-Takes what the lanes and the checks before them say, gives places to the delivery, and returns the halves to run next.
-Owns the device checks. Never touches a lane, and never reads a record.
+Gives places to the delivery, and returns the halves to run next. Owns the device checks. Never touches a lane or a
+record.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class DeviceCheck:
 
 
 class Outcomes:
-    """Decides what each record is answered. Owns the device checks."""
+    """Decides the answer to each record. Owns the device checks."""
 
     def __init__(  # noqa: PLR0913  # what is answered, and what learns from a run
         self,
@@ -117,7 +117,7 @@ class Outcomes:
         self._alone: set[ModelKey] = set()  # models that lost rows: as many as went in may be there by chance
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
-        """Answer what a run gave. Returns the halves to run next if it failed; nearly always none.
+        """Answer the requests of a run. Returns the halves to run next if it failed; nearly always none.
 
         Raises `ModelBroken` when the warm-up batch failed, and `TooManyRejections`.
         """
@@ -153,10 +153,10 @@ class Outcomes:
         self._answer(rejections)
 
     def commit_past_gaps(self, positions: Mapping[Partition, int], now: float) -> None:
-        """Let commits go past offsets that hold no record for us: markers of transactions, and what these took back.
+        """Let commits go past offsets that hold no record for us: transactions' markers, and records they took back.
 
         Else the lag behind a publisher that uses transactions would never be 0. To be called when all that the source
-        gave is in the ledger, for a commit may go as far as the source has come where nothing is owed.
+        gave is in the ledger: where nothing is owed, a commit may go as far as the source has come.
         """
         gaps: list[tuple[Place, Outcome]] = []
         for partition, position in positions.items():

@@ -1,4 +1,4 @@
-"""Records that may end the process run alone, so that the one that does is known.
+"""Records that may end the process run alone, so that the guilty one is known.
 
 The records of suspect partitions (`suspects.py`) are set aside, undecoded, and run one at a time, with nothing else in
 the lanes, and nothing else decoded meanwhile:
@@ -10,8 +10,8 @@ with an error, without decoding or running it. A run that is broken off for anot
 exactly once so has one that is over, before the transaction with its answer ends. At least once the commit of its
 answer clears the note; where a partition leaves before the group has taken that, it is asked, and told again.
 
-Where keys have states, what comes behind a suspect's records is set aside with them, until they are done: it would run
-from the states before them. Then it goes the way of all others.
+Where keys have states, records behind a suspect's are set aside with them, until these are done: they would run from
+the states before them. Then they go the way of all others.
 
 Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """
@@ -88,7 +88,7 @@ class Quarantine:
         self._suspects.suspect(suspects)
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Keep the records of suspects, and what must not go past them, undecoded. Returns the others."""
+        """Keep the records of suspects, and others that must not go past them, undecoded. Returns the rest."""
         others: list[Record] = []
         for record in records:
             suspect = self._suspects.claims(record)
@@ -132,7 +132,7 @@ class Quarantine:
         self._suspects.release(partitions)
 
     def withdraw(self, run: IsolatedRun) -> bool:
-        """Its record is read again, and is not what ended it: take back the note. True once that is so.
+        """Its record is read again, and did not end it: take back the note. True once that is so.
 
         Nothing is to be done for a record that was not called, or is settled, or may be: to withdraw is to commit the
         record's own offset, and would undo a later one.
@@ -152,11 +152,11 @@ class Quarantine:
             self._group.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def leave_note(self) -> None:
-        """This process ends of an error that was not foreseen: what it noted of the current record is to stay."""
+        """This process ends of an error that was not foreseen: its note on the current record is to stay."""
         self._suspects.drop_runs()
 
     def _must_wait(self, record: Record) -> bool:
-        """Whether it may be of a key of which an earlier request is to run alone."""
+        """Whether an earlier request, which may have its key, is to run alone."""
         return self._by_key is not None and self._suspects.has_waiting(record.partition)
 
     def _has_state(self, run: IsolatedRun) -> bool:

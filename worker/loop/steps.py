@@ -1,9 +1,9 @@
-"""The steps of a turn: take in, hand out, answer, record; and what a rewind or a drain does to all four nouns.
+"""The steps of a turn: take in, hand out, answer, record; and a rewind's and a drain's calls to all four nouns.
 
     source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
       → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
 
-What a step does is decided by the noun it calls. `Worker` decides when a step is taken.
+The nouns decide; `Worker` says when a step is taken.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Steps:
         return has_news
 
     def hand_out(self, now: float) -> None:
-        """Give the lanes what is due, or the record that runs alone."""
+        """Give the lanes the groups that are due, or the record that runs alone."""
         self._is_kept_free = False
         if (run := self._quarantine.current) is not None:
             self._is_kept_free = self._quarantine.advance(run, now)
@@ -77,12 +77,12 @@ class Steps:
             self._dispatch.hand_out(now)
 
     def answer_finished(self, timeout: float) -> None:
-        """Conclude what the lanes have finished, waiting at most `timeout` seconds for the first."""
+        """Conclude the finished runs, waiting at most `timeout` seconds for the first."""
         finished = self._dispatch.finished(timeout)
         if finished:
             now = self._clock()
             self._dispatch.collect(finished, now)
-            if self._quarantine.current is None:  # whose next step may go on from what this one gave
+            if self._quarantine.current is None:  # else its next step may depend on these answers
                 self.hand_out(now)  # before the answers are written: a lane should not wait for that
             for one in finished:
                 if halves := self._outcomes.conclude(one, now):
@@ -90,19 +90,19 @@ class Steps:
         self._dispatch.probe_if_wanted()
 
     def record_progress(self) -> None:
-        """Settle what Kafka has acknowledged and commit it, or read again what it has taken back."""
+        """Settle and commit acknowledged answers, or read records again whose answers were taken back."""
         if self._dispatch.is_idle and not self._admission.is_behind:
             self._delivery.push()
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
-        self._outcomes.check()  # exactly once writes what waited for a transaction only now
+        self._outcomes.check()  # exactly once writes answers that waited for a transaction only now
         if astray:
             self._rewind(astray)
         self._dispatch.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
-        """Drop what waits of these. Returns the isolated run that this breaks off."""
+        """Drop their waiting records. Returns the isolated run that this breaks off."""
         self._admission.forget(partitions)
         interrupted = self._quarantine.forget(partitions)
         self._pace()
@@ -133,7 +133,7 @@ class Steps:
         return self._is_kept_free or due is None or due > now
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
+        """Read these again from where Kafka says they are. A run that is still under way finds no line."""
         if (interrupted := self.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
         self._outcomes.take_back()

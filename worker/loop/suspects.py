@@ -1,4 +1,4 @@
-"""Suspect partitions and their records, in the order taken: what `quarantine.py` acts on. Pure, and called by it alone.
+"""Suspect partitions and their records, in the order taken. Pure, and called by `quarantine.py` alone.
 
 A partition is suspect when its records ended the process several times before any of them was settled. Which one it was
 is not known: they shared batches, and the process is gone. So each of its records is to run alone.
@@ -84,7 +84,7 @@ class Suspects:
         return is_enough
 
     def begin(self, request: Request, now: float) -> None:
-        """The current record is this request; `next_group` gives what to run."""
+        """The current record is this request; `next_group` gives its groups."""
         self._pieces.add(request, now)
 
     @property
@@ -93,7 +93,7 @@ class Suspects:
         return self._pieces.next_due is not None
 
     def next_group(self) -> Group | None:
-        """What of the current request has not run yet."""
+        """The next group of the current request."""
         return self._pieces.drain()
 
     def end(self) -> bool:

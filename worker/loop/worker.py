@@ -1,8 +1,8 @@
 """The one thread of control: which step is taken when, as partitions come and go, until all is drained.
 
 `Worker.turn()` goes once round the steps of `steps.py`. Inference overlaps all of it, because a lane runs its batch
-outside the GIL while the loop takes, stacks the next batch and produces the last one. What is briefer than the way to a
-lane and back runs on this thread, in `lanes.submit`.
+outside the GIL while the loop takes, stacks the next batch and produces the last one. A batch that is briefer than the
+way to a lane and back runs on this thread, in `lanes.submit`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from worker.loop.steps import Steps
 from worker.ports import Delivery, Events, Signals, Source
 from worker.state.states import KeyStates
 
-LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
+LEAVE_AFTER = 0.5  # of a drain's time: then requests that have not begun are left to their next owner
 
 
 class Worker:
@@ -92,7 +92,7 @@ class Worker:
         self._source.leave()
 
     def turn(self) -> None:
-        """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
+        """Take records in, hand groups out, answer finished runs, record how far we are."""
         has_news = self._steps.take_in()
         self._steps.hand_out(self._clock())
         self._steps.answer_finished(0.0 if has_news else self._lane_slice)
@@ -124,7 +124,7 @@ class Worker:
         return is_restoring or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """Called before the partitions move, and the only callback that acts: what runs is finished and committed.
+        """Called before the partitions move, and the only callback that acts: batches that run are committed.
 
         So steps of a turn run inside the poll of another one. It cannot wait until that poll returns: the partitions
         have moved then, and a commit for them is refused. A turn may have nothing half done when it polls.
@@ -149,14 +149,14 @@ class Worker:
                 self._steps.record_progress()
             unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
             self._forget_states(partitions)
-        finally:  # what ends us here is not the record whose isolated run is broken off
+        finally:  # the record whose isolated run is broken off does not end us here
             if interrupted is not None:
                 self._quarantine.leave(interrupted)
         self._events.revoked(partitions, self._clock() - began, unsettled)
         self._count_left(unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """The partitions moved without us: forget, commit nothing. What still runs finds no line and is dropped."""
+        """The partitions moved without us: forget, commit nothing. A batch that still runs finds no line."""
         self._steps.forget(partitions)
         self._quarantine.release(partitions)
         unsettled = self._delivery.lost(partitions)
@@ -176,11 +176,11 @@ class Worker:
     # The end
 
     def _drain(self) -> None:
-        """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled.
+        """Finish and commit all that is held. Raises `DeadlineMissed`, having committed nothing unsettled.
 
-        When `LEAVE_AFTER` of the time is gone, what no lane has begun is left to its next owner: many small batches of
-        a slow model would else take all of it, and end in an error that nothing had caused. Partitions are let go once
-        the group has taken the commit of what ran, for there are polls here to hear of that, unlike in a rebalance.
+        When `LEAVE_AFTER` of the time is gone, requests that no lane has begun are left to their next owner: else many
+        small batches of a slow model would take all of it, and end in an error without a cause. Partitions are let go
+        once the group has taken the last commit, for there are polls here to hear of that, unlike in a rebalance.
         """
         leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
         is_leaving = False
@@ -220,11 +220,11 @@ class Worker:
 
     @property
     def _has_waiting(self) -> bool:
-        """Something that was taken waits for a lane, or to run alone; what runs alone now is not left: see `_drain`."""
+        """Whether requests wait for a lane, or to run alone. One that runs alone now is not left: see `_drain`."""
         run = self._quarantine.current
         return self._dispatch.next_due is not None if run is None else not run.is_called
 
     @property
     def _is_drained(self) -> bool:
-        """What ran is answered, and committed as far as it may be."""
+        """Whether all that ran is answered, and committed as far as it may be."""
         return not (self._dispatch.is_running or self._ledger.awaits_delivery() or self._ledger.committable())

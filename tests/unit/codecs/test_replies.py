@@ -123,20 +123,6 @@ def test_an_error_goes_where_its_requester_reads() -> None:
     assert [place(message) for message in codec.encode(unknown)] == [("responses", 2)]
 
 
-@pytest.mark.parametrize("first", [0, 500, 1000], ids=["last", "about", "first"])
-def test_an_error_for_too_many_headers_goes_where_its_requester_reads(first: int) -> None:
-    """With the requester's name and what it wants back, where these do not stand in the midst of the others."""
-    named = [("request-id", b"a"), ("correlation-id", b"b"), ("reply-partition", b"2")]
-    if first == 500:
-        message = answered(named[0], *[("", b"")] * 1000, *named[1:])
-    else:
-        message = answered(*[("", b"")] * (1000 - first), *named, *[("", b"")] * first)
-
-    assert place(message) == ("responses", 2)
-    assert set(message.headers) >= {("request-id", b"a"), ("correlation-id", b"b"), ("status", b"error")}
-    assert b"1004 headers, at most 1000 are read" in (message.value or b"")
-
-
 def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
     """Only its answer goes elsewhere."""
     codec = one(dead_letter_topic="dead")

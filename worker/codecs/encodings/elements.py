@@ -25,7 +25,7 @@ _KINDS: dict[str, frozenset[type]] = {
     "f": frozenset({int, float}),
     "O": frozenset({str}),
 }
-# What comes out of a JSON parser, in words for messages.
+# A JSON parser's types, in words for messages.
 NAMES: dict[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -38,7 +38,7 @@ NAMES: dict[type, str] = {
 _LENGTH = struct.Struct("<I")  # before each string in binary form
 
 
-# The numbers as `struct` knows them. It takes only numbers, and booleans for 1 and 0, and refuses what is out of range:
+# The numbers as `struct` knows them. It takes only numbers, and booleans for 1 and 0, and refuses others out of range:
 # packing 256 floats costs 3 µs, looking at the type of each and numpy's conversion 13 (measured 2026).
 _FORMATS = {
     "INT8": "b",
@@ -71,7 +71,7 @@ def half_floats(spec: TensorSpec) -> Reject:
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
-    """None when some of the values may not be what they have to be."""
+    """None when some of the values may be of another kind."""
     if datatype not in _FORMATS:
         return None
     number = _numbers(_FORMATS[datatype], 1)

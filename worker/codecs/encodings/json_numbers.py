@@ -4,7 +4,7 @@
     {"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": "\\u00010"}]}          the frame
                                                                             [[0.5, 1], [2, 3]]    numbers 0
 
-A parser makes an array of 100 bytes of each `[],` and takes 80 ns for it. What a request says beside its numbers is
+A parser makes an array of 100 bytes of each `[],` and takes 80 ns for it. Without its numbers a request is
 short, so the frame may be refused by its length. The numbers are read once their shape is judged: nested ones without
 an array for each row, all in chunks, so that they take no more memory than their tensor and the text.
 """
@@ -34,7 +34,7 @@ _SPACE = b" \t\n\r"
 # More than one, for there are honest strings with the first: FIX ends its fields with it.
 _MARKS = ((b"\\u0001", "\x01"), (b"\\u0002", "\x02"), (b"\\u0010", "\x10"))
 _CHUNK = 32 * 1024  # bytes of text parsed at once: some 16,000 numbers, of 24 to 50 bytes each on the way
-# A number for every other byte, at least; what is longer for its elements is counted before it is parsed.
+# A number for every other byte, at least; a text that is longer is counted before it is parsed.
 _LONGEST_NUMBER = 32
 
 
@@ -117,7 +117,7 @@ _FRACTIONS = ((b".", "a fraction"), (b"e", "a fraction"), (b"E", "a fraction"))
 _DIGITS = tuple((b"%d" % digit, "a number") for digit in range(10))
 _NO_NUMBERS = ("NaN", "Infinity")
 NO_UTF8 = "it is not UTF-8"
-# What the text of other elements than these has in it.
+# The text of other elements has one of these in it.
 _ODD = {
     "f": _WORDS,
     "i": (*_WORDS, *_FRACTIONS),
@@ -213,7 +213,7 @@ def _values(text: bytes, spec: TensorSpec) -> list[Any]:
 
 
 def fault_of(error: orjson.JSONDecodeError) -> str:
-    """What is wrong, without its place. Python's own `json`, for one, writes NaN and Infinity."""
+    """The fault, without its place. Python's own `json`, for one, writes NaN and Infinity."""
     if "surrogates" in error.msg:  # said of any bytes that are no UTF-8
         return NO_UTF8
     odd = next((word for word in _NO_NUMBERS if error.doc.startswith(word, error.pos)), None)

@@ -55,12 +55,12 @@ class Question(NamedTuple):
 
 
 class TensorCounts(NamedTuple):
-    """How many inputs and outputs a model has, and whether an input is of strings: what its requests can need.
+    """How many inputs and outputs a model has, and whether an input is of strings: no request needs more.
 
     Of several models the most, for a value says only when it is read which one it means.
 
     A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
-    0.1 to 6 µs for each: so what is more than any request needs is refused before it is built.
+    0.1 to 6 µs for each: so a value with more than any request needs is refused before it is built.
     """
 
     inputs: int
@@ -89,10 +89,10 @@ class Body(Protocol):
 
     @property
     def body_id(self) -> str | None:
-        """The request's id. Raises `Reject` for what is none."""
+        """The request's id. Raises `Reject` for another value."""
 
     def question(self) -> Question:
-        """Raises `Reject` for what is no request."""
+        """Raises `Reject` for any other body."""
 
 
 def checked_id(body_id: object) -> str | None:
@@ -113,7 +113,7 @@ _REFUSED = {
     "classification": "no classes are made of scores here; take the highest of the scores that come",
 }
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
-# And what to use here.
+# Each with the way to say it here.
 PASSED_OVER: Mapping[str, str] = {
     "timeout": "send the header timeout-ms or deadline",
     "priority": "requests are answered in their order; send urgent ones to a topic and a deployment of their own",
@@ -124,7 +124,7 @@ KNOWN_PARAMETERS = frozenset({"content_type", *_REFUSED, *PASSED_OVER})
 
 
 def passed_over(parameters: Mapping[str, Any]) -> Sequence[str]:
-    """The parameters of a request that mean nothing here, nearly always none. Raises `Reject` for what is refused."""
+    """The parameters of a request that mean nothing here, nearly always none. Raises `Reject` for a refused one."""
     check_parameters(parameters, "the request", "np", "pd", "str")
     # A 0 and an empty text are Triton's words for none.
     return [] if KNOWN_PARAMETERS.isdisjoint(parameters) else [name for name in PASSED_OVER if parameters.get(name)]
@@ -136,10 +136,7 @@ def check_input(parameters: Mapping[str, Any], datatype: str, where: str) -> Non
 
 
 def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) -> None:
-    """Raises `Reject` for what would change the answer. MLServer's clients write a content type with each request.
-
-    `harmless` are the content types under which elements, or outputs, are what they are taken for.
-    """
+    """Raises `Reject` for a parameter that would change the answer. `harmless` content types change nothing."""
     if KNOWN_PARAMETERS.isdisjoint(parameters):
         return
     packed = parameters.get("content_type")
@@ -236,7 +233,7 @@ def chosen(signature: Signature, outputs: Sequence[Array], reply: Reply) -> list
 
 
 def memory(judged: Judged) -> int:
-    """The bytes the tensors hold beside the record's own; views of the value hold none."""
+    """The bytes that the tensors hold in addition to the record's own; views of the value hold none."""
     return sum(_tensor_memory(tensor) for tensor in judged.tensors)
 
 

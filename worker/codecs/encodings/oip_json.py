@@ -41,7 +41,7 @@ class JsonBody:
 
     @classmethod
     def parse(cls, value: bytes, head_length: int | None, bounds: TensorCounts) -> JsonBody:
-        """Raises `Reject` for what is no JSON object, or has more in it than any request."""
+        """Raises `Reject` for any other value than a JSON object, or for one with more in it than any request."""
         text, tail = value, _NOTHING
         if head_length is not None:
             head, tail = split(value, head_length)
@@ -125,7 +125,7 @@ def _inline(entry: Object, numbers: Mapping[str, bytes], spec: TensorSpec, eleme
     return from_values(spec, flat(spec, elements, entry["shape"], data))
 
 
-# What a request says of each input and output, with names and shapes; the rest is for the model's name, and parameters.
+# So many bytes for each input and output, with names and shapes; the rest is for the model's name, and parameters.
 _MOST_FOR_EACH = 512
 # Of so few bytes not even arrays in arrays take longer than is promised, and of twice as many not even objects.
 _TINY = 2 * 1024
@@ -161,7 +161,7 @@ def _has_few(text: bytes, bracket: bytes) -> bool:
 
 
 def _checked_frame(head: bytes, bounds: TensorCounts) -> Frame:
-    """The head apart from its numbers. Raises `Reject` where what is left is more than any request needs."""
+    """The head apart from its numbers. Raises `Reject` where the rest is more than any request needs."""
     frame = frame_of(head, bounds.most_inputs)
     most = _TINY + _MOST_FOR_EACH * (bounds.inputs + bounds.outputs)
     if len(frame.text) > most and not (bounds.has_text and _is_mostly_text(frame.text)):
@@ -197,7 +197,7 @@ def _count(text: bytes, character: str) -> int:
 
 
 def _without_strings(text: bytes) -> tuple[bytes, int]:
-    """What stands outside of strings, and how many quotes begin or end one."""
+    """The text outside of strings, and how many quotes begin or end one."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     return b"".join(parts[::2]), len(parts) - 1
 

@@ -65,7 +65,7 @@ _Contents = _message("InferTensorContents")
 _Parameter = _message("ModelInferRequest.ParametersEntry")
 _Asked = _message("ModelInferRequest", _READ_POOL)
 
-# What is parsed without a look at how much is in it: the worst such value takes 0.2 ms and 0.7 MiB.
+# So few bytes are parsed without a look at them: the worst such value takes 0.2 ms and 0.7 MiB.
 _SMALL = 16 * 1024
 
 # The field of InferTensorContents for each datatype. FP16 has none.
@@ -99,7 +99,7 @@ class ProtobufBody:
 
     @classmethod
     def parse(cls, value: bytes, bounds: TensorCounts) -> ProtobufBody:
-        """Raises `Reject` for what is no message of that type, or has more in it than any request."""
+        """Raises `Reject` for a value that is no such message, or has more in it than any request."""
         if len(value) > _SMALL:
             check_counts(value, bounds)
         try:
@@ -184,7 +184,7 @@ def _parameter(entry: bytes) -> tuple[str, object] | None:
     return parameter.key, getattr(parameter.value, kind) if kind else None
 
 
-# The fields of a request and of an input, by number, that hold what is large.
+# The fields of a request and of an input, by number, that may be large.
 _INPUTS, _SHAPE = 5, 3
 _LONGEST_VARINT = 10
 # Fields that no model asks for: names, an id, parameters, what a later version of the protocol may bring.
@@ -228,7 +228,7 @@ def _contents(parts: Sequence[bytes], spec: TensorSpec, elements: int) -> Tensor
 
 
 def _read_contents(parts: Sequence[bytes], field: str, spec: TensorSpec, elements: int) -> Tensor:
-    """The contents of strings, of what no common client writes so, and of what is wrong."""
+    """The contents of strings, and of messages that are wrong or that no common client writes."""
     if sum(map(len, parts)) > _MOST_UNPACKED and not spec.is_text:
         raise Reject(f"input {spec.name}: expected {elements} elements in {field}, packed, in range and nothing beside")
     try:
@@ -282,7 +282,7 @@ def error(message: str, body_id: str | None) -> bytes:
 
 
 def read_error(value: bytes) -> tuple[str, str]:
-    """The message and the id of an `InferenceError`. Raises `ValueError` for what is none."""
+    """The message and the id of an `InferenceError`. Raises `ValueError` for any other value."""
     message = _parsed(_InferenceError, value)
     return message.error, message.id
 
@@ -292,7 +292,7 @@ def read_tensors(
 ) -> tuple[dict[str, str], list[tuple[str, str, list[int], bytes | list[object]]]]:
     """Names and tensors (name, datatype, shape, bytes or elements) of a request (`inputs`) or response (`outputs`).
 
-    Raises `ValueError` for what is no such message.
+    Raises `ValueError` for any other value.
     """
     message = _parsed(_InferRequest if role == "inputs" else _InferResponse, value)
     names = {name: getattr(message, name) for name in ("model_name", "model_version", "id")}

@@ -18,7 +18,7 @@ from worker.core.tensors.specs import TensorSpec
 _VARINT, _FIXED_64, _BYTES, _GROUP, _END_GROUP, _FIXED_32 = range(6)
 _SIZES = {_FIXED_64: 8, _GROUP: 0, _END_GROUP: 0, _FIXED_32: 4}  # what a group holds are fields like others
 _LONGEST = 10  # bytes of a varint
-_CHUNK = 16 * 1024  # bytes of varints read at once: what that takes on the way, some 40 bytes for each, stays small
+_CHUNK = 16 * 1024  # bytes of varints read at once: each takes some 40 bytes on the way
 
 
 def fields(value: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -50,7 +50,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 
 def packed(message: bytes, number: int) -> bytes | None:
-    """What the only field of a message holds, if that has this number (up to 15) and a length; None for others."""
+    """The contents of a message's only field, if it has this number (up to 15) and a length; None for others."""
     if not message or message[0] != number << 3 | _BYTES:
         return None
     length, start = _varint(message, 1)
@@ -59,7 +59,7 @@ def packed(message: bytes, number: int) -> bytes | None:
 
 
 def elements(spec: TensorSpec, raw: bytes, count: int, field: str) -> Tensor | None:
-    """So many numbers, packed as this repeated field of the datatype has them; None for what may be none such.
+    """So many numbers, packed as this repeated field of the datatype has them; None for other bytes.
 
     Floats are what they are in memory, and so are truth values, except odd ways to write them. Raises `Reject`.
     """

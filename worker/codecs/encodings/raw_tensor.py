@@ -1,7 +1,7 @@
 """Tensors as bytes: rows of the only input that a model requires, and the binary-data form that any model understands.
 
     rows          row · row · row …                               content-type: application/octet-stream
-    binary-data   {"inputs": [...]} · tensor · tensor …           the same, with Inference-Header-Content-Length
+    binary-data   {"inputs": [...]} · tensor · tensor …           so, too, with Inference-Header-Content-Length
                   ╰─ JSON head, so long ─╯
 
 Numbers are little-endian and row-major, and are never parsed one by one: rows are the record's value itself, tensors of
@@ -32,8 +32,8 @@ _ODD_BEGINNINGS = frozenset({_NUMPY[0], ord("{")})  # which one row in 128 has, 
 class PlainRows:
     """PlainRows of the only input required in, rows of the only output out. Knows one model.
 
-    Bytes do not say what they are: a row of FP64 is as long as two of FP32, and would be answered twice. What the
-    headers say of them is checked; `must_state`: they must say it.
+    Bytes do not say what they are: a row of FP64 is as long as two of FP32, and would be answered twice. The headers
+    `datatype` and `rows` are checked; `must_state`: they must be there.
     """
 
     def __init__(self, signature: Signature, *, must_state: bool = False) -> None:
@@ -44,7 +44,7 @@ class PlainRows:
         self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         self._is_wide = spec is not None and spec.element_bytes > 1
-        # What rows cannot say, several outputs or strings, the binary-data form can.
+        # Several outputs, or strings, need the binary-data form.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
         self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in signature.all_inline)
         self._is_whole = len(signature.inputs) == 1  # a model with rows and nothing else to take
@@ -71,12 +71,12 @@ class PlainRows:
         return Request(record, rows, tensors, shapes, reply, size, self._model, timeout=timeout, state=state)
 
     def _completed(self, rows: int, value: bytes) -> Judged:
-        """The rows, and what a model's other inputs hold, which have defaults."""
+        """The rows, and the model's other inputs, which have defaults."""
         (spec,), (dims,) = self._signature.required, self._shapes
         return self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
 
     def _count(self, length: int, stated: StatedRows) -> int:
-        """How many rows so many bytes are. Raises `Reject` where they are none, or not what the headers say."""
+        """How many rows so many bytes are. Raises `Reject` where they are none, or the headers say otherwise."""
         if stated is NOTHING_STATED and not self._must_state:
             return self._signature.raw_rows(length)
         spec = self._signature.raw_input
@@ -124,11 +124,11 @@ class PlainRows:
         return rows
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
-        """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.
+        """All of these, with values of one length, as one; None when they are no rows that are answered by rows.
 
         `envelopes` holds one for each record, or a single one for all of them.
         """
-        # All fields at once, each with those of its kind: half the time that asking each envelope takes.
+        # All fields at once take half the time of asking each envelope.
         _, stated, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
         if not all(stated) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
             return None

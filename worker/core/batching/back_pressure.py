@@ -1,13 +1,13 @@
 """How much may be taken: back-pressure as one decision.
 
-What is taken and not settled is bounded in records, rows and bytes. At the bound the worker takes no more, but it must
-still glance at Kafka, because rebalance callbacks run only in a poll and a poll may bring a record: those go to a small
-reserve. When that is used up too, fetching pauses until half of every bound is free. Pausing is the slow path: it
-throws away what the client has prefetched (19 times slower when done for every batch, measured 2026).
+Records that are taken and not settled are bounded, in number, rows and bytes. At the bound the worker takes no more. It
+still glances at Kafka, because rebalance callbacks run only in a poll, and a poll may bring a record: a small reserve
+is for these. When it is used up, fetching pauses until half of every bound is free. A pause is slow: the client throws
+its prefetched records away (19 times slower when done for every batch, measured 2026).
 
 The bound is for a broker that is away and for partitions that wait for a straggler. A worker that is merely behind
-stays far below it, because the loop takes no more while full groups wait for a lane: the backlog belongs to the
-client's queue, where it costs no Python object and no repeat after a crash.
+stays far below it, because the loop takes no more while full groups wait for a lane: the backlog stays in the client's
+queue, where it costs no Python object and no repeat after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Bounds:
 
 
 class Intake:
-    """Reads the ledger, owns nothing but what it learned of the records' typical size and the reserve."""
+    """Reads the ledger. Owns the typical size of records, as learned, and the reserve."""
 
     def __init__(self, bounds: Bounds, ledger: OffsetLedger, chunk: int) -> None:
         """`chunk`: most records of one poll; far more than a batch would keep a finished lane waiting for its next."""

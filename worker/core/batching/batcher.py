@@ -1,22 +1,22 @@
 """Which requests share an inference, and when they go.
 
-Requests gather in open groups, one for each bucket: equal shapes, or shapes that are padded to the same. A group closes
-for exactly one reason:
+Requests gather in open groups, one for each bucket: equal shapes, or shapes that are padded to equal ones. A group
+closes for exactly one reason:
 
 | closed by | when |
 |---|---|
 | size     | the next request's rows would not fit, or the last row is taken |
-| bytes    | the same, for bytes |
-| tokens   | the same, for the elements of the largest input, padding included |
-| memory   | the same, for the rows that the device has memory for, as far as it has shown |
-| linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (which may be learned:      |
-|          | `core/batching/linger.py`), or its most urgent one has no time left to wait |
-| pressure | the worker may take no more, so waiting brings no company: the one that is due first goes |
+| bytes    | its bytes would not fit, or fill the batch |
+| tokens   | as size, counted in elements of the largest input, padding included |
+| memory   | as size, with the rows that the device has memory for, as far as it has shown |
+| linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (perhaps learned:      |
+|          | `linger.py`), or its most urgent one has no time left to wait |
+| pressure | the worker may take no more, so waiting brings no company: the group that is due first goes |
 | drain    | the worker is stopping |
 
-Due is not closed: a due group that no lane can start keeps filling. So batches grow by themselves under load, and a
-short linger costs no throughput. Only a full group is stacked ahead of a busy lane. What is due first goes first, full
-or not, so that a rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
+A due group that no lane can start keeps filling. So batches grow by themselves under load, and a short linger costs no
+throughput. Only a full group is stacked ahead of a busy lane. The group that is due first goes first, full or not, so
+that a rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BatchPolicy:
         return least._replace(rows=max(1, least.rows))
 
     def limit_of_rows(self, shapes: Shapes, row_bytes: int) -> Limit:
-        """The same of batches of requests of one row each, which take so many bytes."""
+        """The limit of batches of requests of one row each, which take so many bytes."""
         by_bytes = Limit(max(1, self.max_bytes // row_bytes), ClosedBy.BYTES)
         return min(self.limit(shapes), by_bytes, key=lambda limit: limit.rows)
 
@@ -171,7 +171,7 @@ class Batcher:
             yield stop
 
     def room(self, run: Run) -> int:
-        """How many of the run's records to add at once: what the open group still takes, else as many as a batch does.
+        """How many of the run's records to add at once: as many as the open group still takes, else as a batch takes.
 
         At least one: a record that is more than a batch is cut when it is added.
         """
@@ -188,7 +188,7 @@ class Batcher:
         return self._bucket_of(request).kind
 
     def due(self, now: float) -> Group | None:
-        """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
+        """The group that an idle lane should start: full or old enough, and due first."""
         first = self._first_open()
         if first is None or first.due_at > now:
             return self._pop_full() if self._full else None
@@ -197,15 +197,15 @@ class Batcher:
         return self._close(first, ClosedBy.LINGER)
 
     def ahead(self, now: float) -> Group | None:
-        """What may be stacked while every lane is busy: nothing, unless a group is full."""
+        """The group that may be stacked while every lane is busy: a full one."""
         return self.due(now) if self._full else None
 
     def pressed(self) -> Group | None:
-        """What goes when no more may be taken: a full group, else the open one that is due first, however young."""
+        """The group that goes when no more may be taken: a full one, else the open one that is due first."""
         return self._next(ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
-        """What goes next when all must go: that due first, for there may be no time for all; None: nothing is left."""
+        """The group that goes next when all must go: due first, as there may be no time for all. None: all are gone."""
         first = self._first_open()
         if first is None or (self._full and self._full[0] < (first.due_at, first.age)):
             return self._next(ClosedBy.DRAIN)
@@ -230,7 +230,7 @@ class Batcher:
         return None if first is None else first.due_at
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what waits of these partitions. A group that had closed goes as it is, with the rows that are left."""
+        """Drop the waiting requests of these partitions. A closed group goes with the rows that are left."""
         for group in (*(group for _, _, group in self._full), *self._open.values()):
             group.forget(partitions)
         for group in [group for group in self._open.values() if not group.requests]:
@@ -239,7 +239,7 @@ class Batcher:
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
-        """The device had none for this batch: from now on those of its kind are smaller, where that helps."""
+        """The device had no memory for this batch: from now on batches of its kind are smaller, where that helps."""
         if self._policies[batch.model].is_fixed:
             return
         self._memory.ran_out(batch.kind, batch.rows)
@@ -259,7 +259,7 @@ class Batcher:
             self._has_news = True
 
     def look_back(self, now: float) -> None:
-        """Learn the wait for company from who came, in turns in which a batch finished: its burst is over."""
+        """Learn the wait for company from the last arrivals, after a batch: by then its burst is over."""
         if self._has_news:
             self._has_news = False
             assert self._auto is not None

@@ -1,12 +1,11 @@
 """How many rows a batch of one kind may hold, as far as the device's memory goes.
 
-A batch for which it did not suffice halves the limit of its kind, and that is remembered. After many full batches
-that did run the limit grows by an eighth; each time that proves too much, it takes twice as many. So a device that
-others share gets its rows back, and one that is too small is seldom asked again. Pure; knows no other limit.
+A batch that was too large halves the limit of its kind. After many full batches that did run, the limit grows by an
+eighth; each time that proves too much, it takes twice as many. So a shared device gets its rows back, and one that is
+too small is seldom asked again.
 
 A row for which memory does not suffice even alone asks for too much itself, as by a length among its values. Then the
-halvings on the way to it say nothing of other rows, and the limit goes: if it was a true one, the next full batch
-brings it back for one run that fails.
+halvings on the way to it say nothing of other rows, and the limit goes: a true one comes back with the next full batch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MOST_REMEMBERED = 1024
 
 
 class Limit(NamedTuple):
-    """Most rows of a batch, and what a batch that reaches them was closed by."""
+    """Most rows of a batch, and why a batch that reaches them closes."""
 
     rows: int
     why: ClosedBy
@@ -33,7 +32,7 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class _Lesson:
-    """What the device taught about one kind: `rows` that it has memory for, and how many batches showed it."""
+    """One kind's lesson: `rows` that the device has memory for, and how many batches showed it."""
 
     rows: int
     patience: int = FIRST_PATIENCE
@@ -42,7 +41,7 @@ class _Lesson:
 
 
 class MemoryLimits:
-    """What the device had no memory for, by the kind of the batch."""
+    """The rows that the device has memory for, by the kind of the batch."""
 
     def __init__(self) -> None:
         self._lessons: dict[BatchKind, _Lesson] = {}
@@ -73,7 +72,7 @@ class MemoryLimits:
     def ran(self, kind: BatchKind, rows: int, closed_by: ClosedBy) -> bool:
         """So many rows did run. Whether the limit has grown by that.
 
-        A batch is full, too, if the next request did not fit: those of two rows never reach an odd limit.
+        A batch is full, too, if the next request did not fit: requests of two rows never reach an odd limit.
         """
         lesson = self._lessons.get(kind)
         if lesson is None or (rows < lesson.rows and not (closed_by is ClosedBy.MEMORY and 2 * rows > lesson.rows)):

@@ -1,24 +1,22 @@
-"""A linger that pays for itself: how long a batch's first request waits for company, learned from who came.
+"""A linger that pays for itself: how long a batch's first request waits for company, learned from the last arrivals.
 
 Waiting helps where a burst would otherwise be cut in two: its first request starts an inference alone, and all others
-wait until that is over. It harms where no further request comes. Which of the two it would have been is known
-afterwards. So once a second the last arrivals are served again in a simulation, once with each wait that may make
-sense: on as many lanes, in batches as large, at the run times that were measured. The best one is in force from then
-on.
+wait until that is over. It harms where no further request comes. So once a second the last arrivals are served again in
+a simulation, once with each wait that may make sense: on as many lanes, in batches as large, at the run times that were
+measured. The best wait is in force from then on.
 
     arrivals ──replayed with 0, 1, 2, 3, 5 … ms──▶ latency² and lane time with each ──▶ the wait in force
 
-- The square of the latency, because the p99 is made by those who wait longest. What was found before counts too, and
-  fades: after a change of the load it takes some seconds, up to half a minute from many requests to a few.
-- Of those whose latency is as good, within 3 %, it is the one with which the lane works least, and then the shortest.
-- A wait longer than a full batch's inference is not chosen: who comes later than that would wait less without it. So a
-  model that takes less than a millisecond never waits, nor does one whose run times are not known yet.
-- Nor is one that leaves a full batch's inference no time within the latency budget.
-- Hysteresis: the wait in force stays while its latency is as good and its lane's time within a tenth of the least.
-- While every lane is busy nothing that is due closes, whatever the wait: when there is lag, batches fill.
+- The latency counts squared, because the longest waits make the p99. Earlier looks count too, and fade within seconds;
+  after a change from many requests to a few it takes up to half a minute.
+- Among waits whose latency is as good, within 3 %, the lane works least with the chosen one; then the shortest counts.
+- A wait is never longer than a full batch's inference, for a later request would wait less without it. So a model that
+  takes less than a millisecond never waits, nor does one whose run times are not known yet.
+- A wait leaves a full batch's inference its time within the latency budget.
+- The wait in force stays while its latency is as good and its lane's time within a tenth of the least.
 
-What it cannot see is what a wait would change before the batcher: a busy machine shows it arrivals late. Owned by the
-batcher. Knows no clock: times are monotonic seconds.
+A busy machine shows arrivals late, and the simulation does not see that. Owned by the batcher. Times are monotonic
+seconds.
 """
 
 from __future__ import annotations
@@ -48,17 +46,17 @@ STAYS = 1.1  # the same, for the wait in force
 
 
 class Cost(NamedTuple):
-    """What looks found of a wait, as parts of the best one's, times rows: squared latencies, and the lanes' time."""
+    """One wait's cost, as parts of the best one's, times rows: squared latencies, and the lanes' time."""
 
     squares: float
     lane: float
 
 
 class Linger:
-    """Owns the arrivals since the last look, what the looks found, and the wait in force."""
+    """Owns the arrivals since the last look, the cost of each wait, and the wait in force."""
 
     def __init__(self, max_rows: Callable[[BatchKind], int], *, lanes: int = 1, budget: float = inf) -> None:
-        """`max_rows`: those of a full batch. `budget`: seconds."""
+        """`max_rows`: of a full batch. `budget`: seconds."""
         self.wait = 0.0  # seconds, for groups that open from now on
         self._times = RunTimes()
         self._max_rows = max_rows
@@ -69,7 +67,7 @@ class Linger:
         self._found = dict.fromkeys(WAITS, Cost(0.0, 0.0))
 
     def arrived(self, now: float, kind: BatchKind, rows: int) -> None:
-        """A request came. Only rows of the same `kind` share a batch."""
+        """A request came. Only rows of one `kind` share a batch."""
         if len(self._arrivals) < ARRIVALS:
             self._arrivals.append((now, kind, rows))
 
@@ -78,7 +76,7 @@ class Linger:
         self._times.note(kind, rows, seconds, now)
 
     def look(self, now: float) -> None:
-        """Choose the wait anew, if it is time. To be called after a batch: by then those it left behind have come."""
+        """Choose the wait anew, if it is time. To be called after a batch: by then the rest of its burst has come."""
         if now < self._next_look or not self._arrivals:
             return
         arrivals, self._arrivals, self._next_look = self._arrivals, [], now + LOOK_EVERY
@@ -104,7 +102,7 @@ class Linger:
             )
 
     def _chosen(self, waits: Sequence[float]) -> float:
-        """The shortest that is as good as the best and spares the lane about as much as any of those."""
+        """The shortest that is as good as the best and spares the lane about as much as any such wait."""
         best = min(self._found[wait].squares for wait in waits)
         good = [wait for wait in waits if self._found[wait].squares <= AS_GOOD * best]
         least = min(self._found[wait].lane for wait in good)
@@ -140,7 +138,7 @@ class _Company:
 
 
 class SimulatedLanes:
-    """The batcher's rules and some lanes, simulated: what comes of one wait."""
+    """The batcher's rules and some lanes, simulated with one wait."""
 
     def __init__(self, wait: float, max_rows: Mapping[BatchKind, int], lanes: int, expected: Expected) -> None:
         self._wait = wait
@@ -175,7 +173,7 @@ class SimulatedLanes:
         self._full.append(self._open.pop(company.kind))
 
     def _run_until(self, now: float) -> None:
-        """Begin what is due by then, as far as there are idle lanes."""
+        """Begin the groups that are due by then, as far as there are idle lanes."""
         while self._full or self._open:
             company = self._full[0] if self._full else next(iter(self._open.values()))
             begins_at = max(company.due_at, self._idle_at[0])

@@ -1,1 +1,1 @@
-"""Who still owes an answer, in which order answers leave, and how far a commit may go."""
+"""Records that are owed an answer, the order in which answers leave, and how far a commit may go."""

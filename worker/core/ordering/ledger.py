@@ -1,4 +1,4 @@
-"""Who still owes an answer, in which order answers leave, and how far a commit may go: one structure.
+"""Records that are owed an answer, the order in which answers leave, and how far a commit may go: one structure.
 
 Each partition has a line of places, one per record, in the order received:
 
@@ -6,8 +6,8 @@ Each partition has a line of places, one per record, in the order received:
     ───────────┼──────────────────────────────────┼──────────────────────────────────────────────▶ received
            committable                      next to leave
 
-An answer leaves when every earlier record of its partition has one. A commit may reach the first record whose answer
-is not acknowledged. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
+An answer leaves when every earlier record of its partition has one. A commit may reach the first record without an
+acknowledged answer. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
 gaps. A partition that is forgotten takes its line with it, so work that finishes late finds no line and is dropped.
 Where answers need not wait for all earlier ones, `order_by_key.py` has the ledgers.
 """
@@ -21,7 +21,7 @@ from worker.core.records import Line, Outcome, Partition, Place, Record, Request
 
 
 class OffsetLedger:
-    """The lines of all assigned partitions; `records`, `rows`, `size` (bytes) count what is taken and not settled."""
+    """The lines of all assigned partitions; `records`, `rows`, `size` (bytes) count records taken and not settled."""
 
     def __init__(self) -> None:
         self._lines: dict[Partition, Line] = {}
@@ -48,7 +48,7 @@ class OffsetLedger:
         return place
 
     def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-        """Note the outcomes of records. Returns the places whose outcomes may leave now, those of one line in order."""
+        """Note the outcomes of records. Returns the places whose outcomes may leave now, each line's in order."""
         lines: dict[Line, None] = {}
         for place, outcome in outcomes:
             place.outcome = outcome
@@ -76,10 +76,10 @@ class OffsetLedger:
             self._pass_settled(line)
 
     def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
-        """Put a place for each record where one stood for all: in the same line, not yet answered, in their order.
+        """Put a place for each record where one stood for all: in its line, not yet answered, in their order.
 
-        `requests` are those of the records; their rows and sizes together are the place's. Of a line that was forgotten
-        the new places are in no line either.
+        `requests` are the records'; their rows and sizes together are the place's. In a line that was forgotten the new
+        places stand nowhere, either.
         """
         line = place.line
         places = [
@@ -109,7 +109,7 @@ class OffsetLedger:
             line.committed = max(line.committed, offsets[line.partition])
 
     def is_behind(self, partition: Partition, position: int) -> bool:
-        """Whether what was received of the partition is settled, and does not reach as far as this next offset."""
+        """Whether all that was received of the partition is settled, and does not reach as far as this next offset."""
         line = self._lines.get(partition)
         return line is None or (line.oldest is None and line.next_offset < position)
 
@@ -188,7 +188,7 @@ class OffsetLedger:
 
 
 def taken_at(places: Iterable[Place]) -> Mapping[float, int]:
-    """How many records of these places were taken at each instant: those of one poll share theirs."""
+    """How many records of these places were taken at each instant: records of one poll share theirs."""
     counts: Counter[float] = Counter()
     for place in places:
         counts[place.taken_at] += place.records

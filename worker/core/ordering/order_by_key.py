@@ -1,19 +1,19 @@
-"""Ledgers whose answers need not leave in the order of all requests of a partition, and what they keep of it.
+"""Ledgers whose answers need not leave in the order of all requests of a partition.
 
-    partition   an answer waits for those of all earlier records of its partition: `OffsetLedger`
-    key         it waits for those of earlier records of its key: `KeyedLedger`
+    partition   an answer waits for the answers to all earlier records of its partition: `OffsetLedger`
+    key         it waits for the answers to earlier records of its key: `KeyedLedger`
     none        it waits for no other: `LooseLedger`
 
 A commit waits for all earlier records whatever the order. So a place stays in its line, in the order received, until
-all before it are settled, too:
+all before it are settled:
 
       passed  │ on the way │ settled │ settled │ no answer yet │ on the way │ settled
     ──────────┼──────────────────────────────────────────────────────────────────────▶ received
          committable
 
-One that is settled behind another still counts as a record: it would be answered again after a crash, and that is
-bounded in records, as is the search for the one that ends the process (`suspects.py`). Its rows and bytes are gone, and
-count no more.
+A place that is settled behind another still counts as a record: it would be answered again after a crash, and that is
+bounded in records, as is the search for a record that ends the process (`suspects.py`). Its rows and bytes count no
+more.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LooseLedger(OffsetLedger):
         return any(line in self._on_the_way for line in self._known(partitions))
 
     def is_settled(self, place: Place) -> bool:
-        """Whether its answer is durable; a commit may have to wait for others all the same."""
+        """Whether its answer is durable; a commit may still have to wait for others."""
         return place.is_settled
 
     def forget(self, partitions: Iterable[Partition]) -> int:

@@ -1,1 +1,1 @@
-"""What a model takes and gives, rows joined into one array, and shapes that are padded to share it."""
+"""A model's inputs and outputs, rows joined into one array, and shapes that are padded to share it."""

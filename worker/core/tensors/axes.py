@@ -1,7 +1,7 @@
 """From the axes that the operator names to the axes of a model: which inputs have them, and which outputs.
 
-What the model's file names alike is one axis. For outputs a file's word is not enough, and many say nothing: whether
-one is as long as an axis is seen when the model runs at two lengths. Refuses what cannot be padded, with the cure.
+Dimensions with one name in the model's file are one axis. For outputs the file's word is not enough, and many files say
+nothing: two runs at two lengths show whether an output is as long as an axis. Refuses inputs that cannot be padded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _check_pad(spec: TensorSpec, pad: Value) -> None:
 
 
 def other_lengths(axis: Axis) -> Sequence[int]:
-    """Lengths beside the first boundary, of which the first one that runs shows what depends on the axis.
+    """Lengths other than the first boundary: the first one that runs shows which outputs depend on the axis.
 
     A single bucket does not say at which other length the model runs: some want an even one, or a multiple.
     """

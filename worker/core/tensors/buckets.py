@@ -32,7 +32,7 @@ Shapes = tuple[tuple[int, ...], ...]
 class WantedAxis(NamedTuple):
     """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` other inputs with their pads.
 
-    `pad` None: what is nothing to that input's kind.
+    `pad` None: the value that is nothing to that input's kind.
     """
 
     input: str
@@ -51,7 +51,7 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """One padded axis. `inputs` says where it is and what is put there; `outputs` are those as long as the inputs."""
+    """One padded axis: where `inputs` have it, with their padding, and where `outputs` have it."""
 
     name: str  # for messages: `input input_ids axis 1`
     boundaries: tuple[int, ...]  # ascending
@@ -114,7 +114,7 @@ class Buckets:
 
     @cached_property
     def pads(self) -> Mapping[int, Value]:
-        """What each padded input is filled with. An input with two padded axes is filled with what the first says."""
+        """The padding of each padded input. An input with two padded axes has the first one's."""
         pads: dict[int, Value] = {}
         for axis in self.axes:
             for (tensor, _), pad in axis.inputs.items():
@@ -124,7 +124,7 @@ class Buckets:
     def joined(
         self, inputs: Sequence[TensorSpec], requests: Sequence[Request], rows: int, shapes: Shapes
     ) -> Mapping[str, Array]:
-        """One array of shape (rows, *dims) per input, its dims those of `shapes`: what no request fills is padding."""
+        """One array of shape (rows, *dims) per input, its dims as in `shapes`; the rest is padding."""
         return {
             spec.name: _filled(spec, requests, at, np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype))
             for at, spec in enumerate(inputs)
@@ -140,7 +140,7 @@ class Buckets:
         return tuple(parts)
 
     def misfit(self, outputs: Sequence[Array], shapes: Shapes) -> str | None:
-        """What is wrong with the lengths of outputs that a batch of these shapes gave; None when nothing is."""
+        """The fault in the lengths of outputs that a batch of these shapes gave; None without one."""
         for axis in self.axes:
             length = axis.length(shapes)
             for tensor, dimension in axis.outputs:
@@ -164,7 +164,7 @@ def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array
 
 
 class Filled(NamedTuple):
-    """Elements of the largest input of a batch: those of requests, and padding."""
+    """Elements of the largest input of a batch: of requests, and padding."""
 
     data: int
     padding: int
@@ -179,5 +179,5 @@ def filled(batch: Batch) -> Filled:
 
 
 def tokens(shapes: Shapes) -> int:
-    """What one row of these shapes costs: the elements of its largest input."""
+    """The cost of one row of these shapes: the elements of its largest input."""
     return max(map(prod, shapes))

@@ -1,10 +1,10 @@
-"""Inputs that a request may leave out: how long they are when it does, and what they hold.
+"""Inputs that a request may leave out: their lengths and their elements when it does.
 
 | dimension of the input left out | its length |
 |---|---|
 | fixed in the model's file | that |
 | dynamic, with a name there | that of the first input given with an axis of that name, in the model's order |
-| dynamic, without a name | that of the same axis of the first input given with as many dimensions |
+| dynamic, without a name | that of this axis in the first input given with as many dimensions |
 
 Every element is the input's default. Inputs are filled in when the request is judged: code that batches, pads or stacks
 it sees a whole request.

@@ -28,7 +28,7 @@ MAX_DIMENSIONS = 8
 
 
 class Judged(NamedTuple):
-    """What is true of a request's tensors once they are judged: in the order of the model's inputs."""
+    """A request's tensors once they are judged, in the order of the model's inputs."""
 
     rows: int
     shapes: tuple[tuple[int, ...], ...]
@@ -37,7 +37,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded.
+    """The model's inputs and outputs; `max_rows` bounds one request, and `axes` are padded.
 
     `sha256` is that of the model's file, in hexadecimal; empty where there is none.
     """
@@ -82,7 +82,7 @@ class Signature:
 
     @cached_property
     def all_inline(self) -> tuple[RequestedOutput, ...]:
-        """Every output, none in the binary-data form: what a request in JSON wants that names none."""
+        """Every output, none in the binary-data form, for a request in JSON that names none."""
         return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
 
     @cached_property
@@ -199,7 +199,7 @@ class Signature:
 
     @cached_property
     def raw_input(self) -> TensorSpec | None:
-        """What plain rows of bytes can stand for: the only input required, numeric, of fixed dimensions; else None."""
+        """The input that plain rows stand for: the only one required, numeric, of fixed dimensions; else None."""
         if len(self.required) != 1 or self.required[0].row_bytes is None:
             return None
         return self.required[0]

@@ -38,8 +38,8 @@ TEXT_BYTES = 64  # of one string in memory, if it is short: about 56
 class TensorSpec:
     """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
 
-    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
-    one axis. Empty where that is not known. An input with a `default` may be left out.
+    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: one name is one
+    axis. Empty where that is not known. An input with a `default` may be left out.
     """
 
     name: str

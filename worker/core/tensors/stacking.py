@@ -33,7 +33,7 @@ from worker.core.tensors.specs import TensorSpec
 # Of so many tensors, each so small in the mean, a copy of all is looked at sooner than each: 500 of 32 numbers take
 # 0.3 ms, and 1.7 one by one (2026-11).
 MANY, SMALL = 16, 1024
-# What an operator of the model complains of, follows.
+# The operator's own words follow.
 VALUE_NOT_TAKEN = "the model does not take a value of this request"
 
 
@@ -53,7 +53,7 @@ class Stacker:
     refuse_non_finite_output: bool = True
 
     def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
-        """One batch of these requests, and rejections for those that may not run. All belong to one bucket."""
+        """One batch of these requests of one bucket, and rejections for requests that may not run."""
         requests = [r for r in requests if r.reassembly is None or not r.reassembly.is_over]
         batch = self._join(requests, closed_by)
         if batch is None or not self.refuse_non_finite_input:
@@ -69,7 +69,7 @@ class Stacker:
         return self._join(others, closed_by), judged
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """Each request's own part of every output, or a rejection where that is not finite.
+        """Each request's own part of every output, or a rejection where it is not finite.
 
         A `RunFailure` when an output does not have the batch's rows: then it is not known which rows are whose.
         """
@@ -88,7 +88,7 @@ class Stacker:
         return self._parted(batch, predicted, non_finite)
 
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """The same where outputs may be longer than a request: what stands in the padding belongs to no request."""
+        """The parts of outputs that may be longer than a request: their padding belongs to no request."""
         buckets = self.signature.buckets
         if wrong := buckets.misfit(outputs, batch.shapes):
             return RunFailure(wrong)
@@ -105,7 +105,7 @@ class Stacker:
         return self._parted(batch, predicted, non_finite)
 
     def _infinite(self, outputs: Sequence[Array]) -> Iterator[str]:
-        """The names of those that hold NaN or infinity."""
+        """The names of outputs that hold NaN or infinity."""
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if spec.is_float and not np.isfinite(output).all():
                 yield spec.name
@@ -142,7 +142,7 @@ class Stacker:
         return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
 
     def _states_of(self, requests: Sequence[Request]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some
-        """What else their rows run on, by the name of the input."""
+        """Further inputs that their rows run on, by name."""
         return {}
 
     @staticmethod
@@ -195,7 +195,7 @@ def cut(request: Request, rows: int) -> list[Request]:
     return pieces
 
 
-# Of outputs whose shape depends on the data.
+# The shape of an output may depend on the data.
 PIECES_DIFFER = (
     "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
 )
