@@ -13,7 +13,7 @@ from pathlib import Path
 from worker.assembly import announcement, full_batch, store_server
 from worker.codecs import Codecs, Wire, lack_of_room, longest_key
 from worker.codecs.examples import Encoding, encode_request, encodings
-from worker.commands.check import CheckOrder
+from worker.commands.orders import CheckOrder
 from worker.commands.report import Example, Report, show
 from worker.core.batching.limits import Limit
 from worker.core.failures import RunFailure, Stop

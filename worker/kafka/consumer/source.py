@@ -20,8 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, keys_have_moved, refusal, words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, keys_have_moved, refusal, words_of
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import LoginFiles, Stranded

@@ -18,7 +18,7 @@ from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.listing import listed
 from worker.core.records import Array, Record
 from worker.kafka.client.command_clients import reach
-from worker.kafka.producer.destination import ANY_PARTITION
+from worker.kafka.producer.sink import ANY_PARTITION
 from worker.terminal.terminal import console, count, print_json, printable, progress, say
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.consume.shown import decoded, moment

@@ -1,15 +1,15 @@
-"""`inference-worker run` on the command line. What serves is imported when it is called."""
+"""`run` and `check` on the command line. What serves is imported when it is called: nothing heavy in here."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from worker.terminal.command_options import End, add_command
+from worker.terminal.command_options import AsJson, End, add_command
 from worker.terminal.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
@@ -24,11 +24,29 @@ class RunOrder(WorkerOptions):
     """
 
 
-def register(app: typer.Typer, end: End) -> None:
-    add_command(app, "run", RunOrder, _act, end)
+@dataclass(frozen=True, kw_only=True)
+class CheckOrder(WorkerOptions):
+    """Look at settings, model and cluster as a worker does before it joins its group, and tell all that is wrong.
+
+    Exits as a worker's start would.
+    """
+
+    as_json: AsJson = False
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")
+    ] = False
+    with_example: Annotated[bool, typer.Option("--example", help="Show a request for the model, and its answer.")] = (
+        False
+    )
+    show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
 
 
-def _act(order: RunOrder) -> int:
+def register(app: typer.Typer, end_run: End, end: End) -> None:
+    add_command(app, "run", RunOrder, _run, end_run)
+    add_command(app, "check", CheckOrder, _check, end)
+
+
+def _run(order: RunOrder) -> int:
     from worker.app import run  # noqa: PLC0415 - only the command that is called is imported
     from worker.settings import load  # noqa: PLC0415 - the same
 
@@ -43,3 +61,9 @@ def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:
     words += [] if order.config is None else ["--config", str(order.config)]
     command = ["dead-letters", "show", *words] if letters else ["consume", "--last", "1", *words, "--request-id"]
     return shlex.join(["inference-worker", *command])
+
+
+def _check(order: CheckOrder) -> int:
+    from worker.commands.checking import check  # noqa: PLC0415 - the same
+
+    return check(order)
