@@ -15,7 +15,6 @@ from worker import cli
 from worker.commands.checking import examined
 
 OTHER = mlp(WIDTH, (8,), 4)
-SAID_WITHIN = 15.0  # seconds after both have joined
 
 
 def said(log: str) -> list[str]:
