@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from worker.commands import check, run
+from worker.commands import orders
 from worker.terminal.command_end import end, make_streams_safe
 from worker.tools import commands as tools
 from worker.version import VERSION
@@ -52,6 +52,5 @@ def before_the_command(
     """The options before the command's name."""
 
 
-run.register(app, partial(end, imports_on=True))
-check.register(app, end)
+orders.register(app, partial(end, imports_on=True), end)
 tools.register(app, end)

@@ -11,11 +11,10 @@ from tests.contract.test_sink import places
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Message
 from worker.kafka.client.config import transaction_config
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
-from worker.kafka.producer.destination import Destinations
-from worker.kafka.producer.sink import KafkaSink
+from worker.kafka.producer.sink import Destinations, KafkaSink
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker

@@ -130,7 +130,7 @@ ASKING = """
 import logging, sys, time
 from confluent_kafka import KafkaException
 from worker.kafka.cluster.admin_answers import described_group
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.settings import Connection
 try:
     described_group(Connection(bootstrap_servers=sys.argv[1]), "group", 0.5, ClientLog(logging.getLogger()))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from pathlib import Path
 
-from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Cluster
@@ -17,7 +15,6 @@ from worker import cli
 from worker.commands.checking import examined
 
 OTHER = mlp(WIDTH, (8,), 4)
-SAID_WITHIN = 15.0  # seconds after both have joined
 
 
 def said(log: str) -> list[str]:
@@ -66,27 +63,3 @@ def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(
     shown = {dict(answer.headers)["model-version"] for answer in answers}
     assert shown == {f"1@{digest[:8]}".encode() for digest in digests}
     assert all(f'"sha256": "{digest}"' in each.log for each, digest in zip((first, second), digests, strict=True))
-
-
-def test_partitions_that_no_worker_holds_are_missing_from_the_sum(kafka: Cluster, tmp_path: Path) -> None:
-    """A member that is no worker takes some of them and answers nothing: lag is told of those that are held alone."""
-    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.protocol": "consumer"}
-    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": "consumer"}, partitions=4) as scene:
-        replica = scene.replica()
-        stranger = Consumer({**config, "group.id": scene.group})
-        stranger.subscribe([scene.topic])
-        deadline = time.monotonic() + SAID_WITHIN
-        while not stranger.assignment():
-            assert time.monotonic() < deadline, replica.log
-            stranger.poll(0.1)
-        replica.wait_until_counted("inference_worker_rebalances_total", 2)
-        taken = len(stranger.assignment())
-        held, known = (
-            replica.metric(f"inference_worker_{name}") for name in ("partitions", "request_topic_partitions")
-        )
-        named = replica.text("/metrics").count("inference_worker_oldest_request_age_seconds{")
-        stranger.close()
-
-    assert taken > 0
-    assert (held + taken, known) == (4, 4)
-    assert named == held

@@ -142,15 +142,3 @@ def test_the_commands_look_into_the_store(kafka: Cluster, tmp_path: Path, store:
         refused = run(scene, "state", "list")
         assert refused.code == 2
         assert "SCAN" in refused.errors
-
-
-def test_a_store_that_cannot_be_used_is_refused_at_start(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
-    """With exactly once, or where nothing listens; no login is shown."""
-    with StoredScene(kafka, tmp_path, store) as scene:
-        exact = scene.start({"DELIVERY__GUARANTEE": "exactly_once"})
-        assert exact.exit_code() == 2
-        assert "part in Kafka's transactions" in exact.log
-        nowhere = scene.start({"STATE__STORE": "redis://127.0.0.1:1/0", "STATE__STORE_PASSWORD": "hidden"})
-        assert nowhere.exit_code() == 2
-        assert "127.0.0.1:1" in nowhere.log
-        assert "hidden" not in nowhere.log

@@ -216,20 +216,6 @@ def test_a_producer_that_the_broker_has_forgotten_costs_one_transaction(
     assert stage.committed() == 2
 
 
-def test_closing_takes_back_what_is_open(new_stage: NewStage) -> None:
-    """A worker that gives up does not hold readers up for a timeout."""
-    stage = new_stage(timeout_ms=120_000)
-    fill(stage, [b"given up"])
-    arrive(stage)
-
-    began = time.monotonic()
-    stage.producer.close(PATIENCE)
-    stage.cluster.produce(stage.topic, [Sent(b"k", b"behind")])
-
-    assert stage.values(1) == [b"behind"]
-    assert time.monotonic() - began < 60.0, "well before the timeout"
-
-
 # What the broker refuses
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_settings import LEAST
-from worker.commands.run import RunOrder
+from worker.commands.orders import RunOrder
 from worker.core.failures import BadConfiguration
 from worker.settings import load
 from worker.settings.names import as_variables

@@ -16,7 +16,7 @@ from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
-from worker.commands.check import CheckOrder
+from worker.commands.orders import CheckOrder
 from worker.commands.report import Example, Report, show
 from worker.core.batching.limits import Limit
 from worker.core.failures import RunFailure, Stop

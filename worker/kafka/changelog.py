@@ -27,8 +27,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
 from worker.kafka.client.config import MOST_UNPACKED, admin_config
-from worker.kafka.client.errors import UNREADABLE, is_closed, keys_have_moved, words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import UNREADABLE, ClientLog, is_closed, keys_have_moved, words_of
 from worker.kafka.cluster.admin_answers import known_offset, told, told_offset, topic_configs
 from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
 from worker.kafka.consumer.flow import headers_of

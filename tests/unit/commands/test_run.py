@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.commands.run import RunOrder, explained_by
+from worker.commands.orders import RunOrder, explained_by
 from worker.settings import load
 
 REQUIRED = {

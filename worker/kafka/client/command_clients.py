@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.config import Config, admin_config, denied_keys
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.errors import GONE, configuring
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import GONE, ClientLog, configuring
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two

@@ -18,8 +18,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
 from worker.kafka.client.config import SECURITY, admin_config, denied_keys
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 from worker.settings import Connection
 
 # Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach, Stall
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.settings import Connection
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.config import admin_config, consumer_config, producer_config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.errors import GONE, configuring, words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import GONE, ClientLog, configuring, words_of
 from worker.kafka.client.membership import Announcement
 from worker.kafka.cluster.access import CHANGELOG_CONFIGS, used
 from worker.kafka.cluster.admin_answers import LIMIT_KEY, told

@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Record, Suspect
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import SUSPECT_FROM, KafkaOffsets, Note

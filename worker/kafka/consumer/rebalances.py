@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.consumer.flow import Flowing
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.offsets.standings import AssignmentStandings, StandingLookup

@@ -20,8 +20,7 @@ from queue import Empty, Queue
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
-from worker.kafka.client.errors import GONE, words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import GONE, ClientLog, words_of
 from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
 from worker.kafka.offsets.standings import in_background
 

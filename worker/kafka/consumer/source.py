@@ -17,11 +17,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.records import CommitResult, Partition, Record
+from worker.core.records import Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, keys_have_moved, refusal, words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, keys_have_moved, refusal, words_of
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import LoginFiles, Stranded
@@ -39,7 +38,7 @@ from worker.settings import KafkaSettings
 LEAVE_SLICE, LEAVE_GRACE = 0.05, 0.3
 
 
-class KafkaSource:
+class KafkaSource(KafkaOffsets):
     """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says."""
 
     def __init__(
@@ -132,38 +131,13 @@ class KafkaSource:
             return {}
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
-    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        return self._offsets.note_isolated_run(partition, offset)
-
-    def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        return self._offsets.withdraw_note(partition, offset)
-
-    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        self._offsets.clear_note(partition, next_offset, patience)
-
-    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        return self._offsets.withdraw_notes(offsets)
-
-    @property
-    def has_served(self) -> bool:
-        return self._offsets.has_served
-
-    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        self._offsets.stand_back(instead)
-
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
-        return self._offsets.is_marking(partitions)
-
     def member(self) -> Any:
         """Who we are in the group at this moment, as a transactional producer takes it."""
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         if not self._rebalances.is_over:
-            self._offsets.commit(offsets)
-
-    def commit_results(self) -> Sequence[CommitResult]:
-        return self._offsets.commit_results()
+            super().commit(offsets)
 
     def close(self) -> None:
         """Leave the group: 3 s (classic) or 42 s (KIP-848) with a commit under way and no coordinator (2026)."""
@@ -205,7 +179,7 @@ class KafkaSource:
     def _open(self) -> None:
         """A consumer, and all that holds on to it."""
         self._consumer = consumer = self._new_consumer()
-        self._offsets = KafkaOffsets(consumer, self._new_asking_client, self._log, self._clock)
+        super().__init__(consumer, self._new_asking_client, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
         self._stalls = Stalls()
         self._spoiled = SpoiledBatches(consumer, self._flowing, self._pauses, self._new_looker, self._log)
@@ -213,15 +187,14 @@ class KafkaSource:
             consumer,
             self._flowing,
             self._held,
-            self._offsets,
+            self,
             self._pauses,
             self._spoiled,
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
         )
-        standings = self._offsets.standings
-        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
+        self._rebalances = Rebalances(self._kafka, self._flowing, self.standings, self._gates, self._fail, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
@@ -361,7 +334,7 @@ class KafkaSource:
                 self._spoiled.suspected(partition, stall.offset)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        for wrong in self._offsets.heard(error, positions):
+        for wrong in self.heard(error, positions):
             if refusal(wrong) is not None:
                 self._hear(wrong)
 

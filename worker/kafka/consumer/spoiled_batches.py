@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Record
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.consumer.batch_end import UNPARSED, NewLooker, find_end
 from worker.kafka.consumer.flow import By, Flowing, Pauses
 

@@ -27,8 +27,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import CommitResult, Partition
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.offsets.standings import NEW, Attempts, GroupStanding, StandingLookup, read_attempts
 
 # A partition read with so many is a suspect: two deaths in a row may be bad luck with machines, three are more

@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
-from worker.kafka.client.errors import words_of
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, words_of
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.

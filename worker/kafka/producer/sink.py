@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as Report
@@ -27,18 +28,28 @@ from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Place
 from worker.core.runs import fields_of
 from worker.kafka.client.config import admin_config, producer_config
-from worker.kafka.client.errors import configuring
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import GONE, ClientLog, configuring
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.topics import Topics
-from worker.kafka.producer.destination import ANY_PARTITION, Destinations, broken, why_refused
 from worker.settings import KafkaSettings
 
 # Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
 SHORTEST_FLUSH = 0.001
 # For the report of a refusal, which the client writes a moment after it has ceased to take messages, seconds.
 REPORT_TIMEOUT, REPORT_POLLS = 0.1, 10
+
+ANY_PARTITION = -1  # the partitioner's choice
+
+# By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
+_OF_TOPIC = GONE | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+}
 
 
 class KafkaSink:
@@ -207,3 +218,39 @@ class Receipt:
 
     def __del__(self) -> None:
         self._receipts.complete(self._place)
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The topics that are written to: how many partitions each has, which are compacted, and which requests name."""
+
+    partitions: Mapping[str, int]
+    compacted: frozenset[str] = frozenset()
+    replies: frozenset[str] = frozenset()
+
+    def without_key(self, topic: str, key: bytes | None, source: int, chosen: int | None) -> tuple[bytes | None, int]:
+        """The key and partition of a message without a key, which goes where its request, `source`, was."""
+        partition = source % self.partitions[topic] if chosen is None else chosen
+        return b"" if topic in self.compacted else key, partition
+
+    def is_final(self, topic: str | None, error: KafkaError | None) -> bool:
+        """Whether every answer like this one would be refused until a new start."""
+        if error is None:
+            return False
+        is_reply = bool(self.replies) if topic is None else topic in self.replies
+        return error.code() == KafkaError.MSG_SIZE_TOO_LARGE or (is_reply and error.code() in _OF_TOPIC)
+
+
+def why_refused(topic: str | None, error: KafkaError) -> str:
+    """Why a message for this topic will never be durable. The client refuses a topic not found for half a minute."""
+    if error.code() in GONE:
+        return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return f"the broker refused a record for topic {topic} as too large: was its max.message.bytes lowered?"
+    keys = "; a compacted topic takes none without a key" if error.code() == KafkaError.INVALID_RECORD else ""
+    return f"the broker refused a record for topic {topic}: {error.str()}{keys}"
+
+
+def broken(error: Exception) -> KafkaFatal:
+    """A broken producer raises a `SystemError` around the `KafkaException` that has the reason (seen 2026)."""
+    return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")

@@ -22,8 +22,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
-from worker.kafka.client.errors import refusal
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog, refusal
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble

@@ -19,12 +19,12 @@ from confluent_kafka import KafkaError, TopicPartition
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.examination import START_TIMEOUT
 from worker.kafka.cluster.topics import Topics
-from worker.kafka.producer.destination import Destinations
+from worker.kafka.producer.sink import Destinations
 from worker.kafka.transactions.committer import EndRequest, TransactionCommitter
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings

@@ -25,9 +25,8 @@ from confluent_kafka import Message as Report
 from worker.core.records import Message, Place
 from worker.core.runs import fields_of
 from worker.kafka.client.config import Config
-from worker.kafka.client.errors import GONE, configuring, kafka_error
-from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import ANY_PARTITION, Destinations, why_refused
+from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
+from worker.kafka.producer.sink import ANY_PARTITION, Destinations, why_refused
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
 # flight; what fills it is a broker that is away.

@@ -26,7 +26,7 @@ from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Partition
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client.errors import words_of
-from worker.kafka.producer.destination import ANY_PARTITION
+from worker.kafka.producer.sink import ANY_PARTITION
 from worker.settings import TOPIC_NAME, Connection
 from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import agreed, aside, console, count, hang, is_person_there, print_json, printable, say

@@ -16,7 +16,7 @@ from worker.core.records import Headers
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach
 from worker.kafka.client.config import Config
 from worker.kafka.cluster.admin_answers import record_limit
-from worker.kafka.producer.destination import ANY_PARTITION, broken
+from worker.kafka.producer.sink import ANY_PARTITION, broken
 from worker.settings import Connection
 
 # A broker that is away may come back. A record that has waited so many seconds for it is given up.

@@ -18,7 +18,7 @@ from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.records import Array, Record
 from worker.core.tensors.specs import TensorSpec
 from worker.kafka.client.command_clients import reach
-from worker.kafka.producer.destination import ANY_PARTITION
+from worker.kafka.producer.sink import ANY_PARTITION
 from worker.state.slabs import NO_OFFSET
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read

@@ -14,7 +14,7 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client import command_clients
 from worker.kafka.client.command_clients import NO_LOG, near_topics, reach, topics_told
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 
 ABSENT, CLOSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.fakes import Clock
-from worker.kafka.client.log import REPEAT_EVERY, ClientLog
+from worker.kafka.client.errors import REPEAT_EVERY, ClientLog
 
 
 @pytest.fixture

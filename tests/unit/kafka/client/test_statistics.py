@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import Onlooker
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.statistics import read_consumer, tell_throttled, unparsed_at
 
 UNKNOWN = -1001

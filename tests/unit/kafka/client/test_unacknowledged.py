@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tests.fakes import Clock, Onlooker
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.statistics import SILENCE, ProducerStatistics, Unacknowledged
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.fakes import Clock
 from worker.core.records import Partition
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.offsets import group_offsets
 from worker.kafka.offsets.group_offsets import RETRY_AFTER, KafkaOffsets
 from worker.kafka.offsets.standings import NEW, NONE, Attempts, GroupStanding, read_attempts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from worker.kafka.producer.destination import Destinations, why_refused
+from worker.kafka.producer.sink import Destinations, why_refused
 
 DESTINATIONS = Destinations({"answers": 4, "dead-letters": 2}, frozenset({"dead-letters"}))
 

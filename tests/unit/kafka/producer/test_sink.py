@@ -17,13 +17,12 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Place
 from worker.core.runs import MessageRun
-from worker.kafka.client.log import ClientLog
+from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.stranded import LOST_AFTER
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer import sink
-from worker.kafka.producer.destination import Destinations
-from worker.kafka.producer.sink import KafkaSink, Receipt
+from worker.kafka.producer.sink import Destinations, KafkaSink, Receipt
 from worker.kafka.transactions import transactional_producer
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 
