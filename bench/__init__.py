@@ -7,5 +7,5 @@
     gpu/          the worker on a GPU, a command of its own
     client.py, lingers.py, score.py: one question each, each a command of its own
 
-Worker processes and paced loads are those of `inference-worker bench` (`worker/tools/bench/`).
+Worker processes and paced loads are those of `inference-worker bench` (`worker/tools/`).
 """

@@ -15,8 +15,7 @@ from bench.turns import Figure, Turns, compared, measure
 ALONE = "onnxruntime"
 NAMES = (WORKER, NATIVE, ALONE, "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink")
 HOW = """Raw rows of 256 float32, an MLP 256→2048→2048→2048→16, 4 partitions, one thread an inference. `onnxruntime` is
-that library alone, with the same batch and threads, while a pass-through moves as many records a second beside it as
-the worker last answered."""
+that library alone, while a pass-through moves as many records a second beside it as the worker last answered."""
 
 
 def measured(bench: Bench) -> Iterator[Section]:

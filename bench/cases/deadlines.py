@@ -34,8 +34,7 @@ HEADERS_OF: dict[str, Headers] = {
 COLUMNS = ("", "asked/s", "results/s", "in time/s", "of capacity", "refused/s", "p50 ms", "p99")
 HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH} that share one weight, batches of {BATCH},
 4 partitions. The capacity is that of a closed loop; then an open loop asks {TIMES} times as often, and each request has
-{TIMEOUT_MS} ms from the instant it is due. In time is a result that is read by then. What is read while the load is on
-counts, without its first {WARM_UP:.0f} s; p50 and p99 are those of results."""
+{TIMEOUT_MS} ms from the instant it is due. In time is a result that is read by then; p50 and p99 are of results."""
 
 
 class Served(NamedTuple):

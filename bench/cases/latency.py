@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.ground import SMALL, WORKER, Bench, Job
-from bench.pace import LINGER as PUBLISHER_LINGER
 from bench.pace import OUTSTANDING, Load, answering, steady
 from bench.running import Running
 from bench.tables import Bar, Section
@@ -23,10 +22,9 @@ LOW = 500  # requests a second
 WARM_UP = 2.0  # seconds at each pace that are not counted
 MS = 1000.0
 HOW = f"""Rows of 256 float32, an MLP 256→256→16, batches of {BATCH}, LINGER_MS={LINGER:g}, 4 partitions. Open loop:
-a request counts from the instant it is due until its answer is read; its publisher lingers {PUBLISHER_LINGER} ms.
-`echo` is a pass-through that polls, with producer linger 0. The most that comes through is a closed loop's,
-{OUTSTANDING} requests always outstanding, publisher and reader on the same cores; allowed is the linger, twice one
-batch's inference, and 1.5 times echo's p99 in that round."""
+a request counts from the instant it is due until its answer is read. The most that comes through is a closed
+loop's, {OUTSTANDING} requests outstanding; allowed is the linger, twice one batch's inference, and 1.5 times echo's
+p99."""
 HOW_LOW = f"""{LOW} requests a second, the worker with LINGER_MS=0."""
 
 

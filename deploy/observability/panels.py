@@ -187,7 +187,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             unit="percentunit",
             note="Of the elements that the model runs on, by the length that they are padded to. A bucket where it is "
-            "most and rows are many wants a boundary below it: inference-worker profile --lengths-from. Nothing here "
+            "most and rows are many wants a boundary below it: inference-worker profile --lengths. Nothing here "
             "without BATCHING__BUCKETS.",
         ),
         Panel(

@@ -15,20 +15,18 @@ AXIS = axis_of(signature(spec("x", "FP32", (None,))), None)
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=60)
 
 
-def buckets(lengths: list[int], count: int, longest: int | None = None) -> Buckets:
-    return buckets_for(AXIS, Sample(np.array(lengths, np.int64), "lengths"), count, longest, 8)
+def buckets(lengths: list[int], count: int) -> Buckets:
+    return buckets_for(AXIS, Sample(np.array(lengths, np.int64), "lengths"), count, 8)
 
 
-@given(lengths=LENGTHS, count=st.integers(1, 8), beyond=st.none() | st.integers(0, 30))
-def test_every_row_fits_and_ends_ascend(lengths: list[int], count: int, beyond: int | None) -> None:
-    """The last end is the longest that was asked for, else the sample's."""
-    longest = None if beyond is None else max(lengths) + beyond
-
-    found = buckets(lengths, count, longest)
+@given(lengths=LENGTHS, count=st.integers(1, 8))
+def test_every_row_fits_and_ends_ascend(lengths: list[int], count: int) -> None:
+    """The last end is the longest row."""
+    found = buckets(lengths, count)
 
     assert all(first < second for first, second in pairwise(found.boundaries))
-    assert found.boundaries[-1] == (longest or max(lengths))
-    assert len(found.boundaries) <= count + (longest is not None)
+    assert found.boundaries[-1] == max(lengths)
+    assert len(found.boundaries) <= count
     assert 0 <= found.after < 1
     assert 0 <= found.before < 1
 

@@ -10,18 +10,10 @@ import pytest
 from bench.cases import deadlines
 from bench.lingers import LOADS, MODELS, cell, most
 from bench.pace import Timetable
-from bench.tables import Bar
-from bench.turns import Figure, Look, Turns, between, take_turns
+from bench.turns import Figure, Turns, take_turns
 from worker.tools.bench.figures import Heard, Now, Sent
 
 PARTS = ("10%", "90%", "48 in 3 ms", "32, 3 ms later 32")  # `python -m bench.lingers` has all
-
-
-def test_a_rate_is_what_came_between_two_looks() -> None:
-    """The answers before the first look count for nothing; CPU is in microseconds a result."""
-    found = between(Look(10.0, 100, 1.0), Look(12.0, 300, 1.5))
-
-    assert (found.rate, found.cpu) == (100.0, 2500.0)
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
@@ -51,13 +43,6 @@ def test_a_ratio_is_the_median_of_ratios_within_a_round() -> None:
     assert loop.is_kept
     assert not peer.is_kept
     assert turns.lines[-1][:2] == ["peer", "not installed"]
-
-
-def test_a_bar_bounds_a_figure_from_either_side() -> None:
-    """It says so."""
-    assert Bar("a", 1.0, least=1.0).is_kept
-    assert not Bar("a", 1.1, most=1.0).is_kept
-    assert str(Bar("p99", 2.0, most=1.0)) == "p99: 2, wanted at most 1: MISSED"
 
 
 def test_a_timetable_sends_what_is_due() -> None:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
-import pytest
-
 from bench.gpu import knee, main
 from bench.gpu.__main__ import PARTS
-from bench.gpu.networks import of_pixels
-from bench.gpu.results import CUT, DONE, Line, Results, cut, page, path_of
-from tests.gpu.nets import in_half
+from bench.gpu.results import CUT, Line, Results, cut, page, path_of
 from tests.gpu.pack import wanted
-from tests.models import identity
 
 OF: Line = {"network": "small MLP", "precision": "FP32"}
 LINES: list[Line] = [
@@ -54,37 +47,6 @@ def test_a_run_that_is_cut_keeps_what_it_has_and_says_so(tmp_path: Path) -> None
     assert "- cut after 5 s" in shown
     assert "- not run: no Kafka" in shown
     assert "| small MLP | FP32 | 1 |" in shown
-
-
-def test_what_is_missing_stands_there_with_its_reason(tmp_path: Path) -> None:
-    """A dash in the table, the reason once beneath it; a case that failed has its own, and no row."""
-    results = Results(tmp_path, knee.PART.name, {"about": "a machine"})
-    for line in LINES:
-        results.add({**line, "other_ms": None, "missing": "no GPU"})
-    results.add({**OF, "network": "large MLP", "failed": "MemoryError: too much"})
-    results.end(DONE)
-
-    shown = page(tmp_path, PARTS).splitlines()
-
-    assert "| small MLP | FP32 | 1 | - | 1 | - | 1,000 |" in shown
-    assert shown.count("- missing: no GPU") == 1
-    assert "- large MLP, FP32: MemoryError: too much" in shown
-    assert not [line for line in shown if line.startswith("| large MLP")]
-    assert "- small MLP, FP32: the knee is at 8 rows, 93% of the best, 7.0 times the first" in shown
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_pixels_are_scaled_in_the_graph(half: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
-    """Bytes go in, and the network sees 0 to 1."""
-    model = identity("FP32", (4,))
-    session = onnxruntime.InferenceSession(
-        of_pixels(in_half(model) if half else model), providers=["CPUExecutionProvider"]
-    )
-
-    (found,) = session.run(None, {"x": np.array([[0, 51, 102, 255]], np.uint8)})
-
-    assert found.dtype == (np.float16 if half else np.float32)
-    assert found[0].tolist() == pytest.approx([0, 0.2, 0.4, 1], abs=1e-3)
 
 
 def test_what_is_packed_is_locked_for_the_python_there() -> None:

@@ -18,7 +18,7 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
         (f"consume --from-beginning --last 3 {BROKERS}", "--last does nothing with --from-beginning"),
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
         ("score m.onnx rows.npy --force", "--force does nothing without --output"),
-        (f"profile m.onnx {BROKERS}", "--bootstrap-servers does nothing without --lengths-from"),
+        ("profile m.onnx --bucket-axis x:1", "--bucket-axis does nothing without --lengths"),
         (
             "dead-letters show rejected/0/7 --topic rejected -n 3 --code INTERNAL",
             "-n and --code do nothing with the place",

@@ -220,8 +220,7 @@ def _cells(each: Contender) -> Iterator[str]:
     if steady is None:
         yield "too many"
     else:
-        marks = ("" if steady.is_paced else " *") + ("" if steady.keeps_up else " †")
-        yield f"{steady.requests_per_second:,.0f}{marks}"
+        yield f"{steady.requests_per_second:,.0f}{'' if steady.is_paced else ' *'}"
     for name in QUANTILES:
         yield f"{steady.latency_ms[name]:,.1f}" if steady and name in steady.latency_ms else "–"
 

@@ -31,8 +31,6 @@ _AHEAD_S = 0.5
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 # How late 99 of 100 requests may leave: so many seconds, or such a part of the p99 latency.
 _LATE_S, _LATE_SHARE = 0.002, 0.2
-# A queue grows when fewer of the answers than this are there at the end of a steady load.
-_KEEPS_UP = 0.9
 # A reader whose reads are full more often than this is behind. So is a sender whose window is half empty that often.
 _BEHIND = 0.5
 # From such a part of the time on, that is what sets the limit. A loop that shares its processors never gets all of it.
@@ -139,15 +137,13 @@ class Heard(NamedTuple):
 class Flow:
     """One load: requests answered per second, latencies in ms by the quantile's name, and whether to believe them.
 
-    `is_paced`: the generator kept its pace and read in time, so the figures are the contender's. `keeps_up`: no queue
-    grows.
+    `is_paced`: the generator kept its pace and read in time, so the figures are the contender's.
     """
 
     requests_per_second: float
     unanswered: int
     latency_ms: Mapping[str, float]
     is_paced: bool
-    keeps_up: bool
 
 
 def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
@@ -157,7 +153,6 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
     received[heard.numbers] = heard.instants
     quantiles = latency_ms(received - sent.began - due)
     late = _quantile(sent.instants - due, 0.99)
-    end = sent.began + pace.count / pace.rate
     seconds = max(pace.count / pace.rate, float(received.max(initial=0.0)) - sent.began)
     return Flow(
         requests_per_second=len(heard.numbers) / seconds,
@@ -165,7 +160,6 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
         latency_ms=quantiles,
         is_paced=late <= max(_LATE_S, _LATE_SHARE * max(quantiles.values(), default=0.0) / 1000)
         and heard.behind <= _BEHIND,
-        keeps_up=bool(np.count_nonzero(heard.instants <= end) >= _KEEPS_UP * pace.count - 1),
     )
 
 
@@ -177,9 +171,8 @@ def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:
     looks = np.linspace(begin, end, 200)
     waiting = np.searchsorted(sent.began + sent.instants, looks) - np.searchsorted(np.sort(heard.instants), looks)
     starved = float(np.mean(waiting < pace.size(rate) / 2))
-    unanswered = sent.requests - len(heard.numbers)
     is_paced = starved <= _BEHIND and heard.behind <= _BEHIND
-    return Flow(rate, unanswered, {}, is_paced=is_paced, keeps_up=not unanswered)
+    return Flow(rate, sent.requests - len(heard.numbers), {}, is_paced)
 
 
 def latency_ms(seconds: Floats) -> dict[str, float]:
@@ -264,8 +257,6 @@ def verdict(figures: Figures) -> Iterator[str]:
     yield _limit(figures)
     if late := [name for name, flow in steady if not flow.is_paced]:
         yield f"The load generator did not keep its pace (*): these latencies are its own: {', '.join(late)}."
-    if queued := [name for name, flow in steady if not flow.keeps_up]:
-        yield f"A queue grows, so the latency does with every second (†): {', '.join(queued)}."
 
 
 _CURES: Mapping[Limit, str] = {

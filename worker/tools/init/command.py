@@ -32,7 +32,6 @@ _UNNAMED = {
     "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
 }
-_MOST_TOLD = 20  # topics of the cluster that are told next to ours
 
 
 class _Seen(NamedTuple):
@@ -53,14 +52,20 @@ def init(order: InitOrder) -> int:
     given = {name: value for name, value in order.over(os.environ).items() if value}
     if (path := given.get("WORKER_MODEL__PATH")) is None:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
-    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(path).stem, **given}
+    name = Path(path).stem
+    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": name, **given}
     seen = inspect(load(None, environ).model.model_copy(update={"fixed_batch": "pad"}))
-    environ = {**_for_rows(seen.fixed_rows), **environ}
+    if seen.fixed_rows is not None:  # exported for so many rows
+        rows = (
+            {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if seen.fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
+        )
+        environ = {**rows, **environ}
     settings = load(None, environ)
-    cluster = _look(settings.kafka)
-    why = _why_own_topics(order.config, settings, cluster) if "WORKER_KAFKA__REQUEST_TOPICS" not in given else ""
-    if why:
-        environ = {**environ, **_own_topics(Path(path).stem), **given}
+    cluster, why = _look(settings.kafka), ""
+    if "WORKER_KAFKA__REQUEST_TOPICS" not in given and (why := _why_own_topics(order.config, settings, cluster)):
+        plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)
+        own = {key: f"{plain}-{topic}" for key, topic in _UNNAMED.items() if "TOPIC" in key}
+        environ = {**environ, **own, **given}
         settings = load(None, environ)
         cluster = _look(settings.kafka)
     text = settings_file(settings, environ, order.config.parent)
@@ -105,19 +110,6 @@ def _why_own_topics(file: Path, settings: Settings, cluster: _Seen) -> str:
     return f"{usual} has those of group {group}" if is_shared else ""
 
 
-def _own_topics(name: str) -> Mapping[str, str]:
-    """Topics that are called after the model."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)
-    return {key: f"{plain}-{topic}" for key, topic in _UNNAMED.items() if "TOPIC" in key}
-
-
-def _for_rows(fixed_rows: int | None) -> Mapping[str, str]:
-    """The settings that serve a model that was exported for so many rows."""
-    if fixed_rows is None:
-        return {}
-    return {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
-
-
 def _rows(settings: Settings, seen: Inspected, cluster: _Seen, why_own: str) -> Iterator[tuple[str, str]]:
     """What was found, row by row; a row without a name goes on with the one above."""
     signature, rows = seen.signature, seen.fixed_rows
@@ -125,21 +117,15 @@ def _rows(settings: Settings, seen: Inspected, cluster: _Seen, why_own: str) -> 
     if rows is not None:
         yield "", f"exactly {count(rows, 'row')} at once; exported for any number it would serve more"
     if any(None in spec.dims for spec in signature.inputs):
-        yield "", "requests of different lengths share no batch unless buckets pad them: `profile --lengths` advises"
+        yield "", "requests of different lengths share no batch unless buckets pad them: see `profile --lengths`"
     yield "brokers", cluster.brokers
     topics = used(settings.kafka)
     for at, topic in enumerate(topics if cluster.topics else ()):
-        there = cluster.topics.get(topic)
-        told = (
-            "is not there yet: `check --create-topics` makes it"
-            if there is None
-            else f"has {count(there, 'partition')}"
-        )
+        told = "is not there yet: `check --create-topics` makes it"
+        if there := cluster.topics.get(topic):
+            told = f"has {count(there, 'partition')}"
         yield "" if at else "topics", f"{topic} {told}"
     if why_own:
         yield "", f"named after the model: {why_own}, and a second model needs topics of its own"
     for group, topic in cluster.readers.items():
         yield "", f"group {group} reads {topic} already, and answers each of its requests, too"
-    if others := sorted(cluster.topics.keys() - topics):
-        more = f" and {len(others) - _MOST_TOLD} more" if len(others) > _MOST_TOLD else ""
-        yield "", f"others are {', '.join(others[:_MOST_TOLD])}{more}"

@@ -17,32 +17,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.codecs.registry import Codecs
-from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, Partition, Rejection
+from worker.core.records import Array
 from worker.core.tensors.axes import axes_of
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.signature import Signature
 from worker.inference import Model
-from worker.settings.for_commands import ClientSettings
-from worker.terminal.terminal import progress
-from worker.tools.kafka.reader import Reader
 
 Ints = NDArray[np.int64]
 
 LONGEST = 1_000_000  # a row that is longer is a slip of the pen: one batch of them would fill the memory
 # Tensor cores take the sides of half-precision matrices in eights (16 bytes); and lengths that are round are fewer.
 STEP = 8
-RECORDS = 5000  # of a topic
 
 
 class Sample(NamedTuple):
-    """`lengths` of rows, in the order of arrival. `refused` records were no requests for this model, the first why."""
+    """`lengths` of rows, in the order of arrival."""
 
     lengths: Ints
     source: str
-    refused: Sequence[str] = ()
 
 
 class LengthAxis(NamedTuple):
@@ -72,18 +65,11 @@ class Buckets(NamedTuple):
         return json.dumps({wanted.input: {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad}})
 
 
-def buckets_for(axis: LengthAxis, sample: Sample, count: int, longest: int | None, batch_rows: int) -> Buckets:
-    """So many buckets, or fewer where quantiles fall together; padding before is that of batches as rows come.
-
-    Raises `BadConfiguration` when the sample has longer rows than `longest`.
-    """
+def buckets_for(axis: LengthAxis, sample: Sample, count: int, batch_rows: int) -> Buckets:
+    """So many buckets, or fewer where quantiles fall together; padding before is that of batches as rows come."""
     lengths = sample.lengths
-    last = longest or int(lengths.max())
-    if last < lengths.max():
-        raise BadConfiguration(f"--longest {longest}: the sample has rows of length {lengths.max()}")
     quantiles = np.quantile(lengths, [(at + 1) / count for at in range(count)], method="higher")
-    rounded = {min(last, STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()}
-    boundaries = sorted({*rounded, last if longest else max(rounded)})
+    boundaries = sorted({min(int(lengths.max()), STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()})
     padded = np.array(boundaries)[np.searchsorted(boundaries, lengths)]
     firsts = np.arange(0, len(lengths), batch_rows)
     as_they_come = np.repeat(np.maximum.reduceat(lengths, firsts), batch_rows)[: len(lengths)]
@@ -124,37 +110,6 @@ def sample_of_lines(source: str, request_rows: int) -> Sample:
     if not lengths or not all(1 <= length <= LONGEST for length in lengths):
         raise BadConfiguration(f"--lengths {source}: expected lengths between 1 and {LONGEST:,}, one on each line")
     return Sample(np.repeat(np.array(lengths, np.int64), request_rows), source)
-
-
-def sample_of_topic(
-    topic: str, settings: ClientSettings, most_bytes: int, axis: LengthAxis, signature: Signature
-) -> Sample:
-    """The rows of the newest requests in the topic. Raises `BadConfiguration` when there are none."""
-    wire = Wire("", "", default_content_type=settings.kafka.default_content_type, max_request_bytes=most_bytes)
-    codecs = Codecs([signature], wire, tell=lambda _: None)
-    tensor, dimension = axis.spots[0]
-    lengths, refused = list[int](), list[str]()
-    with Reader(settings.kafka, topic) as reader:
-        starts = newest(reader.beginnings, reader.ends, RECORDS)
-        with progress("records", sum(reader.ends[at] - start for at, start in starts.items())) as tell:
-            for found in map(codecs.decode, reader.up_to_ends(starts, tell)):
-                if isinstance(found, Rejection):
-                    refused.append(found.message)
-                else:
-                    lengths += [found.shapes[tensor][dimension]] * found.rows
-    if not lengths:
-        why = (
-            f"none of {len(refused):,} is a request for this model: {refused[0]}" if refused else "there are no records"
-        )
-        raise BadConfiguration(f"--lengths-from {topic}: {why}")
-    return Sample(np.array(lengths, np.int64), topic, refused)
-
-
-def newest(beginnings: Mapping[Partition, int], ends: Mapping[Partition, int], count: int) -> dict[Partition, int]:
-    """Where to begin for the newest so many records, each partition by its share of what the topic holds."""
-    held = {partition: end - beginnings[partition] for partition, end in ends.items()}
-    share = min(1.0, count / max(1, sum(held.values())))
-    return {partition: ends[partition] - ceil(share * records) for partition, records in held.items()}
 
 
 @dataclass(frozen=True, slots=True)

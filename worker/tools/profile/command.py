@@ -20,11 +20,11 @@ from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.stacking import Stacker
 from worker.inference import Model, load
-from worker.settings.for_commands import ScoringSettings, load_client, load_scoring
+from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
 from worker.terminal.terminal import count, page, print_json, progress
 from worker.tools.profile.advice import advise
-from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines, sample_of_topic
+from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
@@ -85,12 +85,8 @@ def sizes_of(order: ProfileOrder) -> list[int]:
 def _check(order: ProfileOrder) -> None:
     if not isfinite(order.rate or 0) or not isfinite(order.latency_budget_ms or 0):
         raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
-    if order.lengths is not None and order.lengths_from is not None:
-        raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
-    if order.lengths_from is None:
-        check_idle("without --lengths-from", bootstrap_servers=order.bootstrap_servers)
-        if order.lengths is None:
-            check_idle("without --lengths or --lengths-from", bucket_axis=order.bucket_axis, longest=order.longest)
+    if order.lengths is None:
+        check_idle("without --lengths", bucket_axis=order.bucket_axis)
 
 
 def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
@@ -112,16 +108,11 @@ def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
 
 
 def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> Buckets | None:
-    if order.lengths is None and order.lengths_from is None:
+    if order.lengths is None:
         return None
     axis = axis_of(model.signature, order.bucket_axis)
-    if order.lengths_from is None:
-        sample = sample_of_lines(order.lengths or "-", order.rows_per_request)
-    else:
-        environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers)
-        client = load_client(order.config, environ)
-        sample = sample_of_topic(order.lengths_from, client, settings.kafka.max_request_bytes, axis, model.signature)
-    return buckets_for(axis, sample, order.buckets, order.longest, settings.batching.max_batch_size)
+    sample = sample_of_lines(order.lengths, order.rows_per_request)
+    return buckets_for(axis, sample, order.buckets, settings.batching.max_batch_size)
 
 
 def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> Sweep:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from worker.terminal.command_options import AsJson, Brokers, Config, argument, option
+from worker.terminal.command_options import AsJson, Config, argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOrder:
     """Measure the model alone, without Kafka, at many batch sizes, and what its requests cost to read and to answer.
 
-    Says which of the two is the limit, and what to set. With --lengths or --lengths-from: also the BUCKETS to pad to.
+    Says which of the two is the limit, and what to set. With --lengths: also the BUCKETS to pad to.
     """
 
     model: Path | None = argument(None, "The ONNX model, if not the settings'.", "MODEL")
@@ -32,16 +32,9 @@ class ProfileOrder:
     lengths: str | None = option(
         None, "Advise buckets for rows so long: one length a line; - is standard input.", "FILE"
     )
-    lengths_from: str | None = option(
-        None, "The same for the newest 5,000 requests in a topic. Joins no group and commits nothing.", "TOPIC"
-    )
     bucket_axis: str | None = option(
         None, "The axis that they are about, if several are dynamic (axis 0 is the batch).", "INPUT:AXIS"
     )
     buckets: int = option(4, "How many buckets.", "N", min=1, max=64)
-    longest: int | None = option(
-        None, "The last bucket holds rows so long; else the sample's.", "N", min=1, max=1_000_000
-    )
     as_json: AsJson = False
     config: Config = None
-    bootstrap_servers: Brokers = None

@@ -68,51 +68,46 @@ def _advice(advice: Advice) -> dict[str, Any]:
 
 def _lengths(found: Buckets) -> dict[str, Any]:
     lengths = found.sample.lengths
-    sample = {"source": found.sample.source, "rows": len(lengths), "refused": len(found.sample.refused)}
     return {
         "axis": str(found.axis),
-        "sample": sample | {"mean": float(lengths.mean()), "longest": int(lengths.max())},
+        "sample": {"rows": len(lengths), "mean": float(lengths.mean()), "longest": int(lengths.max())},
         "waste": {"before": found.before, "after": found.after},
         "mean_padded": found.mean_padded,
         "settings": {"WORKER_BATCHING__BUCKETS": found.setting},
     }
 
 
-class _Page:
-    """Written from top to bottom."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def title(self, text: str, *, is_first: bool = False) -> None:
-        if not is_first:
-            self._console.print()
-        self._console.print(Text(printable(text), "bold"))
-
-    def write(self, *what: str | Text | Table) -> None:
-        for each in what:
-            shown = Text(printable(each)) if isinstance(each, str) else each
-            write(self._console, shown, 2, min(self._console.width, WIDEST))
-
-    def setting(self, name: str, value: object) -> None:
-        """One to copy, in one line however narrow the terminal is: quoted as a shell wants it."""
-        self._console.print(Text(f"    {name}={shlex.quote(str(value))}", "bold green"), soft_wrap=True)
-
-
 def show(console: Console, profile: Profile) -> None:
     """Write it for people."""
-    screen, subject, advice, found = _Page(console), profile.model, profile.advice, profile.buckets
-    screen.title(f"Model {subject['name']}, version {subject['version']}", is_first=True)
-    screen.write(*_remarks(profile), _sizes(profile))
+    subject, advice, found = profile.model, profile.advice, profile.buckets
+    _title(console, f"Model {subject['name']}, version {subject['version']}")
+    _write(console, *_remarks(profile), _sizes(profile))
     if advice is not None:
-        screen.title("Advice")
-        screen.write(*_words(advice))
+        console.print()
+        _title(console, "Advice")
+        _write(console, *_words(advice))
         for name, value in advice.settings.items():
-            screen.setting(name, f"{value:g}")
+            _setting(console, name, f"{value:g}")
     if found is not None:
-        screen.title(f"Buckets for {found.axis}")
-        screen.write(*_bucket_words(found))
-        screen.setting("WORKER_BATCHING__BUCKETS", found.setting)
+        console.print()
+        _title(console, f"Buckets for {found.axis}")
+        _write(console, *_bucket_words(found))
+        _setting(console, "WORKER_BATCHING__BUCKETS", found.setting)
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(Text(printable(text), "bold"))
+
+
+def _write(console: Console, *what: str | Text | Table) -> None:
+    for each in what:
+        shown = Text(printable(each)) if isinstance(each, str) else each
+        write(console, shown, 2, min(console.width, WIDEST))
+
+
+def _setting(console: Console, name: str, value: str) -> None:
+    """One to copy, in one line however narrow the terminal is: quoted as a shell wants it."""
+    console.print(Text(f"    {name}={shlex.quote(value)}", "bold green"), soft_wrap=True)
 
 
 def _remarks(profile: Profile) -> Iterator[str | Text]:
@@ -183,14 +178,11 @@ def _words(advice: Advice) -> Iterator[str]:
 
 
 def _bucket_words(found: Buckets) -> Iterator[str]:
-    lengths, refused = found.sample.lengths, found.sample.refused
-    told = (
-        f"{count(len(lengths), 'row')} from {found.sample.source}, {lengths.mean():.1f} long on average, the longest "
-    )
-    left_out = f"; {count(len(refused), 'record')} left out, the first because {refused[0]}" if refused else ""
-    yield f"{told}{lengths.max():,}{left_out}."
+    lengths, longest = found.sample.lengths, found.boundaries[-1]
+    mean = f"{lengths.mean():.1f} long on average, the longest {longest:,}"
+    yield f"{count(len(lengths), 'row')} from {found.sample.source}, {mean}. A longer one would be refused."
     padding = f"{found.before:.0%} of what the model sees in batches as rows come, {found.after:.0%} in these buckets"
-    yield f"Padding: {padding}. A longer row than {found.boundaries[-1]:,} is refused: --longest N makes room."
+    yield f"Padding: {padding}."
 
 
 def _digits(seconds: float) -> str:

@@ -61,19 +61,8 @@ def test_a_latency_counts_from_the_instant_a_request_was_due() -> None:
     assert found.latency_ms == held_up.latency_ms == pytest.approx({"p50": 600.0, "p99": 600.0})
     assert found.is_paced
     assert not held_up.is_paced
-    assert (lost.unanswered, lost.keeps_up) == (10, False)
+    assert lost.unanswered == 10
     assert lost.latency_ms["p99"] > 50_000
-
-
-def test_a_queue_that_grows_is_seen() -> None:
-    """Half of the answers come after the load: the latency would be greater with every second."""
-    pace, dues = Steady(100.0, 200), np.arange(200) / 100
-
-    calm = steady_flow(pace, Sent(0.0, dues), Heard(np.arange(200), dues + 0.05), ended=3.0)
-    slow = steady_flow(pace, Sent(0.0, dues), Heard(np.arange(200), dues * 2), ended=5.0)
-
-    assert calm.keeps_up
-    assert not slow.keeps_up
 
 
 def test_a_closed_loop_counts_the_answers_after_its_warm_up() -> None:
@@ -95,8 +84,8 @@ def test_a_quantile_needs_as_many_samples_as_can_show_it() -> None:
     assert set(latency_ms(np.ones(100))) == {"p50", "p99"}
 
 
-def flow(rate: float, *, is_paced: bool = True, keeps_up: bool = True) -> Flow:
-    return Flow(rate, 0, {"p50": 4.0, "p99": 20.0}, is_paced=is_paced, keeps_up=keeps_up)
+def flow(rate: float, *, is_paced: bool = True) -> Flow:
+    return Flow(rate, 0, {"p50": 4.0, "p99": 20.0}, is_paced)
 
 
 def contender(name: str, rate: float, *, is_paced: bool = True) -> Contender:
@@ -143,14 +132,13 @@ def test_the_verdict_says_what_batching_buys_and_what_the_limit_is() -> None:
 
 
 def test_figures_that_are_not_the_contenders_are_said_to_be() -> None:
-    """A late generator, and a queue that grows."""
+    """The generator was late."""
     found = figures(Costs(5.0, 150.0, 190.0, 64.0))
-    worker = replace(found.contenders[0], steady=flow(500.0, is_paced=False, keeps_up=False))
+    worker = replace(found.contenders[0], steady=flow(500.0, is_paced=False))
 
     said = " ".join(verdict(replace(found, contenders=[worker, *found.contenders[1:]])))
 
     assert "(*): these latencies are its own: the worker." in said
-    assert "(†): the worker." in said
 
 
 def test_machines_get_the_figures_the_limit_and_the_verdict() -> None:

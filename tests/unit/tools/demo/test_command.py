@@ -26,7 +26,7 @@ def shown(screen: Console) -> str:
 
 
 def flow(rate: float, p50: float) -> Flow:
-    return Flow(rate, 0, {"p50": p50, "p99": 3 * p50}, is_paced=True, keeps_up=True)
+    return Flow(rate, 0, {"p50": p50, "p99": 3 * p50}, is_paced=True)
 
 
 def test_both_figures_stand_next_to_each_other(screen: Console) -> None:

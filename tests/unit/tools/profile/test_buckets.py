@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.tools.profile.buckets import Buckets, Sample, axis_of, buckets_for, newest, sample_of_lines
+from worker.tools.profile.buckets import Buckets, Sample, axis_of, buckets_for, sample_of_lines
 
 IDS = TensorSpec("ids", "INT64", (None,), ("sequence",))
 MASK = TensorSpec("mask", "INT64", (None,), ("sequence",))
@@ -23,9 +22,9 @@ def signature(*inputs: TensorSpec) -> Signature:
     return Signature("m", "1", inputs, ())
 
 
-def buckets(lengths: list[int], count: int, longest: int | None = None) -> Buckets:
+def buckets(lengths: list[int], count: int) -> Buckets:
     sample = Sample(np.array(lengths, np.int64), "lengths.txt")
-    return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), sample, count, longest, 4)
+    return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), sample, count, 4)
 
 
 def test_buckets_end_at_quantiles() -> None:
@@ -36,13 +35,6 @@ def test_buckets_end_at_quantiles() -> None:
     assert found.setting == '{"ids": {"axis": 1, "boundaries": [32, 56, 80, 100], "pad": 0}}'
     assert 0 < found.after < 0.25
     assert found.mean_padded == pytest.approx(63, abs=1)
-
-
-def test_the_last_bucket_may_hold_longer_rows() -> None:
-    """Than the sample has; shorter it may not be."""
-    assert buckets([5] * 20, 4, longest=512).boundaries == [8, 512]
-    with pytest.raises(BadConfiguration, match="--longest 4: the sample has rows of length 5"):
-        buckets([5], 4, longest=4)
 
 
 def test_padding_before_is_that_of_batches_as_rows_come() -> None:
@@ -103,12 +95,3 @@ def test_what_is_no_length_is_refused(tmp_path: Path, content: str | None) -> No
 
     with pytest.raises(BadConfiguration, match=r"--lengths .*lengths\.txt: "):
         sample_of_lines(str(path), 1)
-
-
-def test_each_partition_gives_its_share_of_the_newest() -> None:
-    """By what it holds; none is read where none is held."""
-    first, second, third = (Partition("t", number) for number in range(3))
-
-    found = newest({first: 0, second: 50, third: 7}, {first: 300, second: 150, third: 7}, 100)
-
-    assert found == {first: 225, second: 125, third: 7}

@@ -91,7 +91,7 @@ def test_buckets_are_advised_for_a_sample_of_lengths(tmp_path: Path) -> None:
     page = profile(path, "--lengths", "-", "--batch-sizes", "4", given=lengths).stdout
 
     sample = document["lengths"]["sample"]
-    assert (sample["rows"], sample["longest"], sample["refused"]) == (100, 64, 0)
+    assert (sample["rows"], sample["longest"]) == (100, 64)
     assert document["lengths"]["waste"]["after"] < document["lengths"]["waste"]["before"]
     value = document["lengths"]["settings"]["WORKER_BATCHING__BUCKETS"]
     assert next(iter(json.loads(value).values()))["boundaries"] == [16, 32, 64]
@@ -117,9 +117,7 @@ def test_a_budget_that_cannot_be_met_is_refused_with_the_least(model: Path) -> N
         (["--batch-sizes", "1,x"], "--batch-sizes 1,x: expected row counts, comma-separated, such as 1,8,64"),
         (["--batch-sizes", "0"], "--batch-sizes 0: expected 1, the rows of one request, to 65536"),
         (["--rate", "inf"], "--rate and --latency-budget-ms are numbers, and no infinities"),
-        (["--lengths", "a", "--lengths-from", "b"], "--lengths and --lengths-from are two samples: give one"),
-        (["--longest", 5], "--longest does nothing without --lengths or --lengths-from"),
-        (["--bootstrap-servers", "a:1"], "--bootstrap-servers does nothing without --lengths-from"),
+        (["--bucket-axis", "x:1"], "--bucket-axis does nothing without --lengths"),
     ],
 )
 def test_orders_that_cannot_be_carried_out_are_refused_before_anything_is_measured(

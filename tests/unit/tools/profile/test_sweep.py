@@ -14,7 +14,7 @@ from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
-from worker.tools.profile.sweep import ROUNDS, WARM_UPS, Bench, Size, Sweep, sweep
+from worker.tools.profile.sweep import ROUNDS, WARM_UPS, Bench, Sweep, sweep
 
 SIGNATURE = Signature("m", "1", (TensorSpec("x", "FP32", (2,)),), (TensorSpec("y", "FP32", (1,)),))
 
@@ -109,23 +109,6 @@ def test_a_model_that_fails_is_refused() -> None:
         swept(Slow(clock, fails_from=8), clock, 8, 16)
     with pytest.raises(BadConfiguration, match="ran on 1 rows, and then failed: overheated"):
         swept(Tired(clock), clock, 1, 2)
-
-
-def test_a_batch_is_stacked_from_requests_as_the_codecs_leave_them() -> None:
-    """Of so many rows each; the last has what is left."""
-    requests = bench(Slow(Clock()), Clock(), 4).requests(10)
-
-    assert [request.rows for request in requests] == [4, 4, 2]
-    assert [request.size for request in requests] == [32, 32, 16]
-    assert requests[0].tensors == (np.zeros((4, 2), np.float32).tobytes(),)
-    assert requests[0].shapes == ((2,),)
-
-
-def test_a_size_whose_slowest_runs_are_far_off_is_unsteady() -> None:
-    """By many medians and by some milliseconds: a scheduler takes one or two from anybody."""
-    assert Size(1, 10, p50=0.001, p99=0.02, stack=0, split=0).is_unsteady
-    assert not Size(1, 10, p50=0.001, p99=0.009, stack=0, split=0).is_unsteady
-    assert not Size(1, 10, p50=0.1, p99=0.4, stack=0, split=0).is_unsteady
 
 
 @pytest.mark.parametrize("encoding", list(Encoding))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import struct
@@ -124,15 +123,6 @@ def test_a_file_that_ends_too_soon_is_told(tmp_path: Path) -> None:
     assert "but only 3 rows of it" in refusal(path)
 
 
-def test_a_header_of_the_second_version_is_read(tmp_path: Path) -> None:
-    """numpy writes it where a header is long."""
-    content = io.BytesIO()
-    np.lib.format.write_array(content, ROWS, version=(2, 0))
-    (tmp_path / "rows.npy").write_bytes(content.getvalue())
-
-    assert np.array_equal(rows_of(tmp_path / "rows.npy", ONE, 4)[0].arrays[0], ROWS)
-
-
 def mutated(whole: bytes, chance: random.Random) -> bytes:
     """One to four bytes changed, put in or taken out, or the end cut off."""
     content = bytearray(whole)
@@ -204,15 +194,6 @@ def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> 
     assert [r.value for r in records] == [b"a", b"", b"b"]
     assert isinstance(would_be, Rejection)
     assert records[1].unreadable == would_be.message
-
-
-def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
-    """The operating system's reason, in a sentence."""
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-
-    with pytest.raises(Incomplete, match="requests: cannot be read: Is a directory"):
-        read(LineFile(descriptor, "requests", 100))
-    os.close(descriptor)
 
 
 def test_an_archive_of_something_else_is_told(tmp_path: Path) -> None:
