@@ -116,8 +116,6 @@ def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     assert len(no_cluster.problems) == 5
     assert (no_model.settings, no_model.scoring) == (None, None)
     assert no_model.kafka is not None
-    assert no_model.delivery is not None
-    assert no_model.delivery.guarantee == "at_least_once"
     assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
 
 
@@ -134,7 +132,7 @@ def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
     """Whatever the environment says is half of the truth."""
     parts = load_parts(tmp_path / "absent.toml", MINIMUM)
 
-    assert parts[:4] == (None, None, None, None)
+    assert parts[:3] == (None, None, None)
     assert len(parts.problems) == 1
     with pytest.raises(BadConfiguration):
         load(tmp_path / "absent.toml", MINIMUM)
