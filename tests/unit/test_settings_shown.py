@@ -47,22 +47,6 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
     assert shown["WORKER_KAFKA__ALLOW_PLAINTEXT"].text == "false"
 
 
-def test_a_default_that_depends_on_another_setting_is_shown_as_it_is() -> None:
-    """And one that is spelled out is still a default."""
-    name = "WORKER_DELIVERY__COMMIT_INTERVAL_MS"
-    once = {**MINIMUM, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
-
-    at_least_once, exactly_once, spelled_out, odd = (
-        next(setting for setting in effective(load(None, variables)) if setting.name == name)
-        for variables in (MINIMUM, once, {**once, name: "100"}, {**once, name: "200"})
-    )
-
-    assert at_least_once == (name, 200, True)
-    assert exactly_once == (name, 100, True)
-    assert spelled_out == (name, 100, True)
-    assert odd == (name, 200, False)
-
-
 def test_no_secret_is_shown() -> None:
     """Neither one of ours, nor one that is passed through to the client."""
     config = (

@@ -58,18 +58,6 @@ def test_letters_with_one_reason_are_one_entry() -> None:
     assert (reason.code, reason.message, reason.request_topic) == ("INTERNAL", "got #", "requests")
 
 
-def test_codes_and_topics_are_kept_apart_the_commonest_first() -> None:
-    """All entries of one code stand together; of equals the oldest is first, in whatever order they were read."""
-    found = [of("x", ms=9), *[of("y", code=Code.NOT_FOUND)] * 2, of("y", code=Code.NOT_FOUND, topic="b"), of("z", ms=1)]
-
-    assert [(at.code, at.message, at.request_topic, at.count) for at in reasons(found)] == [
-        ("NOT_FOUND", "y", "requests", 2),
-        ("NOT_FOUND", "y", "b", 1),
-        ("INTERNAL", "z", "requests", 1),
-        ("INTERNAL", "x", "requests", 1),
-    ]
-
-
 def test_memory_does_not_grow_with_the_messages() -> None:
     """Beyond a bound they share an entry, and are counted there."""
     words = ["".join(chr(97 + (n // 26**k) % 26) for k in range(3)) for n in range(MOST_REASONS + 50)]
