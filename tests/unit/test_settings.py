@@ -161,22 +161,17 @@ def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant
 
 
 def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
-    """A wrong key, a wrong table, a table that shouts, a stray value, and a value in the place of a table."""
+    """A wrong key, a table that shouts, and a stray value."""
     config = tmp_path / "worker.toml"
-    config.write_text(
-        "stray = 1\nmodel = 2\n[batching]\nlinger = 2\n[BATCHING]\nlanes = 2\n[empty]\n[kafka]\nfetch-min-bytes = 5\n"
-    )
+    config.write_text("stray = 1\n[batching]\nlinger = 2\n[BATCHING]\nlanes = 2\n[kafka]\nfetch-min-bytes = 5\n")
+    tables = "tables are kafka, model, batching, delivery, state, telemetry"
+    own = "and librdkafka's own keys stand in [kafka.config]"
 
     assert refused({}, config) == [
-        f"stray in {config}: no such setting; tables are kafka, model, batching, delivery, state, telemetry",
-        f"model in {config}: is a table, [model], and no value",
+        f"stray in {config}: no such table; {tables}",
         f"batching.linger in {config}: no such setting; did you mean batching.linger_ms?",
         f"BATCHING.lanes in {config}: no such setting; did you mean batching.lanes?",
-        f"empty in {config}: no such setting; tables are kafka, model, batching, delivery, state, telemetry",
-        (
-            f"kafka.fetch-min-bytes in {config}: no such setting; tables are kafka, model, batching, delivery, state, "
-            "telemetry, and librdkafka's own keys stand in [kafka.config]"
-        ),
+        f"kafka.fetch-min-bytes in {config}: no such setting; {tables}, {own}",
     ]
 
 

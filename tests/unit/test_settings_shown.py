@@ -47,22 +47,6 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
     assert shown["WORKER_KAFKA__ALLOW_PLAINTEXT"].text == "false"
 
 
-def test_a_default_that_depends_on_another_setting_is_shown_as_it_is() -> None:
-    """And one that is spelled out is still a default."""
-    name = "WORKER_DELIVERY__COMMIT_INTERVAL_MS"
-    once = {**MINIMUM, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
-
-    at_least_once, exactly_once, spelled_out, odd = (
-        next(setting for setting in effective(load(None, variables)) if setting.name == name)
-        for variables in (MINIMUM, once, {**once, name: "100"}, {**once, name: "200"})
-    )
-
-    assert at_least_once == (name, 200, True)
-    assert exactly_once == (name, 100, True)
-    assert spelled_out == (name, 100, True)
-    assert odd == (name, 200, False)
-
-
 def test_no_secret_is_shown() -> None:
     """Neither one of ours, nor one that is passed through to the client."""
     config = (
@@ -116,8 +100,6 @@ def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     assert len(no_cluster.problems) == 5
     assert (no_model.settings, no_model.scoring) == (None, None)
     assert no_model.kafka is not None
-    assert no_model.delivery is not None
-    assert no_model.delivery.guarantee == "at_least_once"
     assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
 
 
@@ -134,7 +116,7 @@ def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
     """Whatever the environment says is half of the truth."""
     parts = load_parts(tmp_path / "absent.toml", MINIMUM)
 
-    assert parts[:4] == (None, None, None, None)
+    assert parts[:3] == (None, None, None)
     assert len(parts.problems) == 1
     with pytest.raises(BadConfiguration):
         load(tmp_path / "absent.toml", MINIMUM)

@@ -80,7 +80,13 @@ def examined(
     model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
     if parts.kafka is not None:
         client_id = announcement(settings).client_id if settings is not None else None
-        _look_at_cluster(parts.kafka, parts.delivery, report, client_id, creates_topics=creates_topics)
+        _look_at_cluster(
+            parts.kafka,
+            None if settings is None else settings.delivery,
+            report,
+            client_id,
+            creates_topics=creates_topics,
+        )
         if model is not None:
             _look_at_room(model, parts.kafka, report, state)
             if with_example:

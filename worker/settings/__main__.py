@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -19,17 +18,15 @@ def reference() -> str:
     """One Markdown table per section: variable, default with the other choices, meaning."""
     parts = []
     for section, cls in SECTIONS.items():
-        rows = [_row(section, key, field) for key, field in sorted(cls.model_fields.items(), key=_is_inherited(cls))]
-        parts.append(
-            f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default (or) | meaning |\n|---|---|---|\n"
-            + "\n".join(rows)
-        )
+        # The settings that are required, or the section's own, come before those that it shares.
+        own = sorted(cls.model_fields, key=lambda key: not (cls.model_fields[key].is_required() or _is_own(cls, key)))
+        head = f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default (or) | meaning |\n|---|---|---|"
+        parts.append("\n".join([head, *(_row(section, key, cls.model_fields[key]) for key in own)]))
     return "\n\n".join(parts) + "\n"
 
 
-def _is_inherited(section: type[Section]) -> Callable[[tuple[str, FieldInfo]], bool]:
-    """What is required or the section's own comes before what it shares."""
-    return lambda item: not (item[1].is_required() or item[0] in section.__annotations__)
+def _is_own(section: type[Section], key: str) -> bool:
+    return key in section.__annotations__
 
 
 def with_reference(document: str) -> str:

@@ -18,7 +18,6 @@ from worker.settings.kafka_sections import MAX_REQUEST_BYTES, Connection, KafkaS
 from worker.settings.loading import load, load_shape, read_shape, where_settings_stand
 from worker.settings.sections import (
     BatchingSettings,
-    DeliverySettings,
     ModelSettings,
     Sections,
     Settings,
@@ -60,12 +59,6 @@ class KafkaPart(Sections):
     kafka: KafkaSettings
 
 
-class DeliveryPart(Sections):
-    """A worker's DELIVERY section alone."""
-
-    delivery: DeliverySettings
-
-
 class ScoringSettings(Sections):
     """For commands that run the model without Kafka. Made by `load_scoring`."""
 
@@ -99,7 +92,6 @@ class Parts(NamedTuple):
 
     settings: Settings | None
     kafka: KafkaSettings | None
-    delivery: DeliverySettings | None
     scoring: ScoringSettings | None
     problems: tuple[str, ...]
 
@@ -114,14 +106,12 @@ def load_parts(path: Path | None, environ: Mapping[str, str]) -> Parts:
     try:
         settings = _part(Settings, lambda _: iter(()), path, environ)
         kafka = _part(KafkaPart, lambda found: kafka_conflicts(found.kafka), path, environ)
-        delivery = _part(DeliveryPart, lambda _: iter(()), path, environ)
         scoring = _part(ScoringSettings, _scoring_conflicts, path, environ)
     except BadConfiguration:  # the file cannot be read
-        return Parts(None, None, None, None, tuple(problems.splitlines()))
+        return Parts(None, None, None, tuple(problems.splitlines()))
     return Parts(
         settings,
         None if kafka is None else kafka.kafka,
-        None if delivery is None else delivery.delivery,
         scoring,
         tuple(problems.splitlines()),
     )

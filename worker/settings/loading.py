@@ -69,7 +69,7 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
     except ValidationError as error:
         errors = [e for e in error.errors(include_url=False) if e["type"] != "default_factory_not_called"]
         problems += map(_problem, errors)
-        if any(_is_unset(e) for e in errors):
+        if any(e["type"] == "missing" and len(e["loc"]) == len(("section", "key")) for e in errors):
             problems += where_settings_stand(path)
         return None, list(dict.fromkeys(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
@@ -104,17 +104,16 @@ def _from_file(section: str, key: str, value: Any, path: Path | None) -> Any:
 
 
 def _unknown_names(tables: Tables, path: Path | None) -> Iterator[str]:
+    settings = set(KNOWN.values())
     for section, table in tables.items():
-        if section in SECTIONS and not isinstance(table, dict):
-            yield f"{section} in {path}: is a table, [{section}], and no value"
-        elif isinstance(table, dict) and table:
-            yield from (_unknown_in_file(f"{section}.{key}", path) for key in table if not _is_known(section, key))
-        elif section not in SECTIONS:
-            yield _unknown_in_file(section, path)
-
-
-def _is_known(section: str, key: str) -> bool:
-    return section in SECTIONS and key in SECTIONS[section].model_fields
+        if not isinstance(table, dict):
+            yield f"{section} in {path}: no such table; {_SECTIONS_AS_TABLES}"
+            continue
+        for key in (key for key in table if (section, key) not in settings):
+            meant = KNOWN.get(nearest(f"{section}.{key}") or "")
+            told = f"did you mean {'.'.join(meant)}?" if meant else _SECTIONS_AS_TABLES
+            passed = ", and librdkafka's own keys stand in [kafka.config]" if section == "kafka" else ""
+            yield f"{section}.{key} in {path}: no such setting; {told}{passed}"
 
 
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
@@ -124,7 +123,9 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
         if name in KNOWN:
             yield name, value
         elif name not in SECRET_FILES:
-            problems.append(f"{name}: no such setting; {_guess(nearest(name), _SECTIONS_AS_VARIABLES)}")
+            meant = nearest(name)
+            told = f"did you mean {meant}?" if meant else _SECTIONS_AS_VARIABLES
+            problems.append(f"{name}: no such setting; {told}")
         elif SECRET_FILES[name] in ours:
             problems.append(f"{name}: {SECRET_FILES[name]} is set as well; unset one of them")
         else:
@@ -138,22 +139,6 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
                 # A value that is no path may be the secret itself, in the wrong variable.
                 named = value if value.startswith(("/", ".")) else "the file that it names"
                 problems.append(f"{name}: cannot read {named}: {reason}")
-
-
-def _unknown_in_file(name: str, path: Path | None) -> str:
-    meant = nearest(name)
-    spelled = ".".join(KNOWN[meant]) if meant in KNOWN else meant and f"the variable {meant}"
-    told = f"{name} in {path}: no such setting; {_guess(spelled, _SECTIONS_AS_TABLES)}"
-    return f"{told}, and librdkafka's own keys stand in [kafka.config]" if name.startswith("kafka.") else told
-
-
-def _guess(name: str | None, otherwise: str) -> str:
-    return f"did you mean {name}?" if name else otherwise
-
-
-def _is_unset(error: ErrorDetails) -> bool:
-    """Whether a setting is missing, and not a part of its value."""
-    return error["type"] == "missing" and len(error["loc"]) == len(("section", "key"))
 
 
 def _problem(error: ErrorDetails) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
@@ -85,15 +85,8 @@ def say(screen: Console, text: str, style: str = "") -> None:
 
 
 def hang(screen: Console, left: str, right: str, style: str = "") -> None:
-    """Two columns; what the right one has no room for goes on beneath itself. In a file: one line."""
-    if not screen.is_terminal:
-        say(screen, f"{left}  {right}")
-        return
-    columns = Table.grid(padding=(0, 2, 0, 0))
-    columns.add_column(no_wrap=True)
-    columns.add_column(overflow="fold")
-    columns.add_row(Text(left, style=style), Text(right, style=style))
-    screen.print(columns)
+    """Two columns on one line."""
+    say(screen, f"{left}  {right}", style)
 
 
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:

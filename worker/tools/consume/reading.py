@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from worker.codecs.encodings import oip_protobuf
 from worker.codecs.encodings.elements import from_bytes
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
@@ -50,12 +49,8 @@ def read(record: Record, signature: Callable[[], Signature | None] = lambda: Non
     head_length = headers.get(HEAD_LENGTH.lower())
     value = record.value or b""
     try:
-        if content_type == PROTOBUF and headers.get("status") == b"error":
-            message, body_id = oip_protobuf.read_error(value)
-            return {"error": message} | ({"id": body_id} if body_id else {})
         if content_type == PROTOBUF:
-            named, found = oip_protobuf.read_tensors(value, role)
-            return {**named, role: [_tensor(*one) for one in found]}
+            return _protobuf(value, role, is_error=headers.get("status") == b"error")
         if content_type == OCTETS and head_length is None:
             return _rows(value, role, signature())
         return _json(value, len(value) if head_length is None else int(head_length))
@@ -72,6 +67,16 @@ def json_line(document: Mapping[str, object]) -> bytes:
     if b"\x7f" not in line and b"\xc2" not in line:  # most have neither: 0.1 ms for 2 MB, the search is 11 ms
         return line
     return _CONTROLS.sub(lambda found: b"\\u00%02x" % found[0][-1], line)
+
+
+def _protobuf(value: bytes, role: Role, *, is_error: bool) -> Reading:
+    from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415 - protobuf takes its time
+
+    if is_error:
+        message, body_id = oip_protobuf.read_error(value)
+        return {"error": message} | ({"id": body_id} if body_id else {})
+    named, found = oip_protobuf.read_tensors(value, role)
+    return {**named, role: [_tensor(*one) for one in found]}
 
 
 def _json(value: bytes, head_length: int) -> Reading:

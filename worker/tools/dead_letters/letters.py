@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, Position, read
-from worker.codecs.registry import readable_id
 from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition
@@ -114,5 +113,7 @@ def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
 
 def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
     """Whether a worker finds an id, in the header or in the body."""
+    from worker.codecs.registry import readable_id  # noqa: PLC0415 - only a replay needs the codecs
+
     envelope = envelopes.read(letter.headers)
     return envelope.reply.request_id is not None or bool(readable_id(letter.record.value, envelope))

@@ -52,7 +52,7 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 class _Sent:
     limit: int | None = option(None, "Send at most so many.", "N", min=1)
     to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
-    dry_run: bool = flag("--dry-run", "Count what would be sent and name who reads there; send nothing.")
+    dry_run: bool = flag("--dry-run", "Count what would be sent; send nothing.")
     yes: bool = flag("--yes", "Send without asking first, as a script has to.")
 
 
@@ -60,7 +60,7 @@ class _Sent:
 class ReplayOrder(WhereLetters, _Sent, WhichLetters):
     """Send rejected requests back to the topics they came from, as they were, but without their timeouts.
 
-    It counts what it would send, names the consumer groups that read there, and asks. A replay without --code, --since
+    It counts what it would send, and asks. A replay without --code, --since
     and --request-topic goes on where the last such replay ended, also where that was killed; it may send a few requests
     twice then. With one of these options it sends all that they choose, and remembers nothing. A request that is
     rejected again gets a new letter, which the next replay sends too: mend the cause first.

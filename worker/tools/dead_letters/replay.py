@@ -33,15 +33,12 @@ from worker.terminal.terminal import agreed, aside, console, count, hang, is_per
 from worker.tools.closing import Closing
 from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ReplayOrder
-from worker.tools.kafka.groups import members_by_group
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import Reader
 
 PORTION = 500  # letters sent between two commits: the most that a replay repeats after a kill
 _NAMED, _SHOWN = 100, 5  # places of letters that did not go for one reason: in JSON, and on a screen
 _ROOM_WITHIN = 0.05  # seconds of one wait for room
-
-Readers = Mapping[str, Mapping[str, int]]
 
 
 class Counts:
@@ -63,15 +60,11 @@ class Counts:
             "unsent": [{"reason": why, "count": n, "places": self.places[why]} for why, n in self.unsent.items()],
         }
 
-    def show(self, screen: Console, verb: str, topic: str, readers: Readers) -> None:
+    def show(self, screen: Console, verb: str, topic: str) -> None:
         say(screen, f"{verb} {count(self.sent.total(), 'dead letter')} of {topic} back", "bold")
         width = max((len(f"{n:,}") for n in (*self.sent.values(), *self.unsent.values())), default=0) + 2
         for (to, code), sent in self.sent.most_common():
             hang(screen, f"{sent:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
-        for to, groups in readers.items():
-            named = ", ".join(f"{printable(group)} (members: {members})" for group, members in groups.items())
-            read_by = named or "no group of which the brokers tell"
-            hang(screen, " " * width, f"{printable(to)} is read by {read_by}", "dim")
         for why, unsent in self.unsent.items():
             more = " …" if unsent > _SHOWN else ""
             places = ", ".join(self.places[why][:_SHOWN])
@@ -247,8 +240,8 @@ def replay(order: ReplayOrder) -> int:
     wanted, ways = wanted_of(order), Ways(partial(Publisher, kafka), topic, order.to)
     if not (order.yes or order.dry_run or is_person_there()):
         raise BadConfiguration(
-            "others may read these topics, too, so a replay asks first, and no terminal is here to answer; give --yes, "
-            "or --dry-run to see what would be sent and who reads there"
+            "every reader of these topics gets what a replay sends, so it asks first, and no terminal is here to "
+            "answer; give --yes, or --dry-run to see what would be sent"
         )
     if order.to is not None:
         check_readers("--to", order.to, kafka, "response_topic")
@@ -259,8 +252,7 @@ def replay(order: ReplayOrder) -> int:
         starts = wanted.starts(reader) if has_filter else offsets.starts(reader)
         if not order.yes or order.dry_run:
             counts = surveyed(filter(wanted.takes, letters(reader, starts, topic)), ways, order.limit)
-            readers = members_by_group(kafka, {to for to, _ in counts.sent})
-            _report(order, topic, counts, readers)
+            _report(order, topic, counts, is_done=False)
             if order.dry_run:
                 return 0
             if counts.sent and not agreed("Send them?"):
@@ -270,18 +262,16 @@ def replay(order: ReplayOrder) -> int:
         try:
             run.run(letters(reader, starts, topic), reader.ends, wanted, order.limit)
         finally:
-            _report(order, topic, run.counts, None)
+            _report(order, topic, run.counts, is_done=True)
         if unsent := run.counts.unsent.total():
             raise Incomplete(f"{unsent:,} of the dead letters asked for were not sent back")
         reader.expect_whole()
     return 0
 
 
-def _report(order: ReplayOrder, topic: str, counts: Counts, readers: Readers | None) -> None:
-    """`readers`: of the topics that would be sent to; None, it was sent."""
-    if order.as_json and (order.dry_run or readers is None):
-        told = {} if readers is None else {"readers": readers}
-        print_json({"dry_run": order.dry_run, **counts.as_json(), **told})
+def _report(order: ReplayOrder, topic: str, counts: Counts, *, is_done: bool) -> None:
+    if order.as_json and (order.dry_run or is_done):
+        print_json({"dry_run": order.dry_run, **counts.as_json()})
     else:
-        screen = console() if order.dry_run or readers is None else aside()
-        counts.show(screen, "Sent" if readers is None else "Would send", topic, readers or {})
+        screen = console() if order.dry_run or is_done else aside()
+        counts.show(screen, "Sent" if is_done else "Would send", topic)

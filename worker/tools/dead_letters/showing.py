@@ -6,9 +6,10 @@ Nothing of a record reaches the terminal as anything but visible characters: an 
 from __future__ import annotations
 
 import heapq
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -18,7 +19,7 @@ from rich.console import Console
 from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
 from worker.terminal.terminal import console, count, hang, print_json, printable, say
-from worker.tools.consume.shown import decoded, envelope, moment, text_of
+from worker.tools.consume.shown import envelope, moment
 from worker.tools.dead_letters.letters import letter_at, letters, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
 from worker.tools.kafka.reader import Reader
@@ -30,9 +31,6 @@ OTHERS = "(other messages)"
 # A number that stands alone: FP32 and x2 are names, [1, 64] and "char 17" are not. Then ids in hexadecimal.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w|\.\d)|\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b")
 _MESSAGE_READ, _MESSAGE_SHOWN = 1024, 300  # characters; looking for numbers takes the square of what is read
-
-# Shown of a key or header, of a text and of bytes; --json has all of them.
-_MOST_OF_NAME, _MOST_OF_TEXT, _MOST_OF_BYTES = 200, 4000, 256
 
 
 @dataclass(slots=True)
@@ -158,7 +156,7 @@ def newest(found: Iterable[Letter], most: int) -> list[Letter]:
 
 
 def as_document(letter: Letter) -> dict[str, object]:
-    """All of a letter for a program; the request in the members that `publish` takes."""
+    """All of a letter; the request in the members that `publish` takes."""
     return {
         "place": str(letter.position),
         "time_ms": letter.record.timestamp_ms,
@@ -167,50 +165,18 @@ def as_document(letter: Letter) -> dict[str, object]:
         "code": letter.code or None,
         "message": letter.message or None,
         "omitted": dict(letter.omitted),
+        "unreadable": letter.record.unreadable,
         **envelope(letter.record._replace(headers=letter.headers)),
     }
 
 
 def _print(screen: Console, letter: Letter) -> None:
-    say(screen, printable(str(letter.position)), "bold")
-    for name, text in _facts(letter):
-        hang(screen, f"{name:<8}", text)
-    for line in _lines(letter.record.value or b""):
+    """For people: a line for each member that says something, and the lines of a value that is text."""
+    document = {"time": f"{moment(letter.record.timestamp_ms)} UTC", **as_document(letter), "time_ms": None}
+    value = document.pop("value", None)
+    for name, held in document.items():
+        if held:
+            text = held if isinstance(held, str) else json.dumps(held, ensure_ascii=False)
+            say(screen, f"{name:<12}  {printable(text)}")
+    for line in str(value or "").splitlines():
         say(screen, f"  {printable(line)}")
-
-
-def _facts(letter: Letter) -> Iterator[tuple[str, str]]:
-    record, origin = letter.record, letter.origin
-    by = f" by group {printable(letter.group)}" if letter.group else ""
-    yield "rejected", f"{moment(record.timestamp_ms)} UTC{by}"
-    yield "code", printable(letter.code) or "(no code)"
-    yield "message", printable(letter.message) or "(no message)"
-    yield "request", "(the letter does not say where it lay)" if origin is None else printable(str(origin))
-    yield "key", _omitted(letter, "key") or _brief(record.key)
-    if "headers" in letter.omitted:
-        yield "headers", _omitted(letter, "headers")
-    for number, (name, value) in enumerate(letter.headers):
-        yield "" if number else "headers", f"{printable(name)}: {_brief(value)}"
-    if record.value is None:
-        yield "value", _omitted(letter, "value") or record.unreadable or "null"
-    else:
-        longest = _MOST_OF_BYTES if decoded(record.value) is None else _MOST_OF_TEXT
-        cut = "; this is the beginning, --json has all of it" if len(record.value) > longest else ""
-        yield "value", f"{count(len(record.value), 'byte')}{cut}"
-
-
-def _omitted(letter: Letter, part: str) -> str:
-    """Empty when the letter has it."""
-    size = letter.omitted.get(part)
-    return "" if size is None else f"left out: it did not fit into the dead letter ({printable(size)})"
-
-
-def _lines(value: bytes) -> list[str]:
-    text = decoded(value)
-    return [value[:_MOST_OF_BYTES].hex(" ")] if text is None else text[:_MOST_OF_TEXT].splitlines()
-
-
-def _brief(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    return f"{text_of(value[:_MOST_OF_NAME])}{'…' if len(value) > _MOST_OF_NAME else ''}" or "(empty)"

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from worker.codecs.examples import Encoding, encodings
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
 from worker.signals import stop_signals
@@ -96,6 +95,8 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
     if order.key is None and load_scoring(order.config, environ).state.tensors:
         raise BadConfiguration("--random: with WORKER_STATE__TENSORS each request needs a key; say --key 'made-up-{n}'")
+    from worker.codecs.examples import Encoding, encodings  # noqa: PLC0415 - lines need no encoding
+
     signature, given = signature_and_example(order.config, environ)
     possible = encodings(signature)
     if order.encoding is not None and order.encoding not in possible:

@@ -90,14 +90,6 @@ def test_a_value_that_is_not_understood_is_shown_as_it_is(value: bytes | None, t
     assert lines(record(value)) == ["12:00:00.007  record  key k  source answers/1/42", f"    {told}"]
 
 
-def test_a_record_that_could_not_be_unpacked_says_why() -> None:
-    """It is one of the topic's records, too."""
-    given = record(None)._replace(unreadable="bad compression")
-
-    assert lines(given)[1] == "    cannot be read: bad compression"
-    assert document(given, read(given))["unreadable"] == "bad compression"
-
-
 @pytest.mark.parametrize("given", [request(b"[" * 300 + b"1" + b"]" * 300), request(b"[1]", b'["%d"]' % 2**70)])
 def test_what_no_line_of_json_can_hold_is_its_value(given: Record) -> None:
     """Nested too deep, or a number too large: as text, and nothing else of the record is missing."""

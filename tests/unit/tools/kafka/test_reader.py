@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.client.test_config import settings
-from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
+from worker.core.failures import Incomplete, KafkaFatal
 from worker.core.records import Partition
 from worker.tools.kafka import reader
 from worker.tools.kafka.reader import Reader
@@ -70,18 +70,6 @@ def test_a_leader_that_was_elected_just_now_is_asked_again(
     found = made(monkeypatch, refusal, refusal)
 
     assert found.ends == {Partition("answers", 0): 7}
-
-
-@pytest.mark.parametrize(
-    ("refusal", "told"),
-    [(NOT_NAMED, "there is no topic answers"), (ELECTED, "answers cannot be read: topic answers cannot be used")],
-)
-def test_partitions_that_are_refused_for_long_are_given_up(
-    monkeypatch: pytest.MonkeyPatch, refusal: KafkaError, told: str
-) -> None:
-    """The topic was deleted meanwhile, or its leader does not come to itself."""
-    with pytest.raises(BadConfiguration, match=told):
-        made(monkeypatch, *[refusal] * 1000)
 
 
 @pytest.mark.parametrize("refusal", [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLOSED])

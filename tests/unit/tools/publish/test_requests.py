@@ -90,14 +90,6 @@ def test_a_request_is_published_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "published"), [(None, None), ("", b""), ({"a": [1]}, b'{"a":[1]}'), ([1, 2], b"[1,2]"), (True, b"true")]
-)
-def test_a_value_that_is_no_text_is_published_as_json(value: object, published: bytes | None) -> None:
-    """And null as none at all."""
-    assert read_line(line(value=value)).value == published
-
-
-@pytest.mark.parametrize(
     ("odd", "told"),
     [
         (b"{ broken", '{"value": "..."} publishes any text'),
