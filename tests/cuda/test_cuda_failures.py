@@ -14,8 +14,7 @@ from tests.cuda.cuda import DRIVER_TOO_OLD, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Cuda
 from tests.fakes import MODEL
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Finished
-from worker.inference import InferenceLanes, Model, load
-from worker.settings import ModelSettings
+from worker.inference import InferenceLanes, Model
 
 PATIENCE = 10.0  # longer than any machine needs
 WIDE = models.identity("INT64", (1024,))
@@ -142,19 +141,3 @@ def test_a_driver_too_old_is_named(cuda: Cuda, tmp_path: Path) -> None:
         ),
     ):
         on_cuda(tmp_path, WIDE)
-
-
-def test_with_a_driver_too_old_auto_takes_the_cpu_and_says_why(cuda: Cuda, tmp_path: Path) -> None:
-    """A slow worker is better than none where no device was named, and worse than a reason."""
-    with cuda.failing("cudaGetDeviceCount", DRIVER_TOO_OLD):
-        model = load(ModelSettings(path=models.save(WIDE, tmp_path)), max_batch_size=4)
-
-    assert model.device.name == "cpu"
-    assert "auto and CUDA is out: CUDA failure 35: CUDA driver version is insufficient" in model.device.reason
-
-
-@pytest.mark.parametrize(("option", "value"), [("gpu_mem_limitt", "1"), ("cudnn_conv_algo_search", "FAST")])
-def test_an_option_that_the_provider_does_not_take_is_named(option: str, value: str, tmp_path: Path) -> None:
-    """It is the setting that is wrong, not the device."""
-    with pytest.raises(BadConfiguration, match=f"WORKER_MODEL__PROVIDER_OPTIONS: .*({option}|{value})"):
-        on_cuda(tmp_path, WIDE, provider_options={f"CUDAExecutionProvider.{option}": value})

@@ -71,8 +71,3 @@ def test_pooling_of_opset_22_is_left_to_the_cpu_and_named() -> None:
 
     assert LEFT in refusal(model)
     assert set(left_to_cpu(model)) == {"MaxPool"}
-
-
-def test_of_a_network_that_cuda_takes_whole_nothing_is_named() -> None:
-    """The same network as above, in the opset of which CUDA has all kernels."""
-    assert left_to_cpu(NETS["ResNet-50"].build()) == []

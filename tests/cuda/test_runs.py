@@ -84,14 +84,6 @@ def test_batches_grow_and_shrink(tmp_path: Path) -> None:
         assert_same(model, {"xA": numbers(rows, seed, width=2).astype(np.float32), "xB": numbers(rows, seed, width=2)})
 
 
-def test_an_output_whose_shape_is_known_after_the_run_alone(tmp_path: Path) -> None:
-    """ONNX Runtime chooses memory for it, anew for each run."""
-    model = on_cuda(tmp_path, models.identity("INT64", ("width",)))
-
-    for seed, width in enumerate((16, 3, 3, 70, 1)):
-        assert_same(model, {"x": numbers(2, seed, width)})
-
-
 @pytest.mark.parametrize("width", [4, "width"], ids=["known shape", "shape of the run's own"])
 def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_path: Path) -> None:
     """The loop encodes answers while the lane runs the next batch, also one of as many rows."""

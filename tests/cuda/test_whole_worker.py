@@ -71,18 +71,6 @@ def broker() -> Iterator[EmbeddedBroker]:
 EACH_ITS_OWN = {str(number): [number] * (2 + number % 3 * 2) for number in range(REQUESTS)}
 
 
-def test_a_worker_on_cuda_answers_each_request_with_its_own(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    """Loaded, warmed up and probed as everywhere else, and ended in order."""
-    replica = Replica(settings(broker, tmp_path), tmp_path).wait_until_ready(TIMEOUT)
-    publish(broker.bootstrap_servers)
-    found = answers(broker.bootstrap_servers)
-    replica.terminate()
-
-    assert replica.exit_code() == 0, replica.log
-    assert found == EACH_ITS_OWN
-    assert "WORKER_MODEL__DEVICE is cuda" in replica.log
-
-
 def test_a_device_that_falls_off_ends_the_worker_and_costs_no_answer(broker: EmbeddedBroker, tmp_path: Path) -> None:
     """Exit code 5 under load; what it had not answered is there for the next one."""
     lost = {"STAND_IN_FAIL": f"cudaMemcpyAsync:{ILLEGAL_ADDRESS}:{COPIES}"}

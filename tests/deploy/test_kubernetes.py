@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import shutil
 import subprocess
@@ -169,33 +168,6 @@ def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest
     assert f"copy-model:{environment(everything)['WORKER_MODEL__PATH']}\n" in text
 
 
-@pytest.mark.parametrize(
-    ("kind", "place", "typo"),
-    [
-        ("Deployment", ("spec", "template", "spec"), "terminationGracePeriodSecond"),
-        ("Deployment", ("spec", "template", "spec", "containers", 0), "readinesProbe"),
-        ("NetworkPolicy", ("spec",), "egres"),
-        ("PodDisruptionBudget", ("spec",), "maxUnavailble"),
-        ("ScaledObject", ("spec",), "maxReplicas"),
-        ("ScaledObject", ("spec", "triggers", 0), "useCachedMetric"),
-        ("TriggerAuthentication", ("spec", "secretTargetRef", 0), "param"),
-        ("PodMonitor", ("spec", "podMetricsEndpoints", 0), "intervall"),
-    ],
-)
-def test_a_mistyped_field_is_found(
-    everything: list[Manifest], kind: str, place: tuple[str | int, ...], typo: str
-) -> None:
-    """The check can fail: one letter amiss in any of them is told."""
-    manifest = copy.deepcopy(only(everything, kind))
-    inner: Any = manifest
-    for step in place:
-        inner = inner[step]
-
-    inner[typo] = "1"
-
-    assert any(typo in fault for fault in refused(manifest, VERSIONS[-1]))
-
-
 def test_the_worker_accepts_its_settings(manifests: list[Manifest], tmp_path: Path) -> None:
     """The environment that the manifests make is one that the worker starts with; the password comes from a file."""
     found = environment(manifests)
@@ -276,15 +248,6 @@ def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Man
     assert "Deployment" not in found
 
 
-def test_the_overlays_transactional_id_begins_with_the_bases_group(tmp_path: Path) -> None:
-    """As the README says of everybody's."""
-    found = environment(or_skip(lambda: render(FOLDER / "overlays/exactly-once")))
-
-    settings = settings_of(found, tmp_path)
-
-    assert settings.delivery.transactional_id == settings.kafka.group_id + "-{hostname}"
-
-
 def test_the_autoscaler_counts_the_workers_of_a_statefulset(exactly_once: list[Manifest]) -> None:
     """Whichever name an overlay gives it."""
     target = only(exactly_once, "ScaledObject")["spec"]["scaleTargetRef"]
@@ -315,16 +278,6 @@ def test_the_scaler_knows_its_parameters(everything: list[Manifest]) -> None:
 
     assert metadata.keys() <= known
     assert "lagTreshold" not in known
-
-
-def test_the_autoscaler_takes_refusals_beside_lag(with_deadlines: list[Manifest]) -> None:
-    """A cluster takes the README's second trigger, and KEDA's Prometheus scaler has its parameters."""
-    scaled = only(with_deadlines, "ScaledObject")
-    [lag, refusals] = scaled["spec"]["triggers"]
-
-    assert refused(scaled, VERSIONS[-1]) == []
-    assert (lag["type"], refusals["type"]) == ("kafka", "prometheus")
-    assert refusals["metadata"].keys() <= or_skip(lambda: keda_parameters("prometheus"))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")

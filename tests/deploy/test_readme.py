@@ -5,7 +5,6 @@ The broker's address and the topics of this run stand in for the pages' own. A b
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -39,7 +38,7 @@ PAGES = blocks_of(GUIDE)
 # are drawings. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
 # `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_command.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
-ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
+ONLY_LOOKED_AT = {"", "export", "profile-lengths", *PICTURES}
 # What a worker needs besides the settings that a page shows.
 NEEDED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
@@ -317,20 +316,6 @@ def test_repeats_are_dropped(reader: Reader) -> None:
     again = [[is_repeat(answer, highest) for answer in found] for _ in range(2)]
 
     assert again == [[False] * len(found), [True] * len(found)]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch: the page's export is not tried")
-def test_the_page_s_export_has_a_dynamic_batch_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model that it writes is taken."""
-    monkeypatch.chdir(tmp_path)
-    exec(block("export").text, {})  # noqa: S102  # the page's own words
-
-    scored = subprocess.run(
-        [sys.executable, "-m", "worker", "score", "model.onnx", "-"],
-        input='{"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": %s}]}' % ([0] * 64),
-        capture_output=True, text=True, check=False, timeout=TIMEOUT,
-    )  # fmt: skip
-    assert scored.returncode == 0, scored.stderr
 
 
 def test_profile_advises(reader: Reader) -> None:

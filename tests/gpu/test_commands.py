@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from tests.gpu.nets import WIDTH, on_cpu
-from tests.kafka.cluster import Cluster, fresh
 from tests.kafka.replica import PASSED_ON
 from tests.models import mlp, save
 from worker.tools.demo.command import demo
@@ -36,15 +35,6 @@ def typed(*words: str, settings: Mapping[str, str] = NOTHING) -> subprocess.Comp
     return done
 
 
-def test_profile_measures_the_device(gpu: str, tmp_path: Path) -> None:
-    """And not what would be taken in its place."""
-    model = save(mlp(WIDTH, (WIDTH,), 16), tmp_path)
-
-    found = json.loads(typed("profile", str(model), "--batch-sizes", "1,64", "--seconds", "0.2", "--json").stdout)
-
-    assert found["model"]["device"] == gpu
-
-
 def test_score_answers_a_file_on_the_device(gpu: str, tmp_path: Path) -> None:
     """Row by row what the CPU gives."""
     model, rows = mlp(WIDTH, (WIDTH,), 16), np.random.default_rng(5).random((ROWS, WIDTH), np.float32)
@@ -55,22 +45,6 @@ def test_score_answers_a_file_on_the_device(gpu: str, tmp_path: Path) -> None:
 
     assert f" on {gpu};" in said
     assert np.allclose(np.load(tmp_path / "answers.npy"), on_cpu(model, {"x": rows})[0], rtol=1e-3, atol=1e-4)
-
-
-def test_check_finds_a_worker_that_would_start_on_the_device(gpu: str, kafka: Cluster, tmp_path: Path) -> None:
-    """With the topics of a real Kafka."""
-    settings = {
-        "KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "KAFKA__REQUEST_TOPICS": kafka.create_topic("requests"),
-        "KAFKA__RESPONSE_TOPIC": kafka.create_topic("answers"),
-        "KAFKA__DEAD_LETTER_TOPIC": kafka.create_topic("dead"),
-        "KAFKA__GROUP_ID": fresh("group"),
-        "MODEL__PATH": str(save(mlp(), tmp_path)),
-    }
-
-    found = json.loads(typed("check", "--json", settings=settings).stdout)
-
-    assert found["model"]["device"].startswith(f"{gpu}: ")
 
 
 def test_the_demo_runs_where_a_gpu_is() -> None:

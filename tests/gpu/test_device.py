@@ -10,13 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.builders import request
-from tests.fakes import MODEL
-from tests.gpu.nets import NETS, on_cpu, on_gpu, outputs
+from tests.gpu.nets import NETS, on_gpu, outputs
 from tests.models import hungry, save
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Batch, ClosedBy, Finished
-from worker.inference import InferenceLanes
 
 ROW_BYTES = 32 << 20  # what one row of `hungry` takes on the device
 CUDA = "CUDAExecutionProvider"
@@ -54,29 +50,3 @@ def test_a_batch_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
     assert isinstance(starved, RunFailure)
     assert starved.code is Code.RESOURCE_EXHAUSTED
     assert found.ravel().tolist() == rows[:4].sum(axis=1).tolist()
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_each_batch_gets_its_own_answers_whatever_runs_beside(lanes: int, tmp_path: Path) -> None:
-    """Each run has a stream of its own."""
-    net = NETS["large MLP"]
-    model = on_gpu(tmp_path, net.build(), rows=64)
-    running = InferenceLanes({MODEL: model}, lanes)
-    running.probe_each()
-    batches = [
-        Batch((request(),), net.feeds(rows), rows, ClosedBy.SIZE) for rows in (1 + at * 7 % 64 for at in range(60))
-    ]
-
-    for batch in batches:
-        running.submit(batch)
-    done: list[Finished] = []
-    while len(done) < len(batches):
-        newest = running.finished(PATIENCE)
-        assert newest, "one is not returned"
-        done += newest
-
-    assert running.close(PATIENCE)
-    for item in done:
-        assert item.batch is not None
-        assert item.outputs is not None, item.failure
-        assert np.allclose(item.outputs[0], on_cpu(net.build(), item.batch.feeds)[0], rtol=1e-3, atol=1e-4)

@@ -33,11 +33,6 @@ def test_rows_of_a_good_network_are_found_to_be_their_own(name: str, form: str, 
     assert told(on_gpu(tmp_path, in_half(model) if form == "FP16" else model, has_tf32=form == "TF32")) is None
 
 
-def test_a_convolution_that_is_padded_is_found_to_be_good(tmp_path: Path) -> None:
-    """As it is served: at one number of rows."""
-    assert told(on_gpu(tmp_path, NETS["ResNet-50"].build(), has_tf32=True, full_batches="auto")) is None
-
-
 def test_no_random_network_of_independent_rows_is_told_of(tmp_path: Path) -> None:
     """Of numbers, ids or texts, with each of their ends."""
     assert [told(on_gpu(tmp_path, network(seed, None), has_tf32=True)) for seed in range(SEEDS)] == [None] * SEEDS

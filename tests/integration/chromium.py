@@ -52,7 +52,7 @@ class Chromium:
         page = next(target["targetId"] for target in targets if target["type"] == "page")
         self._session = self("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         self("Emulation.setScrollbarsHidden", hidden=True)  # they would change a picture's width
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self(f"{domain}.enable")
 
     def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -129,34 +129,17 @@ class Chromium:
                 **({"text": text} if text and kind == "keyDown" else {}),
             )
 
-    def tree(self) -> list[tuple[str, str]]:
-        """What a screen reader is given: roles and names, in order."""
-        nodes = self("Accessibility.getFullAXTree")["nodes"]
-        told = [(n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]]
-        return [(str(role), str(name)) for role, name in told]
-
     def picture(self, path: Path) -> None:
         """The whole page as a PNG."""
         shot = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def close(self) -> None:
-        self._session = None
-        self("Browser.close")
-        self._process.wait(PATIENCE)
-        self._requests.close()
-        self._answers.close()
-        self._profile.cleanup()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._process.kill()
-            self._process.wait()
-            self._requests.close()
-            self._answers.close()
-            self._profile.cleanup()
+        self._process.kill()
+        self._process.wait()
+        self._requests.close()
+        self._answers.close()
+        self._profile.cleanup()

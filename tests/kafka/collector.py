@@ -1,12 +1,8 @@
-"""A collector of spans, as far as a test needs one: OTLP over HTTP, decoded by OpenTelemetry's own messages.
-
-python -m tests.kafka.collector     # one for a benchmark: prints its address, and counts until it is ended
-"""
+"""A collector of spans, as far as a test needs one: OTLP over HTTP, decoded by OpenTelemetry's own messages."""
 
 from __future__ import annotations
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
@@ -39,14 +35,6 @@ class Collector:
     def named(self, beginning: str) -> list[Span]:
         """The spans whose names begin so."""
         return [span for span in self.spans if span.name.startswith(beginning)]
-
-    def wait_for(self, count: int, timeout: float = TIMEOUT) -> list[Span]:
-        """All spans so far, once there are so many; fails the test when they do not come in time."""
-        deadline = time.monotonic() + timeout
-        while len(self.spans) < count:
-            assert time.monotonic() < deadline, f"{len(self.spans)} of {count} spans after {timeout} s"
-            time.sleep(0.02)
-        return self.spans
 
     def take(self, request: ExportTraceServiceRequest) -> None:
         """What one export brought."""

@@ -41,8 +41,7 @@ _FORMAT = "session.load_model_format"
 _PLACEMENT = "session.record_ep_graph_assignment_info"
 
 # Threads of an inference spin while it runs, and no longer: two of them took 0.15 to 0.5 of a core at ten inferences a
-# second, and 0.02 so. Back to back on free cores a MiniLM, two MLPs and a convolution net take 0 to 2.5 % longer, and
-# 0 to 24 % without any spinning, though up to a third less where others want the cores (two threads, 2026-11).
+# second, and 0.02 so. Back to back on free cores a model takes 0 to 2.5 % longer (two threads, 2026-11).
 _AT_REST = "session.force_spinning_stop"
 
 # ONNX Runtime's levels of logging.
@@ -83,12 +82,11 @@ def open_named(source: Source, wanted: str, providers: Sequence[str], threads: i
         return open_cuda(source, wanted, threads, options)
     except Unusable as cause:
         setting = f"PROVIDERS is {','.join(providers)}" if providers else f"DEVICE is {wanted}"
-        tensorrt = ", TensorRT (which none of these brings)" if TENSORRT in providers else ""
         instead = "leave out that provider" if providers else "set WORKER_MODEL__DEVICE=cpu"
         raise BadConfiguration(
             f"WORKER_MODEL__{setting}, but {str(cause).rstrip('.')}. Install what is missing (`pip install "
-            "'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and cuDNN, and a driver for that CUDA), give the "
-            f"container its GPUs{tensorrt}, or {instead}"
+            "'onnxruntime-gpu[cuda,cudnn]'`, a driver for that CUDA, TensorRT by yourself), give the container its "
+            f"GPUs, or {instead}"
         ) from cause
 
 
@@ -131,22 +129,16 @@ def check_options(options: Options, wanted: str, providers: Sequence[str]) -> No
             )
 
 
-def memory_options(limit: int | None) -> Options:
-    """The most bytes of the CUDA provider's arena, as its option; None leaves it to ONNX Runtime."""
-    return {} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)}
-
-
 def _options_of(provider: str, options: Options) -> dict[str, str]:
     start = f"{provider}."
     return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
 
 
 def _open_providers(source: Source, providers: Sequence[str], threads: int, options: Options) -> Opened:
-    unknown = [name for name in providers if name not in ort.get_available_providers()]
-    if unknown:
+    there = ort.get_available_providers()
+    if unknown := [name for name in providers if name not in there]:
         raise BadConfiguration(
-            f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; "
-            f"it has {', '.join(ort.get_available_providers())}: name these, or install one that has it"
+            f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; it has {', '.join(there)}"
         )
     session = _session_or_cause(source, [(name, _options_of(name, options)) for name in providers], threads)
     return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))

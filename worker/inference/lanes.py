@@ -32,19 +32,17 @@ NEWEST = 1 / 8
 # takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (measured 2026).
 STAYING = 2
 # How many times `brief` the quickest of the last runs may take by the clock. Where all take longer, the model waits for
-# something besides the processor, another device perhaps. Not the mean of them: a busy machine takes the processor away
-# for many ms at a time, and from a lane more often than from the loop, so that a mean keeps batches in the lane where
-# they are slower: 18,000 rows/s while 37,000 came, for half a second and more (measured 2026).
+# something besides the processor. A mean would keep batches in the lane for too long: a busy machine takes the
+# processor away for many ms at a time (18,000 rows/s while 37,000 came, measured 2026).
 AT_MOST_WAITING = 4
 LAST_RUNS = 8
 # After a run of so many times `brief` none is run on the loop's thread again: how long this model takes depends on what
 # it is given, and the next surprise would hold up the loop as well.
 SURPRISE = 40
 
-# An inference as long as so many steps of the interpreter is brief. TIMED steps are timed TIMES times: 1 ms of the
-# start on a slow interpreter. Measured on two busy cores (2026): on a fast machine an inference of 0.23 ms is answered
-# a quarter faster on the loop's thread than in a lane, and one of 0.76 ms a tenth slower. On one a third as fast, where
-# a step takes 57 ns, one of 0.29 ms is answered 1.7 times as fast, one of 0.55 ms 1.07 times, one of 0.7 ms 1.0 to 1.2.
+# An inference as long as so many steps of the interpreter is brief. TIMED steps are timed TIMES times. Measured on two
+# cores (2026): an inference of 0.23 ms is answered a quarter faster on the loop's thread than in a lane, and one of 0.76 ms a
+# tenth slower. Where a step takes three times as long, one of 0.29 ms is answered 1.7 times as fast, one of 0.7 ms 1.1.
 STEPS = 15_000
 TIMED, TIMES = 1_000, 9
 
@@ -146,9 +144,8 @@ class InferenceLanes:
     ) -> None:
         """With a single lane, runs on the loop's thread a model that lately took less than `brief` seconds.
 
-        It stays there until it takes `STAYING` times as long. That is by the `processor_clock`, which counts for its
-        own thread: what a lane waits for the interpreter is not the model's. Several lanes are there
-        for one request to pass another: with them nothing runs on the loop's thread.
+        That is by the `processor_clock`, which counts for its own thread. Several lanes are there for one request to
+        pass another: with them nothing runs on the loop's thread.
         """
         self._models = models
         self._clock = clock
@@ -211,16 +208,14 @@ class InferenceLanes:
     def probe_each(self) -> Sequence[Finished]:
         """Run each model's warm-up batch once in every lane, all at the same time; how each run went.
 
-        For before the first batch.
-
-        What CUDA sets up for each thread and for each run beside others, it sets up then, if these runs do meet: brief
-        ones begin together and may yet miss one another. Raises `ModelBroken` as `finished` does.
+        Before the first batch, CUDA then sets up its things for each thread and for runs next to others. Raises
+        `ModelBroken` as `finished` does.
         """
+        lanes = len(self._threads)
         for model in self._models:
-            together = _Probe(model, Barrier(len(self._threads)))  # or one lane would take two, and another none
+            self._waiting += [_Probe(model, Barrier(lanes))] * lanes  # or one lane would take two, and another none
+            self._probes_out += lanes
             for _ in self._threads:
-                self._waiting.append(together)
-                self._probes_out += 1
                 self._tokens.put(None)
         done: list[Finished] = []
         while self._probes_out:

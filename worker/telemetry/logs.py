@@ -4,9 +4,8 @@ Everything goes through here, librdkafka's lines and other libraries' too, so th
 leaves the process: a field with a secret's name is blanked, and a secret inside a text. structlog takes our facts, and
 Python's own logging writes all lines.
 
-Text in a terminal has local time, short fields on the fact's line, and a line of its own for a field that is a
-sentence, such as `why`. So 80 columns do, and a command can be copied whole. Text elsewhere keeps to one line, with
-date and zone.
+Text in a terminal has local time, and a line of its own for a field that is a sentence, such as `why`: a command can be
+copied whole. Text elsewhere keeps to one line, with date and zone.
 """
 
 from __future__ import annotations

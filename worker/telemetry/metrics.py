@@ -154,7 +154,7 @@ class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
     `phase` is the worker's state in a word. `unready` says why no request should be expected to be answered now; None
-    means ready. `rejected` has the last few of each code. `served` is the form of requests and answers, once known.
+    means ready. `rejected` has the last one of each code. `served` is the form of requests and answers, once known.
     """
 
     phase: str = "starting"
@@ -168,6 +168,9 @@ class Snapshot:
 
     def number(self, metric: Metric, *labels: str) -> float:
         return self.numbers.get(metric, {}).get(labels, 0.0)
+
+    def histogram(self, metric: Metric) -> HistogramState:
+        return self.histograms.get(metric) or HistogramState((0,) * (len(metric.bounds) + 1), 0.0)
 
 
 class Numbers:

@@ -34,7 +34,7 @@ class SnapshotCollector(Collector):
         for metric in METRICS:
             family = Family(PREFIX + metric.name, metric.question, "gauge" if metric.kind == "age" else metric.kind)
             if metric.kind == "histogram":
-                _add_buckets(family, metric, snapshot.histograms.get(metric))
+                _add_buckets(family, metric, snapshot.histogram(metric))
             else:
                 _add_numbers(family, metric, snapshot, now)
             yield family
@@ -68,9 +68,7 @@ def _add_numbers(family: Family, metric: Metric, snapshot: Snapshot, now: float)
         family.add_sample(name, dict(zip(metric.labels, labels, strict=True)), value)
 
 
-def _add_buckets(family: Family, metric: Metric, state: HistogramState | None) -> None:
-    if state is None:
-        return
+def _add_buckets(family: Family, metric: Metric, state: HistogramState) -> None:
     bounds = [*map(str, metric.bounds), "+Inf"]
     for bound, count in zip(bounds, accumulate(state.counts), strict=True):
         family.add_sample(f"{family.name}_bucket", {"le": bound}, count)

@@ -15,7 +15,6 @@ from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.logs import cleaned, printable
 
 LONGEST_REASON = 200  # characters: a line
-KEPT_OF_EACH_CODE = 8  # the last ones; a flood of one code leaves those of the others
 
 # A quotation as `repr` writes it, up to the end of the text where the message cut it short.
 _QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*(\1|\\?\Z)""", re.DOTALL)

@@ -193,8 +193,7 @@ class TracedCodec:
     """Begins to follow requests on the way in; on the way out gives their answers a context to go on from."""
 
     def __init__(self, codec: TwoWayCodec, tracing: Tracing) -> None:
-        self._codec = codec
-        self._tracing = tracing
+        self._codec, self._tracing = codec, tracing
 
     def decode(self, record: Record) -> Request | Rejection:
         taken = self._codec.decode(record)
@@ -246,12 +245,8 @@ class TracedLanes:
     """Traces each run in which followed requests took part."""
 
     def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
-        self._lanes = lanes
-        self._tracing = tracing
-        self._model = model
-        self.submit = lanes.submit
-        self.resubmit = lanes.resubmit
-        self.probe = lanes.probe
+        self._lanes, self._tracing, self._model = lanes, tracing, model
+        self.submit, self.resubmit, self.probe = lanes.submit, lanes.resubmit, lanes.probe
 
     @property
     def in_flight(self) -> int:

@@ -65,13 +65,9 @@ class Watchdog:
         """`heartbeat` and `running_since` are read from the watchdog's thread; `report` gets exit code and reason, on
         a thread of its own.
         """
-        self._limits = limits
-        self._heartbeat = heartbeat
-        self._running_since = running_since
-        self._stop_asked = stop_asked
-        self._report = report
-        self._clock = clock
-        self._end_process = end_process
+        self._limits, self._clock = limits, clock
+        self._heartbeat, self._running_since, self._stop_asked = heartbeat, running_since, stop_asked
+        self._report, self._end_process = report, end_process
         self._checked_at = self._awake_since = clock()
         self._stopping_since: float | None = None
         self._leave: Callable[[], object] = _nothing_to_leave

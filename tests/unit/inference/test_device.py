@@ -119,11 +119,9 @@ def test_a_provider_that_does_not_load_is_refused_with_the_runtime_s_own_cause(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("providers", "cure"), [((CUDA,), "Install what is missing"), ((TENSORRT, CUDA), "TensorRT (which none of these")]
-)
+@pytest.mark.parametrize("providers", [(CUDA,), (TENSORRT, CUDA)])
 def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
-    path: Path, providers: tuple[str, ...], cure: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, providers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library's name alone says neither who wants it nor what to do."""
 
@@ -140,7 +138,7 @@ def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
     assert f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but libcublasLt.so.13 is not there. " in str(
         refused.value
     )
-    assert cure in str(refused.value)
+    assert "Install what is missing" in str(refused.value)
     assert "or leave out that provider" in str(refused.value)
 
 
