@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from worker.core.failures import KafkaFatal
+from worker.core.failures import KafkaFatal, ReplyRefused
 from worker.kafka.client.errors import GONE
 
 ANY_PARTITION = -1  # the partitioner's choice
@@ -50,6 +50,11 @@ class Destinations:
             return False
         is_reply = bool(self.replies) if topic is None else topic in self.replies
         return error.code() == KafkaError.MSG_SIZE_TOO_LARGE or (is_reply and error.code() in _OF_TOPIC)
+
+    def failure(self, why: str, topic: str | None, error: KafkaError | None) -> KafkaFatal:
+        """The end of a worker that was refused so, which says whether it is the matter of one reply topic."""
+        is_of_reply = topic in self.replies and error is not None and error.code() in _OF_TOPIC
+        return ReplyRefused(why, topic) if topic is not None and is_of_reply else KafkaFatal(why)
 
 
 def why_refused(topic: str | None, error: KafkaError) -> str:

@@ -27,7 +27,7 @@ from worker.core.failures import KafkaFatal
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
 from worker.kafka.client.config import admin_config, producer_config
-from worker.kafka.client.errors import configuring
+from worker.kafka.client.errors import configuring, kafka_error
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
@@ -61,7 +61,7 @@ class KafkaSink:
         self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._log = ClientLog(logger)
         self._unacknowledged = Unacknowledged(watcher, self._log, clock)
-        self._receipts = Receipts()
+        self._receipts = Receipts(self._destinations)
         self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
@@ -144,7 +144,7 @@ class KafkaSink:
             except Exception as error:
                 self._hear_refusal()
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
-                receipt.refuse(why)
+                receipt.refuse(why, topic, kafka_error(error))
                 assert self._receipts.refusal is not None
                 raise self._receipts.refusal from error
         return ()
@@ -175,22 +175,22 @@ class KafkaSink:
 class Receipts:
     """Places all of whose messages are durable, once each; and why a message never will be, if so."""
 
-    def __init__(self) -> None:
+    def __init__(self, destinations: Destinations) -> None:
         self.refusal: KafkaFatal | None = None
+        self._destinations = destinations
         self._complete: list[Place] = []
 
     def complete(self, place: Place) -> None:
         """The client has let go of the place's receipt."""
         self._complete.append(place)
 
-    def refuse(self, place: Place, why: str) -> None:
+    def refuse(self, place: Place, why: str, topic: str | None, error: KafkaError | None) -> None:
         """One of the place's messages will never be durable. Runs in the client's callbacks, and raises nothing."""
-        self.fail(
-            KafkaFatal(
-                f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its "
-                "access, and start again"
-            )
+        why = (
+            f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
+            "and start again"
         )
+        self.fail(self._destinations.failure(why, topic, error))
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""
@@ -214,10 +214,10 @@ class Receipt:
     def __call__(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
         if error is not None:
-            self.refuse(why_refused(report.topic(), error))
+            self.refuse(why_refused(report.topic(), error), report.topic(), error)
 
-    def refuse(self, why: str) -> None:
-        self._receipts.refuse(self._place, why)
+    def refuse(self, why: str, topic: str | None, error: KafkaError | None) -> None:
+        self._receipts.refuse(self._place, why, topic, error)
 
     def __del__(self) -> None:
         self._receipts.complete(self._place)

@@ -165,8 +165,9 @@ class TransactionCommitter:
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
             self._renew(Trouble(Reaction.RENEW, producer.failure, None))
         failure = failure or producer.failure or "taken back"
-        if producer.is_refused(ended):  # what is open has been taken back by now: no reader waits for it
-            raise KafkaFatal(f"{failure}; mend the topic or its access, and start again")
+        refused = producer.refusal(ended, f"{failure}; mend the topic or its access, and start again")
+        if refused is not None:  # what is open has been taken back by now: no reader waits for it
+            raise refused
         return failure
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
+from worker.core.failures import KafkaFatal
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
@@ -76,7 +77,7 @@ class _Found:
     """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
 
     failure: str | None = None
-    is_final = False
+    refused: tuple[str | None, KafkaError | None] | None = None  # for good: the topic and the reason
     is_late = False
 
     def __init__(self, destinations: Destinations) -> None:
@@ -86,7 +87,8 @@ class _Found:
         self.failure = self.failure or why
 
     def hear(self, topic: str | None, error: KafkaError | None) -> None:
-        self.is_final |= self._destinations.is_final(topic, error)
+        if self._destinations.is_final(topic, error):
+            self.refused = self.refused or (topic, error)
 
     def on_report(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
@@ -118,9 +120,11 @@ class TransactionalProducer:
         """Why the open transaction cannot be committed; None while it can."""
         return self._found.failure
 
-    def is_refused(self, trouble: Trouble | None) -> bool:
-        """Whether a topic refused an answer, by a report or by `trouble`, and will refuse each further one."""
-        return self._found.is_final or (trouble is not None and self._destinations.is_final(None, trouble.error))
+    def refusal(self, trouble: Trouble | None, why: str) -> KafkaFatal | None:
+        """The end of a worker whose answer a topic refused for good, by a report or by `trouble`; None without one."""
+        if trouble is not None:
+            self._found.hear(None, trouble.error)
+        return None if self._found.refused is None else self._destinations.failure(why, *self._found.refused)
 
     @property
     def is_late(self) -> bool:

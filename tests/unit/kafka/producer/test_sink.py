@@ -251,7 +251,7 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
     heard(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Refused())
 
     assert str(narrow.failure).startswith("the broker refused a record for topic a as too large")
-    assert narrow.is_refused(None)
+    assert narrow.refusal(None, "refused") is not None
 
 
 def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,8 +259,8 @@ def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     full = Full(monkeypatch)
     first, second = places(2)
 
-    full._receipts.refuse(first, "the disk is full")
-    full._receipts.refuse(second, "out of order")
+    full._receipts.refuse(first, "the disk is full", "a", None)
+    full._receipts.refuse(second, "out of order", "a", None)
 
     with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
         full.poll(0.0)
