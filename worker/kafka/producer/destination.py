@@ -11,6 +11,8 @@ from worker.core.failures import KafkaFatal, ReplyRefused
 from worker.kafka.client.errors import GONE
 
 ANY_PARTITION = -1  # the partitioner's choice
+# A message that the client let go of, for another reason that it tells as well.
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes begin so
 
 # By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
 _OF_TOPIC = GONE | {

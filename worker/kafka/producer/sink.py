@@ -32,7 +32,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.producer.destination import ANY_PARTITION, Destinations, broken, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, PURGED, Destinations, broken, why_refused
 from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.settings import KafkaSettings
 
@@ -91,10 +91,9 @@ class KafkaSink:
         try:
             self._producer.poll(timeout)
         except Exception as error:
-            self._hear_refusal()
-            raise self._receipts.refusal or broken(error) from error
-        if self._receipts.refusal is not None:
-            raise self._receipts.refusal
+            raise self._refusal() or broken(error) from error
+        if (refusal := self._receipts.refusal or self._receipts.purged) is not None:
+            raise self._refusal() or refusal
         self._send_late()
         return self._receipts.take()
 
@@ -106,8 +105,7 @@ class KafkaSink:
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
-            self._hear_refusal()
-            raise self._receipts.refusal or broken(error) from error
+            raise self._refusal() or broken(error) from error
 
     def close(self, timeout: float) -> int:
         """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
@@ -142,19 +140,20 @@ class KafkaSink:
             except BufferError:
                 return [Message(topic, key, value, headers or [], source, chosen), *map(Message._make, waiting)]
             except Exception as error:
-                self._hear_refusal()
+                self._refusal()
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
                 receipt.refuse(why, topic, kafka_error(error))
                 assert self._receipts.refusal is not None
                 raise self._receipts.refusal from error
         return ()
 
-    def _hear_refusal(self) -> None:
-        """A client that takes nothing more may have ceased to for a record that was refused, and reports that next."""
+    def _refusal(self) -> KafkaFatal | None:
+        """The reason of a client that takes nothing more, or lets go of messages: the record that it reports next."""
         for _ in range(REPORT_POLLS):
             if self._receipts.refusal is None:
                 with suppress(Exception):  # that it takes nothing more, once again
                     self._producer.poll(REPORT_TIMEOUT / REPORT_POLLS)
+        return self._receipts.refusal or self._receipts.purged
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
@@ -177,6 +176,7 @@ class Receipts:
 
     def __init__(self, destinations: Destinations) -> None:
         self.refusal: KafkaFatal | None = None
+        self.purged: KafkaFatal | None = None  # the client let go of a message, as it does after another was refused
         self._destinations = destinations
         self._complete: list[Place] = []
 
@@ -190,7 +190,11 @@ class Receipts:
             f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
             "and start again"
         )
-        self.fail(self._destinations.failure(why, topic, error))
+        failure = self._destinations.failure(why, topic, error)
+        if error is not None and error.code() in PURGED:
+            self.purged = self.purged or failure
+        else:
+            self.fail(failure)
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""

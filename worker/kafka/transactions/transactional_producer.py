@@ -28,7 +28,7 @@ from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, configuring, kafka_error
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import ANY_PARTITION, Destinations, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, PURGED, Destinations, why_refused
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
 # flight; what fills it is a broker that is away.
@@ -36,7 +36,6 @@ ROOM_TIMEOUT = 0.2
 ROOM_SLICE = 0.02
 
 _LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
-_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
 
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
@@ -92,7 +91,7 @@ class _Found:
 
     def on_report(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
-        if error is not None and error.code() not in _TAKEN_BACK:
+        if error is not None and error.code() not in PURGED:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
             self.is_late |= error.code() == _LATE
