@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.addresses import Url, host_and_port
-from worker.core.failures import BadConfiguration, Stop
+from worker.core.failures import BadConfiguration, ReplyRefused, Stop
 from worker.kafka.cluster.examination import examine
 from worker.kafka.cluster.losses import losses
 from worker.kafka.cluster.topics import Topics
@@ -43,6 +44,9 @@ GC_THRESHOLDS = (50_000, 20, 100)
 # How long Python lets a busy thread keep the interpreter. At the default of 5 ms a lane that finishes while the loop is
 # busy waits as long to say so: 5.2 ms at the median, 0.64 ms with this (measured 2026).
 SWITCH_INTERVAL = 0.0005
+# The variable that tells a process which reply topics refused an answer of the processes whose place it took. A topic
+# that did so twice gets none any more: a start sees most reasons, such as a lower limit, and not all.
+REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
 
 
 def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
@@ -85,9 +89,24 @@ def _ended(
         raise
     except Stop as stop:
         events.stopped(stop.exit_code, str(stop))
+        if isinstance(stop, ReplyRefused) and not signals.stop_asked:
+            _start_again(stop.topic)
         return stop.exit_code
     events.stopped(0, f"asked to; {_what_was_left(left)}")
     return 0
+
+
+def _start_again(refusing: str) -> NoReturn:
+    """Take this process's place, and remember the topic: a supervisor would start it without, again and again."""
+    os.environ[REFUSED] = f"{os.environ.get(REFUSED, '')} {refusing}"
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # our own command line
+
+
+def _refused_twice(replies: Collection[str]) -> dict[str, str]:
+    """The reply topics that are to get no answer, and why."""
+    refused = Counter(os.environ.get(REFUSED, "").split())
+    return {topic: "it refused two answers of this worker's" for topic in replies if refused[topic] > 1}
 
 
 def _what_was_left(records: int) -> str:
@@ -140,7 +159,7 @@ def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents)
         from worker.assembly import announcement  # noqa: PLC0415  # see the module's last sentence
 
         client_id = announcement(settings).client_id
-        topics = examination.result()
+        topics = examination.result().shutting(_refused_twice(settings.kafka.reply_topics))
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # what was imported is never looked through
     gc.enable()

@@ -66,5 +66,25 @@ def test_a_worker_that_may_not_write_a_reply_topic_goes_on_without_it(
         guarded.take(rule(ResourceType.TOPIC, replies, AclOperation.WRITE))
         scene.publish([*naming(replies, range(20)), *usual(range(20))])
 
-        succeed(scene, replica)
+        if guarantee == "exactly_once":  # the client does not say which topic it was
+            succeed(scene, replica)
         expect_errors(scene, replies, 20)
+
+
+@both_guarantees
+def test_a_reply_topic_that_refuses_answers_for_a_reason_no_start_sees_ends_no_worker_for_ever(
+    guarded: GuardedKafka, tmp_path: Path, guarantee: str
+) -> None:
+    """It takes no answer without a key, and its settings may not be read. Requests that name it get an error."""
+    replies = guarded.cluster.create_topic("replies", config={"cleanup.policy": "compact"})
+    settings = {**guarded.scram(), **GUARANTEES[guarantee], "KAFKA__REPLY_TOPICS": replies}
+    with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
+        guarded.grant(rights(scene.settings))
+        replica = scene.replica()
+
+        scene.publish([*(one._replace(key=None) for one in naming(replies, range(20))), *usual(range(20))])
+
+        expect_errors(scene, replies, 20)
+        assert replica.is_running, replica.log
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log

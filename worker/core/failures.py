@@ -83,6 +83,14 @@ class KafkaFatal(Stop):
     exit_code = 4
 
 
+class ReplyRefused(KafkaFatal):
+    """A topic that requests name refused an answer, and its owner may see to it that it does so after each start."""
+
+    def __init__(self, message: str, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
 class ModelBroken(Stop):
     """The model or its device fails on data that ran before; the suspect requests stay unanswered."""
 

@@ -131,7 +131,7 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
-        "delivery.report.only.error": True,  # how a success is known: `kafka/producer/receipts.py`
+        "delivery.report.only.error": True,  # how a success is known: `kafka/producer/sink.py`
         # An answer that a broker refuses ends the worker. Without this the client would go on with the answers behind
         # it: they would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
         "enable.gapless.guarantee": True,

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as Report
 
-from worker.core.failures import KafkaFatal
+from worker.core.failures import KafkaFatal, ReplyRefused
 from worker.core.records import Message, Place
 from worker.core.runs import fields_of
 from worker.kafka.client.config import admin_config, producer_config
-from worker.kafka.client.errors import GONE, ClientLog, configuring
+from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.topics import Topics
@@ -41,6 +41,8 @@ REPORT_TIMEOUT, REPORT_POLLS = 0.1, 10
 
 ANY_PARTITION = -1  # the partitioner's choice
 
+# A message that the client let go of, for another reason that it tells as well.
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes begin so
 # By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
 _OF_TOPIC = GONE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -71,7 +73,7 @@ class KafkaSink:
         self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._log = ClientLog(logger)
         self._unacknowledged = Unacknowledged(watcher, self._log, clock)
-        self._receipts = Receipts()
+        self._receipts = Receipts(self._destinations)
         self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
@@ -95,10 +97,9 @@ class KafkaSink:
         try:
             self._producer.poll(timeout)
         except Exception as error:
-            self._hear_refusal()
-            raise self._receipts.refusal or broken(error) from error
-        if self._receipts.refusal is not None:
-            raise self._receipts.refusal
+            raise self._refusal() or broken(error) from error
+        if (refusal := self._receipts.refusal or self._receipts.purged) is not None:
+            raise self._refusal() or refusal
         self._send_late()
         return self._receipts.take()
 
@@ -107,8 +108,7 @@ class KafkaSink:
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
-            self._hear_refusal()
-            raise self._receipts.refusal or broken(error) from error
+            raise self._refusal() or broken(error) from error
 
     def close(self, timeout: float) -> int:
         """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
@@ -143,19 +143,20 @@ class KafkaSink:
             except BufferError:
                 return [Message(topic, key, value, headers or [], source, chosen), *map(Message._make, waiting)]
             except Exception as error:
-                self._hear_refusal()
+                self._refusal()
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
-                receipt.refuse(why)
+                receipt.refuse(why, topic, kafka_error(error))
                 assert self._receipts.refusal is not None
                 raise self._receipts.refusal from error
         return ()
 
-    def _hear_refusal(self) -> None:
-        """A client that takes nothing more may have ceased to for a record that was refused, and reports that next."""
+    def _refusal(self) -> KafkaFatal | None:
+        """The reason of a client that takes nothing more, or lets go of messages: the record that it reports next."""
         for _ in range(REPORT_POLLS):
             if self._receipts.refusal is None:
                 with suppress(Exception):  # that it takes nothing more, once again
                     self._producer.poll(REPORT_TIMEOUT / REPORT_POLLS)
+        return self._receipts.refusal or self._receipts.purged
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
@@ -176,18 +177,25 @@ class KafkaSink:
 class Receipts:
     """Places all of whose messages are durable, once each; and why a message never will be, if so."""
 
-    def __init__(self) -> None:
+    def __init__(self, destinations: Destinations) -> None:
         self.refusal: KafkaFatal | None = None
+        self.purged: KafkaFatal | None = None  # the client let go of a message, as it does after another was refused
+        self._destinations = destinations
         self._complete: list[Place] = []
 
     def complete(self, place: Place) -> None:
         """The client has let go of the place's receipt."""
         self._complete.append(place)
 
-    def refuse(self, place: Place, why: str) -> None:
+    def refuse(self, place: Place, why: str, topic: str | None, error: KafkaError | None) -> None:
         """One of the place's messages will never be durable. Runs in the client's callbacks, and raises nothing."""
         stands = f"nothing past {place.line.partition}/{place.offset} is committed"
-        self.fail(KafkaFatal(f"{why}; {stands}: mend the topic or its access, and start again"))
+        why = f"{why}; {stands}: mend the topic or its access, and start again"
+        failure = self._destinations.failure(why, topic, error)
+        if error is not None and error.code() in PURGED:
+            self.purged = self.purged or failure
+        else:
+            self.fail(failure)
 
     def fail(self, failure: KafkaFatal) -> None:
         """Nothing more will be durable. Keep the first reason."""
@@ -211,10 +219,10 @@ class Receipt:
     def __call__(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
         if error is not None:
-            self.refuse(why_refused(report.topic(), error))
+            self.refuse(why_refused(report.topic(), error), report.topic(), error)
 
-    def refuse(self, why: str) -> None:
-        self._receipts.refuse(self._place, why)
+    def refuse(self, why: str, topic: str | None, error: KafkaError | None) -> None:
+        self._receipts.refuse(self._place, why, topic, error)
 
     def __del__(self) -> None:
         self._receipts.complete(self._place)
@@ -239,6 +247,11 @@ class Destinations:
             return False
         is_reply = bool(self.replies) if topic is None else topic in self.replies
         return error.code() == KafkaError.MSG_SIZE_TOO_LARGE or (is_reply and error.code() in _OF_TOPIC)
+
+    def failure(self, why: str, topic: str | None, error: KafkaError | None) -> KafkaFatal:
+        """The end of a worker that was refused so, which says whether it is the matter of one reply topic."""
+        is_of_reply = topic in self.replies and error is not None and error.code() in _OF_TOPIC
+        return ReplyRefused(why, topic) if topic is not None and is_of_reply else KafkaFatal(why)
 
 
 def why_refused(topic: str | None, error: KafkaError) -> str:

@@ -155,14 +155,15 @@ class TransactionCommitter:
             if ended is not None and ended.error is not None and ended.error.code() in _REFUSED:
                 raise KafkaFatal(refusal(ended.error))
             producer.serve(0.0)  # the report of what a broker refused may wait
+        failure = failure or producer.failure or "taken back"
+        refused = producer.refusal(ended, f"{failure}; mend the topic or its access, and start again")
         if trouble is not None:
             self._renew(trouble)
-        elif producer.failure is not None:
+        elif producer.failure is not None and refused is None:  # a topic that refuses may hold up the id for ever
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
             self._renew(Trouble(Reaction.RENEW, producer.failure, None))
-        failure = failure or producer.failure or "taken back"
-        if producer.is_refused(ended):  # what is open has been taken back by now: no reader waits for it
-            raise KafkaFatal(f"{failure}; mend the topic or its access, and start again")
+        if refused is not None:  # what is open has been taken back by now: no reader waits for it
+            raise refused
         return failure
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
+from worker.core.failures import KafkaFatal
 from worker.core.records import Message, Place
 from worker.core.runs import fields_of
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
-from worker.kafka.producer.sink import ANY_PARTITION, Destinations, why_refused
+from worker.kafka.producer.sink import ANY_PARTITION, PURGED, Destinations, why_refused
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
 # flight; what fills it is a broker that is away.
@@ -34,7 +35,6 @@ ROOM_TIMEOUT = 0.2
 ROOM_SLICE = 0.02
 
 _LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
-_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
 
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
@@ -75,7 +75,7 @@ class _Found:
     """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
 
     failure: str | None = None
-    is_final = False
+    refused: tuple[str | None, KafkaError | None] | None = None  # for good: the topic and the reason
     is_late = False
 
     def __init__(self, destinations: Destinations) -> None:
@@ -85,11 +85,12 @@ class _Found:
         self.failure = self.failure or why
 
     def hear(self, topic: str | None, error: KafkaError | None) -> None:
-        self.is_final |= self._destinations.is_final(topic, error)
+        if self._destinations.is_final(topic, error):
+            self.refused = self.refused or (topic, error)
 
     def on_report(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
-        if error is not None and error.code() not in _TAKEN_BACK:
+        if error is not None and error.code() not in PURGED:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
             self.is_late |= error.code() == _LATE
@@ -117,9 +118,11 @@ class TransactionalProducer:
         """Why the open transaction cannot be committed; None while it can."""
         return self._found.failure
 
-    def is_refused(self, trouble: Trouble | None) -> bool:
-        """Whether a topic refused an answer, by a report or by `trouble`, and will refuse each further one."""
-        return self._found.is_final or (trouble is not None and self._destinations.is_final(None, trouble.error))
+    def refusal(self, trouble: Trouble | None, why: str) -> KafkaFatal | None:
+        """The end of a worker whose answer a topic refused for good, by a report or by `trouble`; None without one."""
+        if trouble is not None:
+            self._found.hear(None, trouble.error)
+        return None if self._found.refused is None else self._destinations.failure(why, *self._found.refused)
 
     @property
     def is_late(self) -> bool:

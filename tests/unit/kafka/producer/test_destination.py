@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
+from worker.core.failures import ReplyRefused
 from worker.kafka.producer.sink import Destinations, why_refused
 
 DESTINATIONS = Destinations({"answers": 4, "dead-letters": 2}, frozenset({"dead-letters"}))
@@ -42,6 +43,17 @@ def test_a_refusal_that_a_new_start_cures_is_told_from_one_that_passes(
     assert destinations.is_final(topic, KafkaError(code)) is is_final
     assert not destinations.is_final(topic, None)
     assert not DESTINATIONS.is_final(None, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+@pytest.mark.parametrize(("topic", "is_of_reply"), [("mine", True), ("answers", False), (None, False)])
+def test_only_a_topic_that_requests_name_is_gone_on_without(topic: str | None, *, is_of_reply: bool) -> None:
+    """The failure names it for the next process."""
+    destinations = Destinations({"answers": 4, "mine": 2}, replies=frozenset({"mine"}))
+
+    failure = destinations.failure("refused", topic, KafkaError(KafkaError.INVALID_TIMESTAMP))
+
+    assert isinstance(failure, ReplyRefused) is is_of_reply
+    assert not isinstance(destinations.failure("away", topic, KafkaError(KafkaError._MSG_TIMED_OUT)), ReplyRefused)
 
 
 @pytest.mark.parametrize(

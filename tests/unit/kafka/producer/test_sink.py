@@ -159,6 +159,28 @@ def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeyp
         full.send(as_singles(range(1, 2)), second)
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_reason_is_the_refusal_and_no_message_that_was_let_go_for_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """The client may report others first; where it reports none besides, they are the reason. None is durable."""
+    full = Full(monkeypatch)
+    full.send(as_singles(range(1)), *places(1))
+    codes = iter([KafkaError._PURGE_QUEUE, *([KafkaError.MSG_SIZE_TOO_LARGE] if is_told else [])])
+
+    def poll(_timeout: float) -> int:
+        ((_, receipt),) = full.client._queue
+        for code in codes:
+            cast("Receipt", receipt)(KafkaError(code), cast("Report", Refused()))
+            return 1
+        return 0
+
+    monkeypatch.setattr(full.client, "poll", poll)
+
+    with pytest.raises(KafkaFatal, match="too large" if is_told else "Purged in queue"):
+        full.poll(0.0)
+
+
 def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """And its place is never reported as durable, although the client lets go of the callback."""
     full = Full(monkeypatch)
@@ -251,7 +273,19 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
     heard(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Refused())
 
     assert str(narrow.failure).startswith("the broker refused a record for topic a as too large")
-    assert narrow.is_refused(None)
+    assert narrow.refusal(None, "refused") is not None
+
+
+def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that follow are its consequences."""
+    full = Full(monkeypatch)
+    first, second = places(2)
+
+    full._receipts.refuse(first, "the disk is full", "a", None)
+    full._receipts.refuse(second, "out of order", "a", None)
+
+    with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
+        full.poll(0.0)
 
 
 class Answered:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
 from tests.unit.kafka.client.test_unacknowledged import text, topic
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import BadConfiguration, KafkaFatal, ReplyRefused
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
@@ -48,6 +48,7 @@ class ScriptedProducer:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
         self.is_final = self.is_late = False
+        self.reply: str | None = None  # the topic that requests name, where it is what refused
         self.opened_at = 0.0
         self.absent: str | None = None  # what it says of a topic that is gone
         self.calls: list[str] = []
@@ -81,9 +82,11 @@ class ScriptedProducer:
     def why_absent(self, timeout: float) -> str | None:
         return self.absent
 
-    def is_refused(self, trouble: Trouble | None) -> bool:
+    def refusal(self, trouble: Trouble | None, why: str) -> KafkaFatal | None:
         is_too_large = trouble is not None and trouble.text == "too large"
-        return self.is_final or is_too_large
+        if self.reply is not None:
+            return ReplyRefused(why, self.reply)
+        return KafkaFatal(why) if self.is_final or is_too_large else None
 
     def drop(self) -> None:
         self.calls.append("drop")
@@ -268,6 +271,20 @@ def test_an_answer_that_its_topic_will_never_take_ends_the_worker(stage: Stage, 
         commit(opened, b"refused" if is_reported else b"v")
 
     assert "abort" in producer.calls
+    assert other.calls == []  # the end of the transaction may never come in that topic, and its id be held up
+
+
+def test_a_reply_topic_that_refuses_an_answer_is_named(stage: Stage) -> None:
+    """Also to the loop's thread: the next process may have to do without it."""
+    producer = ScriptedProducer()
+    producer.reply = "replies"
+    opened = stage.opened(producer, ScriptedProducer())
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(ReplyRefused, match="the broker refused a record") as raised:
+        commit(opened, b"refused")
+
+    assert raised.value.topic == "replies"
 
 
 def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage) -> None:
