@@ -217,14 +217,12 @@ class World:
                 STATE,
                 self.ledger,
                 self.restorer,
+                self.events,
                 ttl=self.ttl,
                 can_take_back=self.exactly_once,
                 store=self.store,
                 most_in_memory=self.most_in_memory,
                 keeper=self.store if self.keeps else None,
-                tell_restored=self.events.restored,
-                tell_thrown_away=self.events.thrown_away,
-                tell_foreign=self.events.foreign_states,
                 clock=self.clock,
                 date=self.clock,
             )
@@ -281,11 +279,9 @@ class World:
             STATE,
             self.ledger,
             self.outside,
+            self.events,
             most_in_memory=self.most_in_memory or 1024,
             ttl=self.ttl,
-            tell_trouble=self.events.store_troubled,
-            tell_applied=self.events.applied_before,
-            tell_foreign=self.events.foreign_values,
             date=self.clock,
         )
         self.fetch = StateFetch(self.batcher, states, self.clock)

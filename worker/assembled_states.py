@@ -92,11 +92,9 @@ def _states_outside(start: Start, layout: StateLayout, ledger: OffsetLedger, lin
         layout,
         ledger,
         link,
+        events,
         most_in_memory=state.keys_in_memory,
         ttl=state.ttl_s,
-        tell_trouble=events.store_troubled,
-        tell_applied=events.applied_before,
-        tell_foreign=events.foreign_values,
         date=time.time,
     )
 
@@ -116,14 +114,12 @@ def _states_in(changelog: str, start: Start, layout: StateLayout, ledger: Offset
         layout,
         ledger,
         restorer,
+        events,
         ttl=state.ttl_s,
         can_take_back=is_exact,
         store=store,
         most_in_memory=state.keys_in_memory,
         keeper=None if facts is None else store,
-        tell_restored=events.restored,
-        tell_thrown_away=events.thrown_away,
-        tell_foreign=events.foreign_states,
         clock=time.monotonic,
         date=time.time,
     )

@@ -7,9 +7,8 @@
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
 
-from worker.state.by_key import ByKey
+from worker.state.by_key import ByKey, StateFetch
 from worker.state.changes import StatefulEncoder, tombstone_of
-from worker.state.fetch import StateFetch
 from worker.state.layout import StateLayout, layout_of
 from worker.state.outside_states import OutsideStates
 from worker.state.outside_values import OutsideValues

@@ -4,20 +4,26 @@
           └──▶ its key is taken: waits ─▶ (the earlier one is concluded) ─▶ batcher
 
 Stands before the batcher, so that a batch never holds two requests of one key, and runs of one key never overlap. A
-request of several rows is a sequence: each row waits for the one before it. What was let go
-waits for no company: it has waited already.
+request of several rows is a sequence: each row waits for the one before it. A request that has waited here waits for no
+company.
+
+Where a store outside has the states, `StateFetch` stands between: it holds a request until the states of its keys have
+come. One request of a key is there at most, so none goes past another. A request that is held counts in the ledger: a
+store that is away fills its bounds, and then nothing more is taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from worker.core.batching.batcher import Batcher
 from worker.core.records import BatchKind, Line, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import cut
 from worker.ports import NextStage
+from worker.state.outside_states import OutsideStates
 
 
 @dataclass(slots=True)
@@ -144,3 +150,66 @@ class ByKey:
                 ours.taken.add(key)
                 self._batcher.add_late(request, now)
                 return
+
+
+@dataclass(slots=True)
+class _Held:
+    request: Request
+    missing: int  # keys
+
+
+class StateFetch:
+    """The stage between `ByKey` and the batcher. Owns the requests that wait for a state."""
+
+    def __init__(self, batcher: Batcher, states: OutsideStates, clock: Callable[[], float]) -> None:
+        self._batcher = batcher
+        self._states = states
+        self._clock = clock
+        self._held: dict[Partition, dict[bytes, _Held]] = {}
+        states.tell_here = self._release
+        self.kind: Callable[[Request], BatchKind] = batcher.kind
+        self.room: Callable[[Run], int] = batcher.room
+
+    @property
+    def backlog(self) -> int:
+        """Full groups that wait for a lane."""
+        return self._batcher.backlog
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are held; several that travel as one count once."""
+        return len({id(held) for by_key in self._held.values() for held in by_key.values()})
+
+    def add(self, request: Request, now: float) -> None:
+        """Find the request company, once its states are here."""
+        if self._is_ready(request):
+            self._batcher.add(request, now)
+
+    def add_late(self, request: Request, now: float) -> None:
+        """Find company for a request that has waited already."""
+        if self._is_ready(request):
+            self._batcher.add_late(request, now)
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Drop what waits of these partitions."""
+        for partition in partitions:
+            self._held.pop(partition, None)
+        self._batcher.forget(partitions)
+
+    def _is_ready(self, request: Request) -> bool:
+        partition = request.record.partition
+        keys: Sequence[bytes] = request.keys if isinstance(request, Run) else (request.record.key or b"",)
+        missing = self._states.missing(partition, keys)
+        if missing:
+            held = _Held(request, len(missing))
+            self._held.setdefault(partition, {}).update(dict.fromkeys(missing, held))
+        return not missing
+
+    def _release(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """The states of these keys are here."""
+        by_key, now = self._held.get(partition, {}), self._clock()
+        for key in keys:
+            if (held := by_key.pop(key, None)) is not None:
+                held.missing -= 1
+                if not held.missing:
+                    self._batcher.add_late(held.request, now)

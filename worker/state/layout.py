@@ -177,8 +177,7 @@ def layout_of(
         raise BadConfiguration(f"{VARIABLE}: takes all of the model's inputs; a request must bring one")
     if not given:
         raise BadConfiguration(
-            f"{VARIABLE}: takes all of the model's outputs, and an answer would hold nothing; set "
-            "WORKER_STATE__ANSWER=true to answer with the state"
+            f"{VARIABLE}: takes all of the model's outputs; set WORKER_STATE__ANSWER=true to answer with the state"
         )
     tensors = tuple(StateTensor(inputs[name], output) for name, output in pairs.items())
     layout = StateLayout(tensors, tuple(_initial(tensor.spec, initial) for tensor in tensors))
@@ -205,12 +204,10 @@ def _check_pair(name: str, output: str, inputs: Mapping[str, TensorSpec], output
     if output not in outputs:
         raise BadConfiguration(f"{VARIABLE}: the model has no output {output}; it gives {', '.join(outputs)}")
     takes, gives = inputs[name], outputs[output]
-    if takes.is_text:
-        raise BadConfiguration(f"{VARIABLE}: input {name} holds strings; a state is made of numbers")
-    if None in takes.dims:
+    if takes.is_text or None in takes.dims:
         raise BadConfiguration(
-            f"{VARIABLE}: input {name} is {takes}, and a state has one size; export the model with only the batch axis "
-            "dynamic there, as the first axis"
+            f"{VARIABLE}: input {name} is {takes}, and a state is made of numbers and has one size; export the model "
+            "with only the batch axis dynamic there, as the first axis"
         )
     is_alike = len(takes.dims) == len(gives.dims) and all(
         there in (None, here) for here, there in zip(takes.dims, gives.dims, strict=True)
@@ -235,26 +232,25 @@ def _initial(spec: TensorSpec, initial: float | Path) -> Array:
             f"WORKER_STATE__INITIAL: {initial} has no array for {spec.name} that can be read: {error}; give a number, "
             "an .npy, or an .npz with an array for each input by name"
         ) from None
-    if array.dtype != spec.dtype or array.shape != dims:
+    if (array.dtype, array.shape) != (spec.dtype, dims):
         raise BadConfiguration(
-            f"WORKER_STATE__INITIAL: {initial} has {array.dtype} of shape {array.shape} for {spec.name}, which is "
-            f"{spec.dtype} of shape {dims} without the batch axis"
+            f"WORKER_STATE__INITIAL: {initial} has {array.dtype} of shape {array.shape} for {spec.name}: expected "
+            f"{spec.dtype} of shape {dims}, without the batch axis"
         )
     return np.array(array, order="C")  # which leaves a state of one number its shape, ()
 
 
 def _element(spec: TensorSpec, number: float) -> Value:
     """The number as an element of this type. Raises `BadConfiguration` where it would become another one."""
-    kind = spec.dtype.kind
     value: Value = number
-    if kind == "b" and number in {0, 1}:
+    if spec.dtype.kind == "b" and number in {0, 1}:
         value = bool(number)
-    elif kind in "iu" and number.is_integer():
+    elif spec.dtype.kind in "iu" and number.is_integer():
         value = int(number)
     if not spec.can_be(value):
+        cure = "0 or 1" if spec.dtype.kind == "b" else spec.values
         raise BadConfiguration(
-            f"WORKER_STATE__INITIAL: {spec.name} is {spec.datatype} and cannot be {number:g}: give "
-            f"{'0 or 1' if kind == 'b' else spec.values}, or an .npz with an array for each input by name"
+            f"WORKER_STATE__INITIAL: {spec.name} is {spec.datatype} and cannot be {number:g}: give {cure}, or a file"
         )
     return value
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import compress
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ import numpy as np
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
+from worker.ports import Events
 from worker.state.expiry import Expiry
 from worker.state.key_slots import CachedSlots
 from worker.state.layout import ANOTHERS, StateLayout
@@ -69,29 +71,21 @@ class OutsideStates(KeyStates):
 
     settles_applied = True
 
-    def __init__(  # noqa: PLR0913  # each may be left out, as in `KeyStates`
+    def __init__(  # each may be left out, as in `KeyStates`
         self,
         layout: StateLayout,
         ledger: OffsetLedger,
         reads: Reads,
+        events: Events,
         *,
         most_in_memory: int,
         ttl: float | None = None,
-        tell_trouble: Callable[[str | None], object] = lambda _: None,
-        tell_applied: Callable[[Record, int], object] = lambda *_: None,
-        tell_foreign: Callable[[int], object] = lambda _: None,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
-        """`tell_trouble` is called when the store stops to answer, with the reason, and with None when it does again.
-
-        `tell_applied` is called with a request that had been answered before, and how many there were, `tell_foreign`
-        with how many values were read that are no states.
-        """
-        super().__init__(layout, ledger, NothingToRestore(), ttl=ttl, can_take_back=False, date=date)
+        super().__init__(layout, ledger, NothingToRestore(), events, ttl=ttl, can_take_back=False, date=date)
         self._reads = reads
         self._values = OutsideValues(layout)
         self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)
-        self._tell_trouble, self._tell_applied, self._tell_foreign_values = tell_trouble, tell_applied, tell_foreign
         self._foreign: defaultdict[Partition, set[bytes]] = defaultdict(set)  # keys whose value was no state when read
         self._has_ours = False  # whether a state of this layout was read
         self._trouble: str | None = None
@@ -137,7 +131,7 @@ class OutsideStates(KeyStates):
             self._reads.ask([Asked(at, self._began.get(at, 0), keys) for at, keys in wanted.items()])
         if (trouble := self._reads.trouble) != self._trouble:
             if trouble is None or self._trouble is None:
-                self._tell_trouble(trouble)
+                self._events.store_troubled(trouble)
             self._trouble = trouble
         came = self._reads.read()
         for asked, values in came:
@@ -146,31 +140,21 @@ class OutsideStates(KeyStates):
         return bool(came)
 
     def _take_in(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        foreign = [at for at, value in enumerate(values) if self._values.is_foreign(value)]
-        if foreign or partition in self._foreign:
-            self._set_aside(partition, keys, [keys[at] for at in foreign])
-        if foreign:
-            self._check_layout([values[at] for at in foreign], others=len(values) - len(foreign))
-            known = sorted(set(range(len(keys))).difference(foreign))
-            self._keep(partition, [keys[at] for at in known], [values[at] for at in known])
-        else:
-            self._keep(partition, keys, values)
-        self._coming[partition].difference_update(keys)
-        self.tell_here(partition, keys)
-
-    def _set_aside(self, partition: Partition, keys: Sequence[bytes], foreign: Sequence[bytes]) -> None:
-        """Requests of these keys are refused. They do not come into memory: each of them looks anew."""
-        self._foreign[partition].difference_update(keys)
-        self._foreign[partition].update(foreign)
-        self._tell_foreign_values(len(foreign))
-
-    def _check_layout(self, foreign: Sequence[bytes | None], others: int) -> None:
-        """Raises `BadConfiguration` where all that was read so far are another model's states."""
-        if not self._has_ours and not others and any(map(self._values.is_anothers, foreign)):
+        are_foreign = list(map(self._values.is_foreign, values))
+        if any(are_foreign) or partition in self._foreign:
+            # Requests of these keys are refused. They do not come into memory: each of them looks anew.
+            self._foreign[partition].difference_update(keys)
+            self._foreign[partition].update(compress(keys, are_foreign))
+            self._events.foreign_values(sum(are_foreign))
+        if all(are_foreign) and not self._has_ours and any(map(self._values.is_anothers, values)):
             raise BadConfiguration(
                 f"{SETTING}: the store holds {ANOTHERS}; name another WORKER_STATE__KEY_PREFIX, with which every key "
                 "begins anew, or delete what is there"
             )
+        known = [at for at, is_one in enumerate(are_foreign) if not is_one]
+        self._keep(partition, [keys[at] for at in known], [values[at] for at in known])
+        self._coming[partition].difference_update(keys)
+        self.tell_here(partition, keys)
 
     def _keep(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         found, rows, missing, offsets = self._values.read(partition, values)
@@ -209,11 +193,9 @@ class OutsideStates(KeyStates):
     def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
         if self._applied_up_to:
             outcomes = list(outcomes)
-            again = [
-                o for place, o in outcomes if isinstance(o, Rejection) and o.is_silent and self._ledger.knows(place)
-            ]
-            if again:
-                self._tell_applied(again[-1].record, len(again))
+            ours = [outcome for place, outcome in outcomes if self._ledger.knows(place)]
+            if again := [one.record for one in ours if isinstance(one, Rejection) and one.is_silent]:
+                self._events.applied_before(again[-1], len(again))
         super().conclude(outcomes)
 
     def _sweep(self, expiry: Expiry, most: int) -> None:

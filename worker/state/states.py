@@ -20,6 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
+from worker.ports import Events
 from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
@@ -44,33 +45,25 @@ class KeyStates:
         layout: StateLayout,
         ledger: OffsetLedger,
         restorer: Restorer,
+        events: Events,
         *,
         ttl: float | None = None,
         can_take_back: bool = True,
         store: Store | None = None,
         most_in_memory: int = 0,
         keeper: Keeper | None = None,
-        tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
-        tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
-        tell_foreign: Callable[[Partition, int], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
         """`ttl`: seconds of record time after which an unused state is none; it goes on to `date` at most.
 
-        `can_take_back`: aborts may come.
-
-        With a `store` the states lie in its files, and `most_in_memory` keys in memory. As a `keeper` it leaves them to
-        the next start. `tell_restored` is called with a partition that is restored, its keys, and the seconds it took;
-        `tell_thrown_away` with one whose kept states cannot be used, and why; `tell_foreign` with how many records of
-        its changelog are no states of this model.
+        `can_take_back`: aborts may come. With a `store` the states lie in its files, and `most_in_memory` keys in
+        memory. As a `keeper` it leaves them to the next start.
         """
         self.layout = layout
         self._ledger = ledger
         self._restorer = restorer
-        self._tell_restored = tell_restored
-        self._tell_thrown_away = tell_thrown_away
-        self._tell_foreign = tell_foreign
+        self._events = events
         self._keeper = keeper
         self._extents: dict[Partition, Extent] = {}  # of states that can be kept
         self._has_ended = False  # what was written is what is kept
@@ -361,7 +354,7 @@ class KeyStates:
         if found.anew:
             self._slots.forget(partition)
             self._last_offsets[partition] = NO_OFFSET
-            self._tell_thrown_away(partition, found.anew)
+            self._events.thrown_away(partition, found.anew)
         elif rows is None:
             for key in keys if self._can_take_back else self._still_forgotten(partition, keys, found.forgotten_by):
                 self._slots.drop(partition, key)
@@ -387,9 +380,9 @@ class KeyStates:
         if found.extent is not None and self._keeper is not None:
             self._extents[partition] = found.extent
         if found.passed_over:
-            self._tell_foreign(partition, found.passed_over)
+            self._events.foreign_states(partition, found.passed_over)
         _, since = self._restoring.pop(partition)
-        self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
+        self._events.restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
     def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
         """Whether requests are in the states that would come again. Nothing of the partition is taken then."""

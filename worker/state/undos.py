@@ -6,8 +6,7 @@ the last first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,22 +29,12 @@ class Mark(NamedTuple):
     is_deleted: bool
 
 
-@dataclass(slots=True)
-class _Undo:
+class _Undo(NamedTuple):
     """How the keys of one batch stood before it wrote. `had`: which of them had a state."""
 
     marks: list[Mark]
     had: NDArray[np.bool_]
     rows: StateRows
-
-    def is_over(self) -> bool:
-        """Whether all of it is committed, or of partitions that left."""
-        return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
-
-    def of(self, mark: Mark, offset: int) -> Iterator[tuple[bytes, StateRows | None]]:
-        for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
-            if wrote >= offset:
-                yield key, self.rows.row(at) if self.had[at] else None
 
 
 class Undos:
@@ -62,19 +51,25 @@ class Undos:
         """A batch is about to write: `rows` are its keys' states, of which some have none."""
         self._undos.append(_Undo(marks, had, rows))
         if len(self._undos) >= self._look_at:
-            self._undos = [undo for undo in self._undos if not undo.is_over()]
+            self._keep(lambda mark: mark.line.committed <= mark.offsets[-1])
             self._look_at = max(FEWEST, 2 * len(self._undos))
 
     def take(self, partition: Partition, offset: int) -> Iterator[tuple[bytes, StateRows | None]]:
-        """What the partition's records from this offset on have overwritten, for the last time: None where nothing."""
+        """The states that the partition's records from this offset on have overwritten, the last first; None: none."""
         for undo in reversed(self._undos):
             for mark in undo.marks:
-                if mark.line.partition == partition:
-                    yield from undo.of(mark, offset)
+                if mark.line.partition != partition:
+                    continue
+                for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
+                    if wrote >= offset:
+                        yield key, undo.rows.row(at) if undo.had[at] else None
         self.forget([partition])
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Nothing of these is taken back any more."""
+        self._keep(lambda mark: mark.line.partition not in partitions)
+
+    def _keep(self, may_be_undone: Callable[[Mark], bool]) -> None:
         for undo in self._undos:
-            undo.marks = [mark for mark in undo.marks if mark.line.partition not in partitions]
+            undo.marks[:] = filter(may_be_undone, undo.marks)
         self._undos = [undo for undo in self._undos if undo.marks]

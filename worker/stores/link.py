@@ -1,9 +1,9 @@
 """The thread that talks to the store, so that the loop never waits for a network.
 
-    loop ─▶ what to write, what to read ─▶ thread: all that waits is one round trip ─▶ what came ─▶ loop
+    loop ─▶ writes and reads ─▶ thread: all that wait are one round trip ─▶ values ─▶ loop
 
-What the store does not do now is asked for again, in the same order, until it does: to write a value twice is to write
-it once. Owns the thread and its two queues.
+A round trip that fails is made again, in the order of its parts, until the store does it: to write a value twice is to
+write it once. Owns the thread and its two queues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeVar
 
 from worker.core.records import Place
@@ -38,10 +38,7 @@ class StoreLink:
         forgotten_for: int,
         tell_round_trip: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """`forgotten_for`: seconds for which the server knows that a key was forgotten.
-
-        `tell_round_trip` is called by the loop with the seconds of each.
-        """
+        """`forgotten_for`: seconds for which the server knows of a key that was forgotten."""
         self._server = server
         self._seconds = {False: ttl or 0, True: forgotten_for}
         self._tell_round_trip = tell_round_trip
@@ -134,14 +131,12 @@ class StoreLink:
             list(chain.from_iterable(item.keys for item in asked)),
         )
         self._took.append(time.monotonic() - began)
-        at = 0
+        came = iter(values)
         for item in asked:
-            self._came.append((item, values[at : at + len(item.keys)]))
-            at += len(item.keys)
-        self._written += [place for _, place in writes]
-        for _ in asked:
+            self._came.append((item, list(islice(came, len(item.keys)))))
             self._asked.popleft()
-        for _ in writes:
+        for _, place in writes:
+            self._written.append(place)
             self._to_write.popleft()
         self.trouble = self.away_since = None
 

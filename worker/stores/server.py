@@ -154,13 +154,9 @@ def examine_store(server: StoreServer) -> StoreFacts:
         server.exchange([], [b"examined"])
     except StoreAway as away:
         raise BadConfiguration(f"{SETTING}: {away}; see that the server runs and can be reached from here") from None
-    if about.get("cluster_enabled"):
-        raise BadConfiguration(
-            f"{SETTING}: {server.name} is a cluster, and a batch of keys would lie on several of its servers; use one "
-            "primary, with replicas if you like"
-        )
-    if about.get("role") not in {None, "master"}:
-        raise BadConfiguration(f"{SETTING}: {server.name} is a replica, which takes no writes; name the primary")
+    if about.get("cluster_enabled") or about.get("role") not in {None, "master"}:
+        kind = "a cluster" if about.get("cluster_enabled") else "a replica"
+        raise BadConfiguration(f"{SETTING}: {server.name} is {kind}; name one primary, with replicas if you like")
     kind = "Valkey" if "valkey_version" in about else "Redis"
     version = f"{kind} {about.get('valkey_version') or about.get('redis_version')}"
     return StoreFacts(server.name, version, tuple(_warnings(server.name, about)))
@@ -211,8 +207,8 @@ def _verdict(name: str, error: Exception) -> Exception:
         )
     if isinstance(error, NoPermissionError):
         return BadConfiguration(
-            f"{SETTING}: {name} does not let this user do it: {said}; grant it EVAL, MGET, GETRANGE and SET on the "
-            "keys of WORKER_STATE__KEY_PREFIX, and INFO"
+            f"{SETTING}: {name} does not let this user do it: {said}; grant EVAL, MGET, GETRANGE and SET on the keys "
+            "of WORKER_STATE__KEY_PREFIX, and INFO"
         )
     if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in said:
         return BadConfiguration(

@@ -229,10 +229,10 @@ class Replica:
         process, setup, clock = self.process, self.setup, self._world.clock
         if memory == "changelog":
             restorer = watched(process, SimRestorer(process, self._broker, STATE, is_exact=setup.is_exact))
-            states = KeyStates(STATE, self.ledger, restorer, can_take_back=setup.is_exact, clock=clock)
+            states = KeyStates(STATE, self.ledger, restorer, self.events, can_take_back=setup.is_exact, clock=clock)
             return states, ByKey(self.batcher), sink
         link = watched(process, SimLink(process, self._store))
-        outside = OutsideStates(STATE, self.ledger, link, most_in_memory=2)
+        outside = OutsideStates(STATE, self.ledger, link, self.events, most_in_memory=2)
         by_key = ByKey(StateFetch(self.batcher, outside, clock))
         outside.is_taken = by_key.is_taken
         return outside, by_key, StoringSink(sink, link, OutsideValues(STATE))

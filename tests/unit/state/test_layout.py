@@ -45,7 +45,7 @@ def test_requests_bring_what_is_no_state() -> None:
         (LSTM, {"h": "y"}, "cannot be the next h"),
         (LSTM, {"h": "h_out", "c": "h_out"}, "cannot be the next c"),
         (signature(spec("x"), spec("s", dims=(None,)), outputs=(spec("t", dims=(None,)),)), {"s": "t"}, "one size"),
-        (signature(spec("x"), spec("s", "BYTES"), outputs=(spec("t", "BYTES"),)), {"s": "t"}, "strings"),
+        (signature(spec("x"), spec("s", "BYTES"), outputs=(spec("t", "BYTES"),)), {"s": "t"}, "numbers"),
         (signature(spec("s"), outputs=(spec("y"), spec("t"))), {"s": "t"}, "all of the model's inputs"),
         (signature(spec("x"), spec("s"), outputs=(spec("t"),)), {"s": "t"}, "WORKER_STATE__ANSWER=true"),
         (signature(spec("x"), spec("s"), spec("r"), outputs=(spec("t"),)), {"s": "t", "r": "t"}, "an output twice"),

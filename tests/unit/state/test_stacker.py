@@ -16,11 +16,11 @@ from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.stacking import Split, cut
 from worker.state import KeyStates, StatefulStacker, layout_of
 
-NOTHING: Any = None  # no partition is restored here
+NOTHING: Any = None  # no partition is restored here, and nothing happens
 
 
 def stacker(**more: Any) -> StatefulStacker:
-    return StatefulStacker(signature(**more), gives=SUMS, states=KeyStates(STATE, OffsetLedger(), NOTHING))
+    return StatefulStacker(signature(**more), gives=SUMS, states=KeyStates(STATE, OffsetLedger(), NOTHING, NOTHING))
 
 
 def stacked(by: StatefulStacker, *requests: Any) -> Batch:
@@ -46,7 +46,7 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     whole = signature(spec("sum"), spec("x", dims=(None,)), outputs=(spec("next"), spec("y", dims=(None,))))
     whole = replace(whole, axes=(Axis("input x axis 1", (4,), {Spot(1, 0): 0}, (Spot(1, 0),)),))
     layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
-    by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING))
+    by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING, NOTHING))
     requests = [request(n, tensors=[b"\0" * 4 * (n + 1)], shapes=((n + 1,),)) for n in range(2)]
 
     batch = stacked(by, *requests)
@@ -64,7 +64,7 @@ def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) 
     """Whatever the shape of a state, also where each row has one number and no other axis."""
     whole = signature(spec("sum", dims=dims), spec("x"), outputs=(spec("next", dims=dims), spec("y")))
     layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
-    by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING))
+    by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING, NOTHING))
     first, second = cut(request(0, rows=2), 1)
     assert first.reassembly is not None
     state = np.full((1, *dims), 5, "<f4")
