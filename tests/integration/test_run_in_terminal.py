@@ -134,7 +134,10 @@ def test_a_terminal_shows_when_it_is_ready_and_what_to_type_next(broker: Embedde
         terminal.close()
 
     (following,) = (line for line in terminal.lines if line.startswith("          next: "))
-    assert re.fullmatch(r" {10}next: inference-worker dead-letters show requests/0/\d+", following)
+    assert re.fullmatch(
+        r" {10}next: inference-worker dead-letters show --topic rejected --bootstrap-servers \S+ requests/0/\d+",
+        following,
+    )
     assert not [line for line in terminal.lines if line.startswith("{")]
 
 
@@ -159,4 +162,5 @@ def test_a_pipe_gets_json_and_nothing_else(broker: EmbeddedBroker) -> None:
     assert all(re.fullmatch(r"[a-z_]+", line["event"]) for line in said if "logger" not in line)
     (rejected,) = (line for line in said if line["event"] == "requests_rejected")
     assert list(rejected)[3:] == ["count", "reasons", "last", "why", "next"]
-    assert rejected["next"] == f"inference-worker dead-letters show {rejected['last']}"
+    assert rejected["next"].startswith("inference-worker dead-letters show --topic rejected ")
+    assert rejected["next"].endswith(f" {rejected['last']}")
