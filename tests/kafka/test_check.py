@@ -54,7 +54,7 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
     assert result.exit_code == 0, result.output
     for said in (
         f"WORKER_KAFKA__GROUP_ID           {deployment.group}",
-        "takes             x FP32[batch, 4]",
+        "  x FP32[batch, 4]",
         "group protocol consumer (KIP-848, the broker's own)",
         "replication factor 1",
         '{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0.0,0.0,0.0,0.0]}]}\n',

@@ -15,7 +15,7 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF
 
 # A client tries again after 10 s at most (`reconnect.backoff.max.ms`).
 STRANDED_AFTER = 45.0
-# One that has no broker left takes those that it was given at first, within milliseconds.
+# One that has no broker left takes the first ones again, within milliseconds.
 LOST_AFTER = 5.0
 ASK_AGAIN_AFTER = 15.0
 ASK_TIMEOUT = 2.0  # the loop waits for it, with nothing to read or to send

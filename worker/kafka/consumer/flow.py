@@ -152,7 +152,7 @@ class HeldRecords:
         return taken
 
     def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
-        """The ready records, with these behind them: they came later, perhaps of the same partitions."""
+        """The ready records, with these behind them, which came later."""
         self.ready += records
         return self.take(most)
 

@@ -134,7 +134,7 @@ class Gates:
         return partition in self._closed and self._closed[partition].is_shut
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
-        """From now on nothing comes of those that are ours, until we know where the group stands."""
+        """From now on nothing comes of our partitions among these, until we know where the group stands."""
         self._standings.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
@@ -143,7 +143,7 @@ class Gates:
                 self._shut(partition, gate)
 
     def adrift(self, partitions: Sequence[Partition]) -> None:
-        """The same for those that the client reads from their beginning, wherever the group stands."""
+        """Rewind partitions that the client reads from their beginning, wherever the group stands."""
         self.rewind(partitions)
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
@@ -203,7 +203,7 @@ class Gates:
         gate.standing = gate.wanted = None
 
     def _ask(self, assignments: Assignments) -> None:
-        """Where the group stands with those of which it must be known before anything comes of them."""
+        """Ask where the group stands, for each partition that gives nothing until that is known."""
         asked: list[Partition] = []
         known: dict[Partition, GroupStanding] = {}
         for partition, gate in self._closed.items():

@@ -49,7 +49,8 @@ class Rebalances:
         self._gates = gates
         self._fail = fail
         self._log = log
-        self._stand_by = StandBy()
+        self._is_in = False  # the group, as far as the worker was told
+        self._sightings = 0  # in a row, of a coordinator that is up
         self.assignments: Assignments | None = None  # once the group is joined
         self.taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self.is_new = False  # the client has partitions of which the pauses were not said again
@@ -72,15 +73,20 @@ class Rebalances:
         self.subscribe(consumer, self.assignments)
 
     def coordinator_seen(self, state: str) -> None:
-        """Under KIP-848 no callback says that we are in the group without a partition: this does."""
-        if self.assignments is not None and self._stand_by.heard(state):
+        """Under KIP-848 no callback says that we are in the group without a partition: this does.
+
+        A member whose coordinator is up for the second time has joined, or an error has said why not.
+        """
+        self._sightings = self._sightings + 1 if state == "up" else 0
+        if self.assignments is not None and self._sightings >= 2 and not self._is_in:
+            self._is_in = True
             self._tell("assigned", [])
 
     def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
         if self.is_over:
             return
         self.is_new = self.was_assigned = True
-        self._stand_by.is_known()
+        self._is_in = True
         partitions = self._named(positions)
         self._gates.assigned(partitions)
         self._tell("assigned", partitions)
@@ -119,7 +125,7 @@ class Rebalances:
         self._leave("revoked", positions)
 
     def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
-        self._stand_by.lost()
+        self._is_in, self._sightings = False, 0
         self._leave("lost", positions)
 
     def _leave(self, how: str, positions: list[TopicPartition]) -> None:
@@ -138,27 +144,3 @@ class Rebalances:
 
     def _named(self, positions: Sequence[TopicPartition]) -> list[Partition]:
         return [self._flowing.named(at.topic, at.partition) for at in positions]
-
-
-class StandBy:
-    """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so."""
-
-    def __init__(self) -> None:
-        self._is_known = False
-        self._sightings = 0
-
-    def is_known(self) -> None:
-        self._is_known = True
-
-    def lost(self) -> None:
-        """We are out, and the client joins again."""
-        self._is_known = False
-        self._sightings = 0
-
-    def heard(self, coordinator: str) -> bool:
-        """Whether to tell now that we are in: the second time in a row that the coordinator is up, and then no more."""
-        if self._is_known:
-            return False
-        self._sightings = self._sightings + 1 if coordinator == "up" else 0
-        self._is_known = self._sightings >= 2
-        return self._is_known

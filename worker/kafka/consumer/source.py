@@ -320,7 +320,7 @@ class KafkaSource(KafkaOffsets):
         self._request_topics.attend()
 
     def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
-        """Tell which partitions stand, and look into those that no open transaction holds back."""
+        """Tell which partitions stand, and look into each that no open transaction holds back."""
         ours = {
             at: reach if self._pauses.is_fetched(at) else reach._replace(is_fetched=False)
             for at, reach in reaches.items()

@@ -50,7 +50,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """Notes under way, one for a partition, and those that the group took last. Owned by `KafkaOffsets`."""
+    """The notes under way, one for a partition, and the last that the group took. Owned by `KafkaOffsets`."""
 
     def __init__(self, consumer: Consumer, clock: Callable[[], float]) -> None:
         self._consumer = consumer
@@ -188,7 +188,7 @@ class KafkaOffsets:
         return self._notes.note(partition, Note(offset, NEW))
 
     def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        """Leave those that are new where they began, or there instead, for a next worker; None: as they are."""
+        """Leave new partitions where they began, or there instead, for a next worker; None: as they are."""
         for partition, began in self._new.items():
             if (offset := instead.get(partition, began)) is not None:
                 self._send(partition, Note(offset, NEW))
@@ -226,7 +226,7 @@ class KafkaOffsets:
             send()
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        """Withdraw those of the records just below these next offsets that ran alone. As `withdraw_note`."""
+        """Withdraw the notes of records just below these next offsets. As `withdraw_note`."""
         if not self._isolated:
             return True
         ran = [(p, offset - 1) for p, offset in offsets.items() if self._isolated.get(p) == offset - 1]

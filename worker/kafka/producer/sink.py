@@ -130,7 +130,7 @@ class KafkaSink:
             self._overflow.popleft()
 
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
-        """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
+        """Hand them to the client. Returns what its queue has no room for. Raises `KafkaFatal` as `send` does."""
         produce, destinations = self._producer.produce, self._destinations
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source, chosen in waiting:

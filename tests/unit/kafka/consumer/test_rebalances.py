@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
 from tests.unit.kafka.scripted import P, Q, new_world
-from worker.kafka.consumer.rebalances import PATIENCE, StandBy
+from worker.kafka.consumer.rebalances import PATIENCE
 
 UP, AWAY = "up", "query-coord"
 
@@ -105,18 +107,19 @@ def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypa
     assert not world.client.begun
 
 
-def test_a_stand_by_is_in_once_its_coordinator_was_up_twice() -> None:
-    """Once may be before the first heartbeat; told it is only once."""
-    stand_by = StandBy()
+def test_a_stand_by_is_in_once_its_coordinator_was_up_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once may be before the first heartbeat. It is told once, and again when the member was lost."""
+    world, told = new_world(monkeypatch), list[object]()
+    world.assignments.assigned = told.append  # type: ignore[method-assign, assignment]
+    up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})
 
-    assert [stand_by.heard(said) for said in (AWAY, UP, AWAY, UP, UP, UP)] == [False, False, False, False, True, False]
+    world.client.config["stats_cb"](up)
+    assert told == []
+    for _ in range(3):
+        world.client.config["stats_cb"](up)
+    assert told == [[]]
+    world.lose(P)
+    for _ in range(3):
+        world.client.config["stats_cb"](up)
 
-
-def test_a_member_that_was_lost_joins_again() -> None:
-    """Being in the group is not for ever."""
-    stand_by = StandBy()
-    stand_by.is_known()
-
-    stand_by.lost()
-
-    assert [stand_by.heard(UP) for _ in range(2)] == [False, True]
+    assert told == [[], []]
