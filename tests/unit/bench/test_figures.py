@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from bench.cases import deadlines
 from bench.lingers import LOADS, MODELS, cell, most
-from bench.pace import Timetable
-from bench.turns import Figure, Turns, take_turns
-from worker.tools.bench.figures import Heard, Now, Sent
+from bench.turns import take_turns
+from worker.tools.bench.figures import Heard, Sent
 
 PARTS = ("10%", "90%", "48 in 3 ms", "32, 3 ms later 32")  # `python -m bench.lingers` has all
 
@@ -28,30 +25,6 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
 
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert found == {"a": [4, 5], "b": [3, 6]}
-
-
-def test_a_ratio_is_the_median_of_ratios_within_a_round() -> None:
-    """A contender that did not take part has none, and misses its bar."""
-    turns = Turns(
-        {"worker": [Figure(2.0, 1.0), Figure(9.0, 1.0), Figure(4.0, 1.0)], "loop": [Figure(1.0, 2.0)] * 3},
-        {"peer": "not installed"},
-    )
-
-    assert turns.ratio("worker", "loop") == 4.0
-    assert math.isnan(turns.ratio("worker", "peer"))
-    loop, peer = turns.bars({"loop": 2.0, "peer": 1.0, "never asked for": 1.0})
-    assert loop.is_kept
-    assert not peer.is_kept
-    assert turns.lines[-1][:2] == ["peer", "not installed"]
-
-
-def test_a_timetable_sends_what_is_due() -> None:
-    """Nothing before its instant, and all of what a late sender missed."""
-    pace = Timetable(np.array([0.0, 0.1, 0.2, 5.0]))
-
-    assert [pace.ready(Now(elapsed, sent, 0)) for elapsed, sent in ((0.0, 0), (0.25, 1), (1.0, 3))] == [1, 2, 0]
-    assert pace.until_next(Now(1.0, 3, 0)) == 4.0
-    assert pace.is_over(Now(9.0, 4, 0))
 
 
 def test_only_results_in_time_are_goodput() -> None:

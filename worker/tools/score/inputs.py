@@ -141,16 +141,15 @@ class LineFile:
         while not self._is_read_up:
             records: list[Record] = []
             wanted, size, wait = at_once(), 0, GLANCE
-            while len(records) < wanted and size < LINES_BYTES and self._has_more(wait):
-                block = self._read()
+            while len(records) < wanted and size < LINES_BYTES and (block := self._read(wait)) is not None:
                 records += self._ended(block)
                 size, wait = size + len(block), 0.0
             yield records
 
-    def _has_more(self, wait: float) -> bool:
-        return not self._is_read_up and bool(select.select([self._descriptor], [], [], wait)[0])
-
-    def _read(self) -> bytes:
+    def _read(self, wait: float) -> bytes | None:
+        """What comes next; None when nothing does within so many seconds, or all is read."""
+        if self._is_read_up or not select.select([self._descriptor], [], [], wait)[0]:
+            return None
         try:
             return os.read(self._descriptor, LINES_BLOCK)
         except OSError as error:

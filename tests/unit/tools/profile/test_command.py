@@ -73,15 +73,6 @@ def test_json_has_all_of_it(model: Path) -> None:
     assert set(advice["capacities"][0]) == {"rows", "model", "loop", "latency", "requests_per_s"}
 
 
-def test_the_length_of_an_axis_that_the_file_leaves_open_is_told(tmp_path: Path) -> None:
-    """It was made up, and the figures hang on it."""
-    path = models.save(models.sequence_mean(), tmp_path, "texts")
-
-    (length,) = found(path, "--batch-sizes", "1")["open_axes"].values()
-
-    assert f" is {length} long: the model's file" in " ".join(profile(path, "--batch-sizes", "1").stdout.split())
-
-
 def test_buckets_are_advised_for_a_sample_of_lengths(tmp_path: Path) -> None:
     """The model is measured at the mean padded length; the line to set can be copied into a shell."""
     path = models.save(models.sequence_mean(), tmp_path, "texts")
