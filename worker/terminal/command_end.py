@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import typer
 
 from worker.core.failures import Incomplete, Stop
+from worker.terminal.terminal import printable, tell
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -35,9 +36,8 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
             code = act()
             sys.stdout.flush()  # a full disk is said below
     except Stop as stop:
-        from worker.terminal.terminal import printable  # noqa: PLC0415 - rich takes its time
-
-        _tell(*map(printable, str(stop).splitlines()))
+        for line in str(stop).splitlines():
+            tell(printable(line))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
         _drop_stdout()  # its reader has enough
@@ -45,18 +45,13 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
             raise
-        _tell(str(error))
+        tell(str(error))
         try:
             sys.stdout.flush()
         except OSError:
             _drop_stdout()  # Python would try once more to write it, and end with 120
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)
-
-
-def _tell(*lines: str) -> None:
-    sys.stderr.writelines(f"inference-worker: {line}\n" for line in lines)
-    sys.stderr.flush()
 
 
 @contextmanager
@@ -78,7 +73,7 @@ def _unwinding() -> Iterator[None]:
     except (KeyboardInterrupt, SystemError) as error:
         if isinstance(error, SystemError) and not interrupts:
             raise
-        _tell("interrupted")
+        tell("interrupted")
         raise typer.Exit(128 + signal.SIGINT) from None
 
 

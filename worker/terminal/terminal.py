@@ -15,12 +15,10 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Column
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
@@ -36,22 +34,26 @@ class Progressed(Protocol):
     def __call__(self, done: int, now: str = ..., /) -> None: ...
 
 
-class _Screen(Console):
-    """rich's own would end the process with 1, a defect's code, when its pipe is closed."""
-
-    def on_broken_pipe(self) -> None:
-        """Raises `BrokenPipeError`."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
 def console() -> Console:
     """For tables and sentences, on standard output; made for each use, since tests replace that."""
-    return _Screen(highlight=False)
+    return _screen(on_stderr=False)
 
 
 def aside() -> Console:
-    """The same on standard error, for all that is no result."""
-    return _Screen(stderr=True, highlight=False)
+    """A console on standard error, for all that is no result."""
+    return _screen(on_stderr=True)
+
+
+def _screen(*, on_stderr: bool) -> Console:
+    from rich.console import Console  # noqa: PLC0415 - a command that writes plain lines need not load rich
+
+    screen = Console(stderr=on_stderr, highlight=False)
+    screen.on_broken_pipe = _stop  # type: ignore[method-assign]  # rich's own ends with 1, a defect's code
+    return screen
+
+
+def _stop() -> NoReturn:
+    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def tell(sentence: str) -> None:
@@ -81,6 +83,8 @@ def agreed(question: str) -> bool:
 
 def say(screen: Console, text: str, style: str = "") -> None:
     """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
+    from rich.text import Text  # noqa: PLC0415 - see `_screen`
+
     screen.print(Text(text, style=style), soft_wrap=True)
 
 
@@ -91,6 +95,8 @@ def hang(screen: Console, left: str, right: str, style: str = "") -> None:
 
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
     """Indented, without the spaces that a table fills its last column with. `width`: columns; None: the screen's."""
+    from rich.padding import Padding  # noqa: PLC0415 - see `_screen`
+
     with screen.capture() as written:
         screen.print(Padding(what, (0, 0, 0, indent)), width=width)
     screen.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
@@ -132,6 +138,7 @@ def progress(what: str, total: int | None) -> Iterator[Progressed]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column  # noqa: PLC0415 - see `_screen`
 
     screen = aside()
     bar = Progress(
