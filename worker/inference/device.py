@@ -250,13 +250,9 @@ def cause_in(complaints: str) -> str:
     """The cause in what ONNX Runtime wrote while a provider failed to load."""
     library = _MISSING_LIBRARY.search(complaints)
     needs = _NEEDS.search(complaints)
-    cause = f"{library[1]} is not installed" if library and library[1] else _last_error(complaints)
+    cause = (
+        f"{library[1]} is not installed"
+        if library and library[1]
+        else shortened(complaints.rpartition("[ONNXRuntimeError] :")[2]) or "ONNX Runtime does not say why"
+    )
     return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause
-
-
-def _last_error(complaints: str) -> str:
-    for line in complaints.splitlines():
-        _, marker, complaint = line.rpartition("[ONNXRuntimeError] :")
-        if marker:
-            return shortened(complaint)
-    return shortened(complaints) or "ONNX Runtime does not say why"

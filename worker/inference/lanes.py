@@ -40,9 +40,9 @@ LAST_RUNS = 8
 # it is given, and the next surprise would hold up the loop as well.
 SURPRISE = 40
 
-# An inference as long as so many steps of the interpreter is brief. TIMED steps are timed TIMES times. Measured on two
-# cores (2026): an inference of 0.23 ms is answered a quarter faster on the loop's thread than in a lane, one of 0.76 ms
-# a tenth slower. Where a step takes three times as long, one of 0.29 ms is answered 1.7 times as fast, 0.7 ms 1.1.
+# An inference as long as so many steps of the interpreter is brief. TIMED steps are timed TIMES times. On two busy
+# cores (2026) one of 0.23 ms is answered a quarter faster on the loop's thread than in a lane, and one of 0.76 ms a
+# tenth slower. Where a step takes three times as long, one of 0.29 ms is answered 1.7 times as fast, one of 0.7 ms 1.1.
 STEPS = 15_000
 TIMED, TIMES = 1_000, 9
 
