@@ -16,7 +16,7 @@ import pytest
 from tests import models
 from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
-from worker import app, assembly, telemetry
+from worker import app, assembled_states, assembly, telemetry
 from worker.codecs.registry import Codecs, SingleCodecs
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
@@ -110,7 +110,7 @@ class Assembled:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:
         for name, stand_in in (("KafkaSource", Source), ("KafkaSink", Sink), ("KafkaTransactions", Transactions)):
             patch.setattr(assembly, name, stand_in)
-        patch.setattr(assembly, "changelog_facts", lambda *_: None)  # no broker is there to be asked
+        patch.setattr(assembled_states, "changelog_facts", lambda *_: None)  # no broker is there to be asked
         model = {"WORKER_MODEL__PATH": str(models.save(models.mlp(), folder))}
         self.settings = load(None, {**LEAST, **model, **environ})
         self.events = telemetry.WorkerEvents(1)

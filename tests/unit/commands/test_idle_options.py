@@ -19,10 +19,6 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
         ("score m.onnx rows.npy --force", "--force does nothing without --output"),
         ("profile m.onnx --bucket-axis x:1", "--bucket-axis does nothing without --lengths"),
-        (
-            "dead-letters show rejected/0/7 --topic rejected -n 3 --code INTERNAL",
-            "-n and --code do nothing with the place",
-        ),
     ],
 )
 def test_an_option_that_does_nothing_is_refused(words: str, told: str) -> None:

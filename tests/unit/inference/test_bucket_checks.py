@@ -17,8 +17,9 @@ from worker.settings import ModelSettings
 SEQUENCE = WantedAxis("ids", 1, (2, 4, 8))
 
 
-def bucketed(model: bytes, folder: Path, *axes: WantedAxis, warm_up_rows: tuple[int, ...] = (), **limits: Any) -> Model:
-    settings = ModelSettings(path=models.save(model, folder), device="cpu", warm_up_rows=warm_up_rows)
+def bucketed(model: bytes, folder: Path, *axes: WantedAxis, warm_up_rows: Any = None, **limits: Any) -> Model:
+    chosen = {} if warm_up_rows is None else {"warm_up_rows": warm_up_rows}
+    settings = ModelSettings(path=models.save(model, folder), device="cpu", **chosen)
     return load(settings, max_batch_size=8, wanted_axes=axes, **limits)
 
 
