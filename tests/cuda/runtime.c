@@ -188,7 +188,7 @@ int cudaStreamSynchronize(void *handle) {
 int cudaDeviceSynchronize(void) { return wait_for(__func__, &default_stream, 1); }
 int cudaStreamDestroy(void *handle) { return wait_for(__func__, stream_of(handle), 0); }  // it stays in the list, empty
 
-// None that keeps step with the default stream: ONNX Runtime makes none, and our `memory.py` relies on that.
+// None that keeps step with the default stream: ONNX Runtime makes none.
 int cudaStreamCreateWithFlags(void **handle, unsigned flags) {
     int code = begin(__func__);
     if (!code && flags != NON_BLOCKING) {

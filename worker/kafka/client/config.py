@@ -115,7 +115,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         # The most that one batch may take as it travels, and unpacked if it is zstd (librdkafka 2.16). It guesses the
         # room it needs and trebles it until all fits, so a third is sure: 128 MB.
         "receive.message.max.bytes": MOST_UNPACKED,
-        # A batch that cannot be unpacked is tried three times, so far apart; the client's default is 500.
+        # A batch that cannot be unpacked is tried again after so long; the client's default is 500.
         "fetch.error.backoff.ms": 100,
         **kafka.config,
     }
