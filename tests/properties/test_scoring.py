@@ -102,7 +102,7 @@ def test_every_row_has_the_outcome_that_it_has_alone(
     scorer = Scorer(Runs(cast("Model", Doubling(guilty, memory)), 1), settings)
     values = np.arange(count, dtype="<f4").reshape(count, 1)
     values[[row for row in missing if row < count]] = np.nan
-    rows = Rows(Partition("rows", 0), 0, MODEL.inputs, [values], is_plain=True, accept=OCTETS)
+    rows = Rows(Partition("rows", 0), 0, MODEL.inputs, [values], OCTETS)
 
     found = scorer.records([row.record() for row in rows.parts(1)]) if are_lines else list(scorer.rows(rows))
 

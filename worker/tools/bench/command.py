@@ -18,6 +18,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from worker.codecs.examples import Encoding
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
 from worker.terminal.terminal import Progressed, aside, count, page, print_json, printable, progress, say, write
@@ -38,7 +39,7 @@ from worker.tools.bench.figures import (
 )
 from worker.tools.bench.generator import Generator, Site, mock_site
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import answer_for_ever
+from worker.tools.bench.plain_loop import LoopJob, answer_for_ever
 from worker.tools.bench.plan import Plan
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
@@ -100,12 +101,11 @@ class _Course:
 
     def _loop(self, name: str, at_once: int) -> Contender:
         plan = self._plan
-        with (
-            self._open_site() as site,
-            Child("the loop", answer_for_ever, plan.settings.model, plan.signature, plan.loop(site, at_once)) as loop,
-        ):
-            loop.receive()
-            return self._steady(name, *self._maximum(name, site, loop.check), loop.check)
+        with self._open_site() as site:
+            job = LoopJob(site, at_once, are_rows=plan.encoding is Encoding.ROWS)
+            with Child("the loop", answer_for_ever, plan.settings.model, plan.signature, job) as loop:
+                loop.receive()
+                return self._steady(name, *self._maximum(name, site, loop.check), loop.check)
 
     def _maximum(self, name: str, site: Site, check: Callable[[], None]) -> tuple[Flow, Heard]:
         self._generator.open(site)

@@ -23,7 +23,7 @@ from worker.settings.loading import read_shape
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import LoopJob, codecs_of, decoded
+from worker.tools.bench.plain_loop import codecs_of, decoded
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.processes import Replica
 
@@ -125,10 +125,6 @@ class Plan:
             yield "KAFKA__GROUP_INSTANCE_ID", site.group
         if self.settings.delivery.transactional_id is not None:
             yield "DELIVERY__TRANSACTIONAL_ID", site.group
-
-    def loop(self, site: Site, at_once: int) -> LoopJob:
-        """A loop of so many requests at once."""
-        return LoopJob(site, at_once, are_rows=self.encoding is Encoding.ROWS)
 
     def codec_seconds(self) -> float:
         """Reading a request and writing an answer of it, by the worker's codecs in this process: the mean seconds."""

@@ -21,7 +21,6 @@ from numpy.lib import format as npy
 
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip import Output
-from worker.codecs.examples import rows_headers
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.foreign_values import DAMAGED
@@ -38,16 +37,12 @@ LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 
 
 class Rows(NamedTuple):
-    """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type.
-
-    `is_plain`: the only input's bytes are a request as they are.
-    """
+    """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type."""
 
     source: Partition
     number: int
     specs: Sequence[TensorSpec]
     arrays: Sequence[Array]
-    is_plain: bool
     accept: str
 
     @property
@@ -62,14 +57,11 @@ class Rows(NamedTuple):
 
     def record(self) -> Record:
         """All in one request; its offset is the first one's number."""
-        accept = ("accept", self.accept.encode())
-        if self.is_plain:
-            headers = (*rows_headers(self.specs[0].datatype, self.total), accept)
-            return Record(self.source, self.number, None, self.arrays[0].tobytes(), headers, None)
         raws = [array.tobytes() for array in self.arrays]
         head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
-        told = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
-        return Record(self.source, self.number, None, b"".join([head, *raws]), told, None)
+        accept = ("accept", self.accept.encode())
+        headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
+        return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
 
 
 class Column(NamedTuple):
@@ -106,10 +98,7 @@ class RowFile:
             raise BadConfiguration(f"{path}: cannot be read as an array file: {reason}") from error
         self.total = self._columns[0].shape[0]
         self.row_bytes = sum(column.row_bytes for column in self._columns)
-        specs = [column.spec for column in self._columns]
-        self._empty = Rows(
-            Partition(name, 0), 0, specs, (), signature.raw_input is not None and len(specs) == 1, accept
-        )
+        self._empty = Rows(Partition(name, 0), 0, [column.spec for column in self._columns], (), accept)
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
         """All of it, a number of rows at once that may change on the way. Raises `Incomplete` as `Column.read`."""
