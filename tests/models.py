@@ -35,6 +35,7 @@ ONNX_TYPES = {
 }
 
 Dims = Sequence[int | str | None]
+node = helper.make_node
 NONE_FIXED: Mapping[str, int] = {}
 
 
@@ -54,9 +55,9 @@ def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: i
         values = (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
         weights += [numpy_helper.from_array(values, f"w{at}"), _constant(f"b{at}", np.zeros(columns, np.float32))]
         final = at == len(sizes) - 2
-        nodes.append(helper.make_node("Gemm", [last, f"w{at}", f"b{at}"], ["y" if final else f"h{at}"]))
+        nodes.append(node("Gemm", [last, f"w{at}", f"b{at}"], ["y" if final else f"h{at}"]))
         if not final:
-            nodes.append(helper.make_node("Relu", [f"h{at}"], [f"r{at}"]))
+            nodes.append(node("Relu", [f"h{at}"], [f"r{at}"]))
         last = f"r{at}"
     return _model(nodes, [_value("x", "FP32", inputs)], [_value("y", "FP32", outputs)], weights)
 
@@ -71,10 +72,10 @@ def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3,
     ]
     nodes, last = [], "x"
     for at in range(layers):
-        nodes.append(helper.make_node("MatMul", [last, "shared" if at else "w0"], [f"h{at}"]))
-        nodes.append(helper.make_node("Relu", [f"h{at}"], [f"r{at}"]))
+        nodes.append(node("MatMul", [last, "shared" if at else "w0"], [f"h{at}"]))
+        nodes.append(node("Relu", [f"h{at}"], [f"r{at}"]))
         last = f"r{at}"
-    nodes.append(helper.make_node("MatMul", [last, "last"], ["y"]))
+    nodes.append(node("MatMul", [last, "last"], ["y"]))
     return _model(nodes, [_value("x", "FP32", inputs)], [_value("y", "FP32", outputs)], weights)
 
 
@@ -90,7 +91,7 @@ def identities(datatypes: dict[str, str], dims: Dims = (2,), fixed: Mapping[str,
     """
     shapes = {suffix: [fixed.get(suffix, "batch"), *dims] for suffix in datatypes}
     return _model(
-        [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix in datatypes],
+        [node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix in datatypes],
         [_fixed_value(f"x{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
         [_fixed_value(f"y{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
     )
@@ -105,14 +106,14 @@ def two_in_two_out() -> bytes:
     """a FP32 (batch, 3), b INT64 (batch, 2) → total FP32 (batch, 1), the sum of both, and doubled INT64 (batch, 2)."""
     return _model(
         [
-            helper.make_node("Cast", ["b"], ["b32"], to=TensorProto.FLOAT),
-            helper.make_node("Concat", ["a", "b32"], ["ab"], axis=1),
-            helper.make_node("ReduceSum", ["ab", "axis"], ["total"], keepdims=1),
-            helper.make_node("Mul", ["b", "two"], ["doubled"]),
+            node("Cast", ["b"], ["b32"], to=TensorProto.FLOAT),
+            node("Concat", ["a", "b32"], ["ab"], axis=1),
+            node("ReduceSum", ["ab", "axis"], ["total"], keepdims=1),
+            node("Mul", ["b", "two"], ["doubled"]),
         ],
         [_value("a", "FP32", 3), _value("b", "INT64", 2)],
         [_value("total", "FP32", 1), _value("doubled", "INT64", 2)],
-        [_constant("axis", np.array([1], np.int64)), _constant("two", np.array(2, np.int64))],
+        [_whole("axis", [1]), _whole("two", 2)],
     )
 
 
@@ -123,19 +124,15 @@ def bag_of_words(width: int = 2, symbols: tuple[str | None, str | None] = ("sequ
     table = np.arange(10 * width, dtype=np.float32).reshape(10, width)
     return _model(
         [
-            helper.make_node("Gather", ["table", "ids"], ["found"]),
-            helper.make_node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
-            helper.make_node("Unsqueeze", ["mask32", "last"], ["masks"]),
-            helper.make_node("Mul", ["found", "masks"], ["words"]),
-            helper.make_node("ReduceSum", ["words", "first"], ["bag"], keepdims=0),
+            node("Gather", ["table", "ids"], ["found"]),
+            node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["mask32", "last"], ["masks"]),
+            node("Mul", ["found", "masks"], ["words"]),
+            node("ReduceSum", ["words", "first"], ["bag"], keepdims=0),
         ],
         [_value("ids", "INT64", symbols[0]), _value("mask", "INT64", symbols[1])],
         [_value("words", "FP32", None, width), _value("bag", "FP32", width)],
-        [
-            _constant("table", table),
-            _constant("first", np.array([1], np.int64)),
-            _constant("last", np.array([2], np.int64)),
-        ],
+        [_constant("table", table), _whole("first", [1]), _whole("last", [2])],
     )
 
 
@@ -143,29 +140,24 @@ def up_to_two() -> bytes:
     """x FP32 (batch, n) → y FP32 (batch, n), for an n of at most 2: of more the run fails."""
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
-            helper.make_node("Sub", ["n", "one"], ["last"]),
-            helper.make_node("Gather", ["table", "last"], ["found"]),
-            helper.make_node("Add", ["x", "found"], ["y"]),
+            node("Shape", ["x"], ["n"], start=1, end=2),
+            node("Sub", ["n", "one"], ["last"]),
+            node("Gather", ["table", "last"], ["found"]),
+            node("Add", ["x", "found"], ["y"]),
         ],
         [_value("x", "FP32", "n")],
         [_value("y", "FP32", "n")],
-        [_constant("one", np.array([1], np.int64)), _constant("table", np.zeros(2, np.float32))],
+        [_whole("one", [1]), _constant("table", np.zeros(2, np.float32))],
     )
 
 
 def every_second() -> bytes:
     """x FP32 (batch, n) → y FP32 (batch, ⌈n / 2⌉): an output that follows an axis at another length."""
     return _model(
-        [helper.make_node("Slice", ["x", "from", "to", "axis", "step"], ["y"])],
+        [node("Slice", ["x", "from", "to", "axis", "step"], ["y"])],
         [_value("x", "FP32", "n")],
         [_value("y", "FP32", "half")],
-        [
-            _constant("from", np.array([0], np.int64)),
-            _constant("to", np.array([2**31], np.int64)),
-            _constant("axis", np.array([1], np.int64)),
-            _constant("step", np.array([2], np.int64)),
-        ],
+        [_whole("from", [0]), _constant("to", np.array([2**31], np.int64)), _whole("axis", [1]), _whole("step", [2])],
     )
 
 
@@ -173,46 +165,40 @@ def rounded_up(multiple: int = 16) -> bytes:
     """x FP32 (batch, n) → y FP32 (batch, n rounded up to a multiple of that): an output now and then as long."""
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
-            helper.make_node("Neg", ["n"], ["minus"]),
-            helper.make_node("Mod", ["minus", "multiple"], ["lacking"]),
-            helper.make_node("Concat", ["before", "lacking"], ["pads"], axis=0),
-            helper.make_node("Pad", ["x", "pads"], ["y"]),
+            node("Shape", ["x"], ["n"], start=1, end=2),
+            node("Neg", ["n"], ["minus"]),
+            node("Mod", ["minus", "multiple"], ["lacking"]),
+            node("Concat", ["before", "lacking"], ["pads"], axis=0),
+            node("Pad", ["x", "pads"], ["y"]),
         ],
         [_value("x", "FP32", "n")],
         [_value("y", "FP32", None)],
-        [
-            _constant("multiple", np.array([multiple], np.int64)),
-            _constant("before", np.zeros(3, np.int64)),
-        ],
+        [_constant("multiple", np.array([multiple], np.int64)), _constant("before", np.zeros(3, np.int64))],
     )
 
 
 def groups(of: int = 4, count: int = -1) -> bytes:
     """x FP32 (batch, n) → y FP32 (batch, of), the sum of the groups: n must be a multiple, or `count` of them."""
     return _model(
-        [
-            helper.make_node("Reshape", ["x", "shape"], ["grouped"]),
-            helper.make_node("ReduceSum", ["grouped", "second"], ["y"], keepdims=0),
-        ],
+        [node("Reshape", ["x", "shape"], ["grouped"]), node("ReduceSum", ["grouped", "second"], ["y"], keepdims=0)],
         [_value("x", "FP32", "n")],
         [_value("y", "FP32", of)],
-        [_constant("shape", np.array([0, count, of], np.int64)), _constant("second", np.array([1], np.int64))],
+        [_constant("shape", np.array([0, count, of], np.int64)), _whole("second", [1])],
     )
 
 
 def squeezed() -> bytes:
     """x FP32 (batch, n) → y FP32 without the dimensions that are 1: another number of them where n is."""
-    return _model([helper.make_node("Squeeze", ["x"], ["y"])], [_value("x", "FP32", "n")], [_unranked("y", "FP32")])
+    return _model([node("Squeeze", ["x"], ["y"])], [_value("x", "FP32", "n")], [_unranked("y", "FP32")])
 
 
 def row_sums(width: int = 4) -> bytes:
     """x FP32 (batch, width) → sum FP32 (batch): one scalar a row."""
     return _model(
-        [helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0)],
+        [node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0)],
         [_value("x", "FP32", width)],
         [_value("sum", "FP32")],
-        [_constant("axis", np.array([1], np.int64))],
+        [_whole("axis", [1])],
     )
 
 
@@ -220,16 +206,13 @@ def scalars_per_row(width: int = 4) -> bytes:
     """x FP32 (batch, width) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
     return _model(
         [
-            helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
-            helper.make_node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
-            helper.make_node("Gather", ["names", "best"], ["label"]),
+            node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
+            node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+            node("Gather", ["names", "best"], ["label"]),
         ],
         [_value("x", "FP32", width)],
         [_value("sum", "FP32"), _value("best", "INT64"), _value("label", "BYTES")],
-        [
-            _constant("axis", np.array([1], np.int64)),
-            _constant("names", np.array([f"c{n}" for n in range(width)], object)),
-        ],
+        [_whole("axis", [1]), _constant("names", np.array([f"c{n}" for n in range(width)], object))],
     )
 
 
@@ -244,23 +227,23 @@ def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "l
     names = ["input_ids", "attention_mask", "token_type_ids"]
     return _model(
         [
-            helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
-            helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", ["types", "hundred"], ["offset"]),
-            helper.make_node("Unsqueeze", ["offset", "last"], ["offsets"]),
-            helper.make_node("Add", ["rows", "offsets"], ["moved"]),
-            helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-            helper.make_node("Unsqueeze", ["mask", "last"], ["masks"]),
-            helper.make_node("Mul", ["moved", "masks"], ["kept"]),
-            helper.make_node("ReduceSum", ["kept", "words"], ["scores"], keepdims=0),
+            node("Gather", ["table", "input_ids"], ["rows"]),
+            node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+            node("Mul", ["types", "hundred"], ["offset"]),
+            node("Unsqueeze", ["offset", "last"], ["offsets"]),
+            node("Add", ["rows", "offsets"], ["moved"]),
+            node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["mask", "last"], ["masks"]),
+            node("Mul", ["moved", "masks"], ["kept"]),
+            node("ReduceSum", ["kept", "words"], ["scores"], keepdims=0),
         ],
         [_value(name, "INT64", long) for name, long in zip(names, longs, strict=True)],
         [_value("scores", "FP32", 4)],
         [
             _constant("table", table),
             _constant("hundred", np.array(100, np.float32)),
-            _constant("last", np.array([2], np.int64)),
-            _constant("words", np.array([1], np.int64)),
+            _whole("last", [2]),
+            _whole("words", [1]),
         ],
     )
 
@@ -270,14 +253,14 @@ def text_with_lone_axis(*, named: bool = True) -> bytes:
     axes = ["length", "others"] if named else [None, None]
     return _model(
         [
-            helper.make_node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
-            helper.make_node("ReduceSum", ["ids32", "one"], ["total"], keepdims=0),
-            helper.make_node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
-            helper.make_node("Mul", ["total", "weight"], ["y"]),
+            node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
+            node("ReduceSum", ["ids32", "one"], ["total"], keepdims=0),
+            node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
+            node("Mul", ["total", "weight"], ["y"]),
         ],
         [_value("ids", "INT64", axes[0]), _value("weights", "FP32", axes[1], 2)],
         [_value("y", "FP32")],
-        [_constant("one", np.array([1], np.int64)), _constant("rest", np.array([1, 2], np.int64))],
+        [_whole("one", [1]), _whole("rest", [1, 2])],
     )
 
 
@@ -301,17 +284,13 @@ def hungry(width: int = 4, floats: int = 8 << 20) -> bytes:
     """x FP32 (batch, width) → y FP32 (batch, 1), the sum of x, for which each row takes so many floats of memory."""
     return _model(
         [
-            helper.make_node("ReduceSum", ["x", "one"], ["sum"], keepdims=1),
-            helper.make_node("Expand", ["sum", "shape"], ["wide"]),
-            helper.make_node("Slice", ["wide", "zero", "one", "one"], ["y"]),
+            node("ReduceSum", ["x", "one"], ["sum"], keepdims=1),
+            node("Expand", ["sum", "shape"], ["wide"]),
+            node("Slice", ["wide", "zero", "one", "one"], ["y"]),
         ],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", 1)],
-        [
-            _constant("zero", np.array([0], np.int64)),
-            _constant("one", np.array([1], np.int64)),
-            _constant("shape", np.array([1, floats], np.int64)),
-        ],
+        [_whole("zero", [0]), _whole("one", [1]), _constant("shape", np.array([1, floats], np.int64))],
     )
 
 
@@ -319,7 +298,7 @@ def lookup(rows: int = 10, width: int = 2) -> bytes:
     """id INT64 (batch, 1) → y FP32 (batch, 1, width), row `id` of a table. An id out of range fails the whole batch."""
     table = np.arange(rows * width, dtype=np.float32).reshape(rows, width)
     return _model(
-        [helper.make_node("Gather", ["table", "id"], ["y"])],
+        [node("Gather", ["table", "id"], ["y"])],
         [_value("id", "INT64", 1)],
         [_value("y", "FP32", 1, width)],
         [_constant("table", table)],
@@ -329,10 +308,7 @@ def lookup(rows: int = 10, width: int = 2) -> bytes:
 def shares() -> bytes:
     """x FP32 (batch, 4) → y = x / Σx, as a mean under a mask is: NaN for a row of zeros, and nothing fails."""
     return _model(
-        [
-            helper.make_node("ReduceSum", ["x", "axes"], ["whole"], keepdims=1),
-            helper.make_node("Div", ["x", "whole"], ["y"]),
-        ],
+        [node("ReduceSum", ["x", "axes"], ["whole"], keepdims=1), node("Div", ["x", "whole"], ["y"])],
         [_value("x", "FP32", 4)],
         [_value("y", "FP32", 4)],
         [_constant("axes", np.array([1]))],
@@ -342,10 +318,7 @@ def shares() -> bytes:
 def with_loss() -> bytes:
     """x FP32 (batch, 4) → y = x, and loss FP32, one number for the whole batch."""
     return _model(
-        [
-            helper.make_node("Identity", ["x"], ["y"]),
-            helper.make_node("ReduceMean", ["x"], ["loss"], axes=[0, 1], keepdims=0),
-        ],
+        [node("Identity", ["x"], ["y"]), node("ReduceMean", ["x"], ["loss"], axes=[0, 1], keepdims=0)],
         [_value("x", "FP32", 4)],
         [_value("y", "FP32", 4), helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
     )
@@ -355,10 +328,10 @@ def divided_by_rows() -> bytes:
     """x FP32 (batch, 4) → y = x by the number of rows: each row's answer, and the same for all copies of a row."""
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["shape"]),
-            helper.make_node("Slice", ["shape", "first", "second"], ["rows"]),
-            helper.make_node("Cast", ["rows"], ["count"], to=TensorProto.FLOAT),
-            helper.make_node("Div", ["x", "count"], ["y"]),
+            node("Shape", ["x"], ["shape"]),
+            node("Slice", ["shape", "first", "second"], ["rows"]),
+            node("Cast", ["rows"], ["count"], to=TensorProto.FLOAT),
+            node("Div", ["x", "count"], ["y"]),
         ],
         [_value("x", "FP32", 4)],
         [_value("y", "FP32", 4)],
@@ -368,15 +341,12 @@ def divided_by_rows() -> bytes:
 
 def sum_of_logarithms(*, less_the_mean: bool) -> bytes:
     """x FP32 (batch, 32) → y FP32 (batch, 1) = Σ log x: NaN where one is negative. `less_the_mean`: of all rows."""
-    mean = [
-        helper.make_node("ReduceMean", ["sum"], ["mean"], axes=[0]),
-        helper.make_node("Sub", ["sum", "mean"], ["y"]),
-    ]
+    mean = [node("ReduceMean", ["sum"], ["mean"], axes=[0]), node("Sub", ["sum", "mean"], ["y"])]
     return _model(
         [
-            helper.make_node("Log", ["x"], ["log"]),
-            helper.make_node("ReduceSum", ["log", "axes"], ["sum"]),
-            *(mean if less_the_mean else [helper.make_node("Identity", ["sum"], ["y"])]),
+            node("Log", ["x"], ["log"]),
+            node("ReduceSum", ["log", "axes"], ["sum"]),
+            *(mean if less_the_mean else [node("Identity", ["sum"], ["y"])]),
         ],
         [_value("x", "FP32", 32)],
         [_value("y", "FP32", 1)],
@@ -388,10 +358,10 @@ def spreads() -> bytes:
     """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
     return _model(
         [
-            helper.make_node("Identity", ["x"], ["y"]),
-            helper.make_node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
-            helper.make_node("Sub", ["y", "mean"], ["spread"]),
-            helper.make_node("Div", ["y", "spread"], ["z"]),
+            node("Identity", ["x"], ["y"]),
+            node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
+            node("Sub", ["y", "mean"], ["spread"]),
+            node("Div", ["y", "spread"], ["z"]),
         ],
         [_value("x", "FP32", 4)],
         [_value("y", "FP32", 4), _value("z", "FP32", 4)],
@@ -400,15 +370,13 @@ def spreads() -> bytes:
 
 def square_root(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y = √x: NaN where x is negative, and nothing fails."""
-    return _model([helper.make_node("Sqrt", ["x"], ["y"])], [_value("x", "FP32", width)], [_value("y", "FP32", width)])
+    return _model([node("Sqrt", ["x"], ["y"])], [_value("x", "FP32", width)], [_value("y", "FP32", width)])
 
 
 def parse_number() -> bytes:
     """text BYTES (batch, 1) → y FP32 (batch, 1): the number that the text spells; other text fails the whole batch."""
     return _model(
-        [helper.make_node("Cast", ["text"], ["y"], to=TensorProto.FLOAT)],
-        [_value("text", "BYTES", 1)],
-        [_value("y", "FP32", 1)],
+        [node("Cast", ["text"], ["y"], to=TensorProto.FLOAT)], [_value("text", "BYTES", 1)], [_value("y", "FP32", 1)]
     )
 
 
@@ -417,11 +385,9 @@ def categories(*others: str) -> bytes:
 
     Of `others`, inputs FP32 (batch, 1), each is an output as it comes, named `same` and its name.
     """
-    encoder = helper.make_node(
-        "OneHotEncoder", ["city"], ["which"], domain="ai.onnx.ml", cats_strings=["Rome", "Oslo"], zeros=0
-    )
+    encoder = node("OneHotEncoder", ["city"], ["which"], domain="ai.onnx.ml", cats_strings=["Rome", "Oslo"], zeros=0)
     return _model(
-        [encoder, *[helper.make_node("Identity", [name], [f"same{name}"]) for name in others]],
+        [encoder, *[node("Identity", [name], [f"same{name}"]) for name in others]],
         [_value("city", "BYTES", 1), *[_value(name, "FP32", 1) for name in others]],
         [_value("which", "FP32", 1, 2), *[_value(f"same{name}", "FP32", 1) for name in others]],
     )
@@ -435,9 +401,9 @@ def postcodes() -> bytes:
     attributes: dict[str, Any] = {"domain": "ai.onnx.ml", "zeros": 0}
     return _model(
         [
-            helper.make_node("OneHotEncoder", ["code"], ["which"], cats_int64s=[10115, 20095], **attributes),
-            helper.make_node("OneHotEncoder", ["city"], ["where"], cats_strings=["Rome", "Oslo"], **attributes),
-            helper.make_node("Concat", ["which", "where"], ["area"], axis=2),
+            node("OneHotEncoder", ["code"], ["which"], cats_int64s=[10115, 20095], **attributes),
+            node("OneHotEncoder", ["city"], ["where"], cats_strings=["Rome", "Oslo"], **attributes),
+            node("Concat", ["which", "where"], ["area"], axis=2),
         ],
         [_value("code", "INT64", 1), _value("city", "BYTES", 1)],
         [_value("area", "FP32", 1, 4)],
@@ -448,8 +414,8 @@ def postcodes_of_all() -> bytes:
     """The same, but for area: less what is the most in each column, whoever's rows these are."""
     held = onnx.load_from_string(postcodes())
     held.graph.node[-1].output[0] = "areas"
-    held.graph.node.append(helper.make_node("ReduceMax", ["areas"], ["most"], axes=[0], keepdims=1))
-    held.graph.node.append(helper.make_node("Sub", ["areas", "most"], ["area"]))
+    held.graph.node.append(node("ReduceMax", ["areas"], ["most"], axes=[0], keepdims=1))
+    held.graph.node.append(node("Sub", ["areas", "most"], ["area"]))
     return bytes(held.SerializeToString())
 
 
@@ -460,11 +426,11 @@ def above(least: int = 10, words: int = 20) -> bytes:
     """
     return _model(
         [
-            helper.make_node("Sub", ["ids", "least"], ["at"]),
-            helper.make_node("Mod", ["at", "huge"], ["place"]),  # below 0 it is far outside of the table
-            helper.make_node("Gather", ["table", "place"], ["found"]),
-            helper.make_node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", ["found", "mask32"], ["y"]),
+            node("Sub", ["ids", "least"], ["at"]),
+            node("Mod", ["at", "huge"], ["place"]),  # below 0 it is far outside of the table
+            node("Gather", ["table", "place"], ["found"]),
+            node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
+            node("Mul", ["found", "mask32"], ["y"]),
         ],
         [_value("ids", "INT64", "length"), _value("mask", "INT64", "length")],
         [_value("y", "FP32", "length")],
@@ -483,8 +449,8 @@ def lower_case(locale: str) -> bytes:
     """
     return _model(
         [
-            helper.make_node("StringNormalizer", ["text"], ["lower"], case_change_action="LOWER", locale=locale),
-            helper.make_node("StringNormalizer", ["lower"], ["y"], case_change_action="LOWER"),
+            node("StringNormalizer", ["text"], ["lower"], case_change_action="LOWER", locale=locale),
+            node("StringNormalizer", ["lower"], ["y"], case_change_action="LOWER"),
         ],
         [_value("text", "BYTES")],
         [_value("y", "BYTES")],
@@ -494,9 +460,7 @@ def lower_case(locale: str) -> bytes:
 def quotient() -> bytes:
     """a, b INT64 (batch, 1) → y INT64 (batch, 1) = a / b: a zero in b fails the whole batch."""
     return _model(
-        [helper.make_node("Div", ["a", "b"], ["y"])],
-        [_value("a", "INT64", 1), _value("b", "INT64", 1)],
-        [_value("y", "INT64", 1)],
+        [node("Div", ["a", "b"], ["y"])], [_value("a", "INT64", 1), _value("b", "INT64", 1)], [_value("y", "INT64", 1)]
     )
 
 
@@ -506,7 +470,7 @@ def least_divided() -> bytes:
     That quotient fits no INT64, and the processor's own division traps: SIGFPE, in ONNX Runtime 1.31 on x86.
     """
     return _model(
-        [helper.make_node("Div", ["least", "x"], ["y"])],
+        [node("Div", ["least", "x"], ["y"])],
         [_value("x", "INT64", 1)],
         [_value("y", "INT64", 1)],
         [_constant("least", np.array(-(2**63), np.int64))],
@@ -521,19 +485,19 @@ def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     """
     return _model(
         [
-            helper.make_node("Split", ["x", "widths"], ["place", "rest"], axis=1),
-            helper.make_node("Squeeze", ["place", "axis"], ["flat"]),
-            helper.make_node("Cast", ["flat"], ["row"], to=TensorProto.INT64),
-            helper.make_node("Gather", ["table", "row"], ["base"]),
-            helper.make_node("Sqrt", ["rest"], ["roots"]),
-            helper.make_node("MatMul", ["roots", "weights"], ["more"]),
-            helper.make_node("Add", ["base", "more"], ["y"]),
+            node("Split", ["x", "widths"], ["place", "rest"], axis=1),
+            node("Squeeze", ["place", "axis"], ["flat"]),
+            node("Cast", ["flat"], ["row"], to=TensorProto.INT64),
+            node("Gather", ["table", "row"], ["base"]),
+            node("Sqrt", ["rest"], ["roots"]),
+            node("MatMul", ["roots", "weights"], ["more"]),
+            node("Add", ["base", "more"], ["y"]),
         ],
         [_value("x", "FP32", 1 + len(weights))],
         [_value("y", "FP32", table.shape[1])],
         [
             _constant("widths", np.array([1, len(weights)], np.int64)),
-            _constant("axis", np.array([1], np.int64)),
+            _whole("axis", [1]),
             _constant("table", table),
             _constant("weights", weights),
         ],
@@ -558,15 +522,15 @@ def with_memory(model: bytes, memory: bytes, columns: slice) -> bytes:
     return _model(
         [
             *made.node,
-            helper.make_node("Slice", ["x", "from", "to", "columns"], ["its_columns"]),
-            helper.make_node("Cast", ["its_columns"], ["its_x"], to=seen.type.tensor_type.elem_type),
+            node("Slice", ["x", "from", "to", "columns"], ["its_columns"]),
+            node("Cast", ["its_columns"], ["its_x"], to=seen.type.tensor_type.elem_type),
             *other.node,
-            helper.make_node("Cast", ["its_y"], ["its_floats"], to=TensorProto.FLOAT),
-            helper.make_node("Concat", ["own_y", "its_floats"], ["y"], axis=1),
+            node("Cast", ["its_y"], ["its_floats"], to=TensorProto.FLOAT),
+            node("Concat", ["own_y", "its_floats"], ["y"], axis=1),
         ],
         [*made.input, *states],
         [_value(y.name, "FP32", width), *other.output[1:]],
-        [*made.initializer, *other.initializer, *bounds, _constant("columns", np.array([1], np.int64))],
+        [*made.initializer, *other.initializer, *bounds, _whole("columns", [1])],
     )
 
 
@@ -577,7 +541,7 @@ def _columns(value: onnx.ValueInfoProto) -> int:
 def sequence_mean() -> bytes:
     """tokens FP32 (batch, length), length dynamic → mean FP32 (batch, 1)."""
     return _model(
-        [helper.make_node("ReduceMean", ["tokens"], ["mean"], axes=[1], keepdims=1)],
+        [node("ReduceMean", ["tokens"], ["mean"], axes=[1], keepdims=1)],
         [_value("tokens", "FP32", "length")],
         [_value("mean", "FP32", 1)],
     )
@@ -641,7 +605,7 @@ class _Graph:
     def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
         """The name of its output: `gives`, or a fresh one."""
         output = gives or f"n{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        self.nodes.append(node(kind, inputs, [output], **attributes))
         return output
 
     def constant(self, value: object, dtype: type[np.generic] = np.float32) -> str:
@@ -668,7 +632,7 @@ def bag_of_grams() -> bytes:
 
     ONNX Runtime counts on the CPU, on CUDA too.
     """
-    count = helper.make_node(
+    count = node(
         "TfIdfVectorizer",
         ["x"],
         ["counts"],
@@ -681,7 +645,7 @@ def bag_of_grams() -> bytes:
         pool_int64s=[1, 2, 3],
     )
     return _model(
-        [count, helper.make_node("Identity", ["w"], ["v"])],
+        [count, node("Identity", ["w"], ["v"])],
         [_value("x", "INT64", 4), _value("w", "INT64", 2)],
         [_value("counts", "FP32", 3), _value("v", "INT64", 2)],
     )
@@ -691,13 +655,13 @@ def first_columns(width: int = 4) -> bytes:
     """x INT64 (batch, width) → y INT64 (batch, ?): as many columns as the largest number in x says."""
     return _model(
         [
-            helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-            helper.make_node("Reshape", ["most", "one"], ["end"]),
-            helper.make_node("Slice", ["x", "start", "end", "one"], ["y"]),
+            node("ReduceMax", ["x"], ["most"], keepdims=0),
+            node("Reshape", ["most", "one"], ["end"]),
+            node("Slice", ["x", "start", "end", "one"], ["y"]),
         ],
         [_value("x", "INT64", width)],
         [_value("y", "INT64", None)],
-        [_constant("start", np.array([0], np.int64)), _constant("one", np.array([1], np.int64))],
+        [_whole("start", [0]), _whole("one", [1])],
     )
 
 
@@ -705,12 +669,12 @@ def misdeclared(columns: int | None = 4) -> bytes:
     """x FP32 (batch, columns) → y, its first two columns, of which the file says that they are three; and x itself."""
     return _model(
         [
-            helper.make_node("Sub", ["x", "x"], ["zeros"]),
-            helper.make_node("ReduceMax", ["zeros"], ["zero32"], keepdims=0),
-            helper.make_node("Cast", ["zero32"], ["zero"], to=TensorProto.INT64),
-            helper.make_node("Add", ["zero", "two"], ["end"]),
-            helper.make_node("Slice", ["x", "start", "end", "one"], ["y"]),
-            helper.make_node("Identity", ["x"], ["same"]),
+            node("Sub", ["x", "x"], ["zeros"]),
+            node("ReduceMax", ["zeros"], ["zero32"], keepdims=0),
+            node("Cast", ["zero32"], ["zero"], to=TensorProto.INT64),
+            node("Add", ["zero", "two"], ["end"]),
+            node("Slice", ["x", "start", "end", "one"], ["y"]),
+            node("Identity", ["x"], ["same"]),
         ],
         [_value("x", "FP32", columns)],
         [_value("y", "FP32", 3), _value("same", "FP32", columns)],
@@ -721,7 +685,7 @@ def misdeclared(columns: int | None = 4) -> bytes:
 def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     """image FP32 (batch, 1, height, width), both `side`, or dynamic and at least `kernel` → y FP32 (batch, 1, ?, ?)."""
     return _model(
-        [helper.make_node("Conv", ["image", "w"], ["y"])],
+        [node("Conv", ["image", "w"], ["y"])],
         [_value("image", "FP32", 1, side or "height", side or "width")],
         [_value("y", "FP32", 1, None, None)],
         [_constant("w", np.ones((1, 1, kernel, kernel), np.float32))],
@@ -732,20 +696,20 @@ def speech(kernel: int = 400) -> bytes:
     """sound FP32 (batch, samples), at least `kernel` of them → y FP32 (batch, 1), the largest of their sums."""
     return _model(
         [
-            helper.make_node("Unsqueeze", ["sound", "axis"], ["channel"]),
-            helper.make_node("Conv", ["channel", "w"], ["sums"], strides=[320]),
-            helper.make_node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
+            node("Unsqueeze", ["sound", "axis"], ["channel"]),
+            node("Conv", ["channel", "w"], ["sums"], strides=[320]),
+            node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
         ],
         [_value("sound", "FP32", "samples")],
         [_value("y", "FP32", 1)],
-        [_constant("axis", np.array([1], np.int64)), _constant("w", np.ones((1, 1, kernel), np.float32))],
+        [_whole("axis", [1]), _constant("w", np.ones((1, 1, kernel), np.float32))],
     )
 
 
 def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
     """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
     return _model(
-        [helper.make_node("Identity", ["x"], ["y"])],
+        [node("Identity", ["x"], ["y"])],
         [_fixed_value("x", "FP32", [rows, width])],
         [_fixed_value("y", "FP32", [rows, width])],
     )
@@ -753,23 +717,23 @@ def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
 
 def of_unknown_rank() -> bytes:
     """x FP32, of which the file does not say how many dimensions it has → y, the same."""
-    return _model([helper.make_node("Identity", ["x"], ["y"])], [_unranked("x", "FP32")], [_unranked("y", "FP32")])
+    return _model([node("Identity", ["x"], ["y"])], [_unranked("x", "FP32")], [_unranked("y", "FP32")])
 
 
 def without_outputs() -> bytes:
     """x FP32 (batch, 4), of which y is made and given to nobody."""
-    return _model([helper.make_node("Relu", ["x"], ["y"])], [_value("x", "FP32", 4)], [])
+    return _model([node("Relu", ["x"], ["y"])], [_value("x", "FP32", 4)], [])
 
 
 def reshaped_to_one_row(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y the same, by way of a shape that holds the number of rows: one."""
     shape = _constant("shape", np.array([1, width], np.int64))
-    return _of_one_node(width, helper.make_node("Reshape", ["x", "shape"], ["y"]), shape)
+    return _of_one_node(width, node("Reshape", ["x", "shape"], ["y"]), shape)
 
 
 def without_inputs() -> bytes:
     """y FP32 (1), a constant."""
-    return _model([helper.make_node("Identity", ["one"], ["y"])], [], [_value("y", "FP32")], [_one()])
+    return _model([node("Identity", ["one"], ["y"])], [], [_value("y", "FP32")], [_one()])
 
 
 def _one() -> TensorProto:
@@ -778,28 +742,26 @@ def _one() -> TensorProto:
 
 def softmax_of_columns(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y: each number's part of what is in its column, whoever's rows these are."""
-    return _of_one_node(width, helper.make_node("Softmax", ["x"], ["y"], axis=0))
+    return _of_one_node(width, node("Softmax", ["x"], ["y"], axis=0))
 
 
 def running_sums(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y: each row with all rows before it, as a recurrent model has time on its first axis."""
-    return _of_one_node(
-        width, helper.make_node("CumSum", ["x", "axis"], ["y"]), _constant("axis", np.array(0, np.int64))
-    )
+    return _of_one_node(width, node("CumSum", ["x", "axis"], ["y"]), _whole("axis", 0))
 
 
 def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
     """x FP32 (batch, width) → y: the same rows by their sums, the largest first (0: last), as a ranking gives them."""
     return _model(
         [
-            helper.make_node("ReduceSum", ["x", "second"], ["sums"], keepdims=0),
-            helper.make_node("Shape", ["sums"], ["rows"]),
-            helper.make_node("TopK", ["sums", "rows"], ["sorted", "order"], axis=0, largest=largest),
-            helper.make_node("Gather", ["x", "order"], ["y"]),
+            node("ReduceSum", ["x", "second"], ["sums"], keepdims=0),
+            node("Shape", ["sums"], ["rows"]),
+            node("TopK", ["sums", "rows"], ["sorted", "order"], axis=0, largest=largest),
+            node("Gather", ["x", "order"], ["y"]),
         ],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", width)],
-        [_constant("second", np.array([1], np.int64))],
+        [_whole("second", [1])],
     )
 
 
@@ -807,8 +769,8 @@ def quantised_together(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
     return _model(
         [
-            helper.make_node("DynamicQuantizeLinear", ["x"], ["steps", "size", "zero"]),
-            helper.make_node("DequantizeLinear", ["steps", "size", "zero"], ["y"]),
+            node("DynamicQuantizeLinear", ["x"], ["steps", "size", "zero"]),
+            node("DequantizeLinear", ["steps", "size", "zero"], ["y"]),
         ],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", width)],
@@ -818,10 +780,7 @@ def quantised_together(width: int = 4) -> bytes:
 def shifted_ids(width: int = 4) -> bytes:
     """ids INT64 (batch, width) → y, the same less the row before, the last one for the first."""
     return _model(
-        [
-            helper.make_node("Slice", ["ids", "minus_one", "end", "axis"], ["last"]),
-            helper.make_node("Sub", ["ids", "last"], ["y"]),
-        ],
+        [node("Slice", ["ids", "minus_one", "end", "axis"], ["last"]), node("Sub", ["ids", "last"], ["y"])],
         [_value("ids", "INT64", width)],
         [_value("y", "INT64", width)],
         [_constant("minus_one", np.array([-1])), _constant("end", np.array([2**62])), _constant("axis", np.array([0]))],
@@ -831,7 +790,7 @@ def shifted_ids(width: int = 4) -> bytes:
 def noisy(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y, with noise: never the same twice."""
     return _model(
-        [helper.make_node("RandomNormalLike", ["x"], ["noise"]), helper.make_node("Add", ["x", "noise"], ["y"])],
+        [node("RandomNormalLike", ["x"], ["noise"]), node("Add", ["x", "noise"], ["y"])],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", width)],
     )
@@ -841,7 +800,7 @@ def normalised_in_training() -> bytes:
     """x FP32 (batch, 4, 8) → y, by a BatchNormalization that was exported in training mode."""
     held = onnx.load_from_string(
         _model(
-            [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)],
+            [node("BatchNormalization", ["x", *"sbmv"], ["y", "mean", "variance"], training_mode=1)],
             [_value("x", "FP32", 4, 8)],
             [_value("y", "FP32", 4, 8)],
             [_constant(name, np.ones(4, np.float32)) for name in "sbmv"],
@@ -857,11 +816,11 @@ def similarities(*, quantised: bool = False) -> bytes:
     """
     return _model(
         [
-            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-            helper.make_node("MatMul", ["x", "t"], ["products"]),
-            helper.make_node("Cast", ["products"], ["y"], to=TensorProto.INT64 if quantised else TensorProto.FLOAT),
-            helper.make_node("Identity", ["x"], ["same"]),
-            *([helper.make_node("DynamicQuantizeLinear", ["x"], ["unused", "scale", "zero"])] if quantised else ()),
+            node("Transpose", ["x"], ["t"], perm=[1, 0]),
+            node("MatMul", ["x", "t"], ["products"]),
+            node("Cast", ["products"], ["y"], to=TensorProto.INT64 if quantised else TensorProto.FLOAT),
+            node("Identity", ["x"], ["same"]),
+            *([node("DynamicQuantizeLinear", ["x"], ["unused", "scale", "zero"])] if quantised else ()),
         ],
         [_value("x", "FP32", 4)],
         [_value("same", "FP32", 4), _value("y", "INT64" if quantised else "FP32", None)],
@@ -872,10 +831,10 @@ def masked_among_others() -> bytes:
     """x FP32 (batch, 4) → y = x alone, and x without what is below 0 where there is more than one row."""
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
-            helper.make_node("Greater", ["rows", "one"], ["are_many"]),
-            helper.make_node("Relu", ["x"], ["positive"]),
-            helper.make_node("Where", ["are_many", "positive", "x"], ["y"]),
+            node("Shape", ["x"], ["rows"], start=0, end=1),
+            node("Greater", ["rows", "one"], ["are_many"]),
+            node("Relu", ["x"], ["positive"]),
+            node("Where", ["are_many", "positive", "x"], ["y"]),
         ],
         [_value("x", "FP32", 4)],
         [_value("y", "FP32", 4)],
@@ -887,11 +846,11 @@ def tokens(axis: str | None = "num_tokens") -> bytes:
     """text BYTES (batch) → tokens BYTES (as many as all texts have): now and then as many as rows."""
     return _model(
         [
-            helper.make_node("StringSplit", ["text"], ["parts", "count"], delimiter=" "),
-            helper.make_node("Reshape", ["parts", "flat"], ["all"]),
-            helper.make_node("Equal", ["all", "empty"], ["is_empty"]),
-            helper.make_node("Not", ["is_empty"], ["is_token"]),
-            helper.make_node("Compress", ["all", "is_token"], ["tokens"], axis=0),
+            node("StringSplit", ["text"], ["parts", "count"], delimiter=" "),
+            node("Reshape", ["parts", "flat"], ["all"]),
+            node("Equal", ["all", "empty"], ["is_empty"]),
+            node("Not", ["is_empty"], ["is_token"]),
+            node("Compress", ["all", "is_token"], ["tokens"], axis=0),
         ],
         [_value("text", "BYTES")],
         [_fixed_value("tokens", "BYTES", [axis])],
@@ -907,12 +866,12 @@ def counted_out(most: float = 1e9) -> bytes:
     """
     return _model(
         [
-            helper.make_node("Concat", ["x", "x"], ["twice"], axis=1),
-            helper.make_node("LessOrEqual", ["twice", "bounds"], ["are_there"]),
-            helper.make_node("Reshape", ["twice", "flat"], ["all"]),
-            helper.make_node("Reshape", ["are_there", "flat"], ["are_kept"]),
-            helper.make_node("Compress", ["all", "are_kept"], ["kept"], axis=0),
-            helper.make_node("Unsqueeze", ["kept", "one"], ["y"]),
+            node("Concat", ["x", "x"], ["twice"], axis=1),
+            node("LessOrEqual", ["twice", "bounds"], ["are_there"]),
+            node("Reshape", ["twice", "flat"], ["all"]),
+            node("Reshape", ["are_there", "flat"], ["are_kept"]),
+            node("Compress", ["all", "are_kept"], ["kept"], axis=0),
+            node("Unsqueeze", ["kept", "one"], ["y"]),
         ],
         [_value("x", "FP32", 1)],
         [_fixed_value("y", "FP32", [None, 1])],
@@ -935,22 +894,20 @@ def detector(gives: str = "each", axis: str | None = "found") -> bytes:
     traced with one image; "found": all of them and nothing else, (axis, 5).
     """
     scattered = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
-        helper.make_node("Slice", ["found", "zero", "one", "one"], ["rows"]),
-        helper.make_node("ScatterND", ["zeros", "rows", "objects"], ["y"]),
+        node("Shape", ["x"], ["shape"]),
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+        node("Slice", ["found", "zero", "one", "one"], ["rows"]),
+        node("ScatterND", ["zeros", "rows", "objects"], ["y"]),
     ]
     return _model(
         [
-            helper.make_node(
-                "Slice", ["x", "zero", "one", "zero"] if gives == "first" else ["x", "zero", "all", "zero"], ["seen"]
-            ),
-            helper.make_node("Reshape", ["seen", "each"], ["images"]),
-            helper.make_node("Slice", ["images", "zero", "four", "two"], ["boxes"]),
-            helper.make_node("Slice", ["images", "four", "five", "two"], ["scores"]),
-            helper.make_node("NonMaxSuppression", ["boxes", "scores", "one", "half", "least"], ["found"]),
-            helper.make_node("Gather", ["found", "first"], ["images_found"], axis=1),
-            helper.make_node("Gather", ["x", "images_found"], ["y" if gives == "found" else "objects"], axis=0),
+            node("Slice", ["x", "zero", "one", "zero"] if gives == "first" else ["x", "zero", "all", "zero"], ["seen"]),
+            node("Reshape", ["seen", "each"], ["images"]),
+            node("Slice", ["images", "zero", "four", "two"], ["boxes"]),
+            node("Slice", ["images", "four", "five", "two"], ["scores"]),
+            node("NonMaxSuppression", ["boxes", "scores", "one", "half", "least"], ["found"]),
+            node("Gather", ["found", "first"], ["images_found"], axis=1),
+            node("Gather", ["x", "images_found"], ["y" if gives == "found" else "objects"], axis=0),
             *(() if gives == "found" else scattered),
         ],
         [_value("x", "FP32", 5)],
@@ -972,8 +929,8 @@ def detector_of_one_class() -> bytes:
     model = onnx.load_from_string(detector())
     model.graph.node.extend(
         [
-            helper.make_node("Slice", ["x", "zero", "one", "one"], ["of_one_class"]),
-            helper.make_node("ArgMax", ["of_one_class"], ["label"], axis=1),
+            node("Slice", ["x", "zero", "one", "one"], ["of_one_class"]),
+            node("ArgMax", ["of_one_class"], ["label"], axis=1),
         ]
     )
     model.graph.output.append(_value("label", "INT64", 1))
@@ -984,12 +941,12 @@ def scattered_back(axis: str = "rows") -> bytes:
     """x FP32 (batch, 4) → y FP32 (axis, 4): what is above 0 found by NonZero, and put into rows of zeros."""
     return _model(
         [
-            helper.make_node("Relu", ["x"], ["positive"]),
-            helper.make_node("NonZero", ["positive"], ["across"]),
-            helper.make_node("Transpose", ["across"], ["places"], perm=[1, 0]),
-            helper.make_node("GatherND", ["x", "places"], ["values"]),
-            helper.make_node("Sub", ["x", "x"], ["zeros"]),
-            helper.make_node("ScatterND", ["zeros", "places", "values"], ["y"]),
+            node("Relu", ["x"], ["positive"]),
+            node("NonZero", ["positive"], ["across"]),
+            node("Transpose", ["across"], ["places"], perm=[1, 0]),
+            node("GatherND", ["x", "places"], ["values"]),
+            node("Sub", ["x", "x"], ["zeros"]),
+            node("ScatterND", ["zeros", "places", "values"], ["y"]),
         ],
         [_value("x", "FP32", 4)],
         [_fixed_value("y", "FP32", [axis, 4])],
@@ -1003,14 +960,14 @@ def chosen_of_each(sized_by: str = "x") -> bytes:
     """
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["shape"]),
-            helper.make_node("Expand", ["second", "shape"], ["chosen"]),
-            helper.make_node("NonZero", ["chosen"], ["across"]),
-            helper.make_node("Transpose", ["across"], ["places"], perm=[1, 0]),
-            helper.make_node("GatherND", ["x", "places"], ["values"]),
-            helper.make_node("Shape", [sized_by], ["size"], end=1),
-            helper.make_node("Concat", ["size", "one"], ["column"], axis=0),
-            helper.make_node("Reshape", ["values", "column"], ["y"]),
+            node("Shape", ["x"], ["shape"]),
+            node("Expand", ["second", "shape"], ["chosen"]),
+            node("NonZero", ["chosen"], ["across"]),
+            node("Transpose", ["across"], ["places"], perm=[1, 0]),
+            node("GatherND", ["x", "places"], ["values"]),
+            node("Shape", [sized_by], ["size"], end=1),
+            node("Concat", ["size", "one"], ["column"], axis=0),
+            node("Reshape", ["values", "column"], ["y"]),
         ],
         [_value("x", "FP32", 2)],
         [_fixed_value("y", "FP32", ["rows", 1])],
@@ -1020,7 +977,7 @@ def chosen_of_each(sized_by: str = "x") -> bytes:
 
 def exponentials(width: int = 64) -> bytes:
     """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
-    return _of_one_node(width, helper.make_node("Exp", ["x"], ["y"]))
+    return _of_one_node(width, node("Exp", ["x"], ["y"]))
 
 
 def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> bytes:
@@ -1030,17 +987,17 @@ def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> b
 def column_sums(width: int = 2) -> bytes:
     """x FP32 (batch, width) → sums FP32 (width): not one row per row, though with `width` rows it looks right."""
     return _model(
-        [helper.make_node("ReduceSum", ["x", "axis"], ["sums"], keepdims=0)],
+        [node("ReduceSum", ["x", "axis"], ["sums"], keepdims=0)],
         [_value("x", "FP32", width)],
         [_fixed_value("sums", "FP32", [width])],
-        [_constant("axis", np.array([0], np.int64))],
+        [_whole("axis", [0])],
     )
 
 
 def with_empty_past() -> bytes:
     """x FP32 (batch, 2) and past FP32 (batch, 0) → y FP32 (batch, 2): both side by side, so x."""
     return _model(
-        [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)],
+        [node("Concat", ["past", "x"], ["y"], axis=1)],
         [_value("x", "FP32", 2), _value("past", "FP32", 0)],
         [_value("y", "FP32", 2)],
     )
@@ -1049,7 +1006,7 @@ def with_empty_past() -> bytes:
 def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) -> bytes:
     """x FP32 (rows, 2), scale FP32 of those dimensions → y FP32 (rows, 2) = x · scale · weight."""
     return _model(
-        [helper.make_node("Mul", ["x", "scale"], ["h"]), helper.make_node("Mul", ["h", "weight"], ["y"])],
+        [node("Mul", ["x", "scale"], ["h"]), node("Mul", ["h", "weight"], ["y"])],
         [_fixed_value("x", "FP32", [rows, 2]), _fixed_value("scale", "FP32", list(scale))],
         [_fixed_value("y", "FP32", [rows, 2])],
         [_constant("weight", np.array([weight], np.float32))],
@@ -1060,13 +1017,13 @@ def spread(datatype: str) -> bytes:
     """x FP32 (batch, 2), same, a scalar of that datatype → y (batch, 1), of that datatype: same for each row."""
     return _model(
         [
-            helper.make_node("Shape", ["x"], ["shape"], end=1),
-            helper.make_node("Concat", ["shape", "one"], ["column"], axis=0),
-            helper.make_node("Expand", ["same", "column"], ["y"]),
+            node("Shape", ["x"], ["shape"], end=1),
+            node("Concat", ["shape", "one"], ["column"], axis=0),
+            node("Expand", ["same", "column"], ["y"]),
         ],
         [_value("x", "FP32", 2), _fixed_value("same", datatype, [])],
         [_value("y", datatype, 1)],
-        [_constant("one", np.array([1], np.int64))],
+        [_whole("one", [1])],
     )
 
 
@@ -1075,8 +1032,8 @@ def class_map() -> bytes:
     maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     return _model(
         [
-            helper.make_node("Abs", ["x"], ["scores"]),
-            helper.make_node("ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+            node("Abs", ["x"], ["scores"]),
+            node("ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
         ],
         [_value("x", "FP32", 2)],
         [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
@@ -1086,7 +1043,7 @@ def class_map() -> bytes:
 def pieces() -> bytes:
     """x FP32 (batch, 2) → y, a sequence of tensors."""
     return _model(
-        [helper.make_node("SplitToSequence", ["x"], ["y"], axis=1)],
+        [node("SplitToSequence", ["x"], ["y"], axis=1)],
         [_value("x", "FP32", 2)],
         [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
     )
@@ -1096,9 +1053,7 @@ def optional_input() -> bytes:
     """x, an optional of FP32 (batch, 2) → y BOOL (): whether it is there."""
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["batch", 2]))
     return _model(
-        [helper.make_node("OptionalHasElement", ["x"], ["y"])],
-        [helper.make_value_info("x", kind)],
-        [_fixed_value("y", "BOOL", [])],
+        [node("OptionalHasElement", ["x"], ["y"])], [helper.make_value_info("x", kind)], [_fixed_value("y", "BOOL", [])]
     )
 
 
@@ -1109,13 +1064,13 @@ def spinner(size: int = 64) -> bytes:
     """
     return _model(
         [
-            helper.make_node("ReduceMax", ["turns"], ["most"], keepdims=0),
-            helper.make_node("Loop", ["most", "go", "square"], ["state"], body=_turn(size)),
+            node("ReduceMax", ["turns"], ["most"], keepdims=0),
+            node("Loop", ["most", "go", "square"], ["state"], body=_turn(size)),
             # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
-            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
-            helper.make_node("Mul", ["peak", "zero"], ["nothing"]),
-            helper.make_node("Cast", ["turns"], ["turns32"], to=TensorProto.FLOAT),
-            helper.make_node("Add", ["turns32", "nothing"], ["y"]),
+            node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            node("Mul", ["peak", "zero"], ["nothing"]),
+            node("Cast", ["turns"], ["turns32"], to=TensorProto.FLOAT),
+            node("Add", ["turns32", "nothing"], ["y"]),
         ],
         [_value("turns", "INT64", 1)],
         [_value("y", "FP32", 1)],
@@ -1132,20 +1087,20 @@ def slow_lookup(turns: int) -> bytes:
     return _model(
         [
             # The loop hangs on the input, or it would be computed once and for all when the model is loaded.
-            helper.make_node("ReduceMax", ["id"], ["most"], keepdims=0),
-            helper.make_node("Mul", ["most", "none"], ["nothing"]),
-            helper.make_node("Add", ["turns", "nothing"], ["count"]),
-            helper.make_node("Loop", ["count", "go", "square"], ["state"], body=_turn(64)),
-            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
-            helper.make_node("Cast", ["peak"], ["whole"], to=TensorProto.INT64),
-            helper.make_node("Mul", ["whole", "none"], ["zero"]),
-            helper.make_node("Add", ["id", "zero"], ["late"]),
-            helper.make_node("Gather", ["table", "late"], ["y"]),
+            node("ReduceMax", ["id"], ["most"], keepdims=0),
+            node("Mul", ["most", "none"], ["nothing"]),
+            node("Add", ["turns", "nothing"], ["count"]),
+            node("Loop", ["count", "go", "square"], ["state"], body=_turn(64)),
+            node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            node("Cast", ["peak"], ["whole"], to=TensorProto.INT64),
+            node("Mul", ["whole", "none"], ["zero"]),
+            node("Add", ["id", "zero"], ["late"]),
+            node("Gather", ["table", "late"], ["y"]),
         ],
         [_value("id", "INT64", 1)],
         [_value("y", "FP32", 1, 1)],
         [
-            _constant("none", np.array(0, np.int64)),
+            _whole("none", 0),
             _constant("turns", np.array(turns, np.int64)),
             _constant("go", np.array(True)),
             _constant("square", np.full((64, 64), 1 / 64, np.float32)),
@@ -1157,10 +1112,7 @@ def slow_lookup(turns: int) -> bytes:
 def _turn(size: int) -> onnx.GraphProto:
     """The body of a loop over `state` that does nothing but take time: a product of size × size matrices each turn."""
     return helper.make_graph(
-        [
-            helper.make_node("Identity", ["keep_in"], ["keep_out"]),
-            helper.make_node("MatMul", ["state_in", "square"], ["state_out"]),
-        ],
+        [node("Identity", ["keep_in"], ["keep_out"]), node("MatMul", ["state_in", "square"], ["state_out"])],
         "turn",
         [
             helper.make_tensor_value_info("at", TensorProto.INT64, []),
@@ -1178,10 +1130,10 @@ def running_mean() -> bytes:
     """x, sum_in FP64 (batch, 1), count_in INT64 (batch, 1) → mean, sum_out, count_out: of all x that went in."""
     return _model(
         [
-            helper.make_node("Add", ["sum_in", "x"], ["sum_out"]),
-            helper.make_node("Add", ["count_in", "one"], ["count_out"]),
-            helper.make_node("Cast", ["count_out"], ["count"], to=TensorProto.DOUBLE),
-            helper.make_node("Div", ["sum_out", "count"], ["mean"]),
+            node("Add", ["sum_in", "x"], ["sum_out"]),
+            node("Add", ["count_in", "one"], ["count_out"]),
+            node("Cast", ["count_out"], ["count"], to=TensorProto.DOUBLE),
+            node("Div", ["sum_out", "count"], ["mean"]),
         ],
         [_value("x", "FP64", 1), _value("sum_in", "FP64", 1), _value("count_in", "INT64", 1)],
         [_value("mean", "FP64", 1), _value("sum_out", "FP64", 1), _value("count_out", "INT64", 1)],
@@ -1193,9 +1145,9 @@ def running_square() -> bytes:
     """x, s_in FP32 (batch, 1) → y, s_out: the square of what was kept, and x. A large state becomes infinity."""
     return _model(
         [
-            helper.make_node("Mul", ["s_in", "s_in"], ["square"]),
-            helper.make_node("Add", ["square", "x"], ["s_out"]),
-            helper.make_node("Identity", ["s_out"], ["y"]),
+            node("Mul", ["s_in", "s_in"], ["square"]),
+            node("Add", ["square", "x"], ["s_out"]),
+            node("Identity", ["s_out"], ["y"]),
         ],
         [_value("x", "FP32", 1), _value("s_in", "FP32", 1)],
         [_value("y", "FP32", 1), _value("s_out", "FP32", 1)],
@@ -1216,16 +1168,16 @@ def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, r
 
     return _model(
         [
-            helper.make_node("Unsqueeze", ["x", "first"], ["steps"]),
-            helper.make_node("Unsqueeze", ["h_in", "first"], ["before"]),
-            helper.make_node("GRU", ["steps", "w", "r", "b", "", "before"], ["", "after"], **kind),
-            helper.make_node("Squeeze", ["after", "first"], ["h_out"]),
-            helper.make_node("MatMul", ["h_out", "head"], ["y"]),
+            node("Unsqueeze", ["x", "first"], ["steps"]),
+            node("Unsqueeze", ["h_in", "first"], ["before"]),
+            node("GRU", ["steps", "w", "r", "b", "", "before"], ["", "after"], **kind),
+            node("Squeeze", ["after", "first"], ["h_out"]),
+            node("MatMul", ["h_out", "head"], ["y"]),
         ],
         [_value("x", "FP32", inputs), _value("h_in", "FP32", hidden)],
         [_value("y", "FP32", outputs), _value("h_out", "FP32", hidden)],
         [
-            _constant("first", np.array([0], np.int64)),
+            _whole("first", [0]),
             weights("w", 1, 3 * hidden, inputs),
             weights("r", 1, 3 * hidden, hidden),
             weights("b", 1, 6 * hidden),
@@ -1279,3 +1231,7 @@ def _unranked(name: str, datatype: str) -> onnx.ValueInfoProto:
 
 def _constant(name: str, value: np.ndarray) -> TensorProto:
     return numpy_helper.from_array(value, name)
+
+
+def _whole(name: str, numbers: int | Sequence[int]) -> TensorProto:
+    return _constant(name, np.array(numbers, np.int64))
