@@ -143,7 +143,6 @@ class FakeSource:
         self._assignments: Assignments | None = None
         self._rebalances: deque[Callable[[], None]] = deque()
         self._results: list[CommitResult] = []
-        self._in_callback: Collection[Partition] = ()
         self.next_offsets: dict[Partition, int] = {}  # of what is assigned
         self._started_at: dict[Partition, int] = {}
         self.commit_fate: Callable[[], CommitFate] = CommitFate

@@ -102,12 +102,17 @@ class Cluster:
 
     def make_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """A topic of that name, once every broker shows all its partitions with a leader."""
-        topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
-        self.admin.create_topics([topic])[name].result(TIMEOUT)
+        self.make_topics([NewTopic(name, num_partitions=partitions, config=dict(config or {}))])
+
+    def make_topics(self, topics: Sequence[NewTopic]) -> None:
+        """These topics by one request, once every broker shows all their partitions with a leader."""
+        for made in self.admin.create_topics(list(topics)).values():
+            made.result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
-        while not self._is_visible(name, partitions):
-            assert time.monotonic() < deadline, f"{name} does not become visible"
-            time.sleep(0.02)
+        for topic in topics:
+            while not self._is_visible(topic.topic, topic.num_partitions):
+                assert time.monotonic() < deadline, f"{topic.topic} does not become visible"
+                time.sleep(0.02)
 
     def _is_visible(self, topic: str, partitions: int) -> bool:
         found = self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions

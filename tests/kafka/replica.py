@@ -227,11 +227,6 @@ def cpu_seconds(pid: int) -> float:
     return _seconds(Path(f"/proc/{pid}/stat"))
 
 
-def loop_seconds(pid: int) -> float:
-    """The same of its first thread alone, which is a worker's loop."""
-    return _seconds(Path(f"/proc/{pid}/task/{pid}/stat"))
-
-
 def _seconds(stat: Path) -> float:
     fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.auditor import ANSWER_WITHIN, Auditor, Commits
 from tests.kafka.checker import RAW, Answer, Reference, Verdict, dead_letters, judge
@@ -79,9 +79,15 @@ class Scene:
         self.kafka = kafka
         self.group = fresh("group")
         kafka.set_session(self.group, session)
-        self.topics = [kafka.create_topic("requests", partitions=partitions) for _ in range(request_topics)]
-        self.response_topic = kafka.create_topic("answers", partitions=partitions, config=response_config)
-        self.dead_letter_topic = kafka.create_topic("dead", config={"max.message.bytes": "4000000"})
+        self.topics = [fresh("requests") for _ in range(request_topics)]
+        self.response_topic, self.dead_letter_topic = fresh("answers"), fresh("dead")
+        kafka.make_topics(
+            [
+                *[NewTopic(topic, num_partitions=partitions) for topic in self.topics],
+                NewTopic(self.response_topic, num_partitions=partitions, config=dict(response_config or {})),
+                NewTopic(self.dead_letter_topic, num_partitions=1, config={"max.message.bytes": "4000000"}),
+            ]
+        )
         self.acknowledged: Acknowledged = {}
         self._guarantee = guarantee
         self._order = (settings or {}).get("DELIVERY__ORDER", "partition")

@@ -50,35 +50,33 @@ def contact(
     return kafka._FirstContact(cluster, log, "here:9092", patience)  # type: ignore[arg-type]  # what of it is used
 
 
-def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses a question or two; what will not change is said at once."""
+@pytest.mark.parametrize(
+    ("refusals", "brokers", "unknown"),
+    [
+        ((KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE), (), 0),
+        ((KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT), (0, 1), 0),
+        ((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION), (), 2),
+    ],
+    ids=["a leader that was elected just now", "a broker that is just starting", "a topic that was made just now"],
+)
+def test_what_passes_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusals: Sequence[int], brokers: Sequence[int], unknown: int
+) -> None:
+    """A leader refuses a question or two, a starting broker names none, and a broker hears late of a new topic."""
     monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
 
-    electing = contact(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    asked = contact(*refusals, brokers=brokers, unknown=unknown)
 
-    assert [(at.partition, at.offset) for at in electing.ends("answers", [0, 2])] == [(0, 7), (2, 7)]
+    assert asked.partitions("answer", "answers") == 3
+    assert [(at.partition, at.offset) for at in asked.ends("answers", [0, 2])] == [(0, 7), (2, 7)]
+
+
+def test_what_does_not_pass_is_said() -> None:
+    """At once, or once the patience is over."""
     with pytest.raises(Unavailable, match="answer topic answers: "):
         contact(KafkaError.TOPIC_AUTHORIZATION_FAILED).ends("answers", [0])
-
-
-def test_a_broker_that_is_just_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names no broker at first, itself neither, and then not the one that was asked."""
-    monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
-
-    starting = contact(KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, brokers=[0, 1])
-
-    assert starting.partitions("answer", "answers") == 3
-    assert [at.offset for at in starting.ends("answers", [0])] == [7]
-
-
-def test_a_topic_that_was_made_just_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker may not have heard of it, nor its leader of its partitions. One that never comes is said at the end."""
-    monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
-
-    new = contact(KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, unknown=2)
-
-    assert new.partitions("answer", "answers") == 3
-    assert [at.offset for at in new.ends("answers", [0])] == [7]
+    with pytest.raises(Unavailable, match="answer topic answers: "):
+        contact(KafkaError.NOT_LEADER_FOR_PARTITION, patience=0.0).ends("answers", [0])
     with pytest.raises(Unavailable, match="request topic nowhere does not exist, asked for 0 s; check its name"):
         contact(unknown=1, patience=0.0).partitions("request", "nowhere")
 
