@@ -27,7 +27,7 @@ from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.looks_like import looks_like
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.replies import ReplyTopics
-from worker.codecs.request_headers import Envelope, Envelopes
+from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
 from worker.codecs.wire_contract import JSON, PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
@@ -336,8 +336,16 @@ def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
     is_read = (
         record.value and no.code is Code.INVALID_ARGUMENT and (envelope.fault is None or not envelope.content_type)
     )
-    words = looks_like(record.value, envelope.content_type) if is_read and record.value else None
-    return no.message if words is None else f"{no.message}; it looks like {words}"
+    if not is_read or not record.value:
+        return no.message
+    words, has_type = (
+        looks_like(record.value, envelope.content_type),
+        CONTENT_TYPE in {n.lower() for n, _ in record.headers},
+    )
+    message = no.message if words is None else f"{no.message}; it looks like {words}"
+    if has_type or record.value[:1] == b"{":
+        return message
+    return f"{message}; without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

@@ -341,3 +341,15 @@ def test_a_shape_of_nested_lists_is_refused(depth: int) -> None:
     value = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": %s, "data": [1, 2, 3]}]}' % shape
 
     assert rejection(codecs(), record(value)).code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("headers", "ends"),
+    [
+        ((), "; without the header content-type it is read as application/json"),
+        ((("Content-Type", b"application/json"),), "(char 0)"),
+    ],
+)
+def test_what_is_no_json_says_why_it_was_read_as_that(headers: tuple[tuple[str, bytes], ...], ends: str) -> None:
+    """Rows and compressed bodies come so from a publisher that forgot the header."""
+    assert rejection(codecs(), record(b"\x00\x00\x00\x00\x07", *headers)).message.endswith(ends)
