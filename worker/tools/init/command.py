@@ -102,7 +102,7 @@ def _why_own_topics(file: Path, settings: Settings, cluster: _Seen) -> str:
         return f"group {group} reads {topic} already"
     usual = file.with_name(USUAL_FILE)
     try:
-        kafka = {} if usual == file else tomllib.loads(usual.read_text(encoding="utf-8"))["kafka"]
+        kafka = {} if usual.resolve() == file.resolve() else tomllib.loads(usual.read_text(encoding="utf-8"))["kafka"]
         topics, group = kafka["request_topics"], kafka["group_id"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
