@@ -103,6 +103,14 @@ def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
 
 
+def test_settings_that_hold_are_used_with_what_one_section_makes_of_another() -> None:
+    """A model with state has a changelog, whose topic `check` looks at, too."""
+    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__REQUEST_TOPICS": "a", "WORKER_STATE__TENSORS": '{"h": "h"}'})
+
+    assert parts.kafka is not None
+    assert parts.kafka.changelog_topic == "g-state"
+
+
 def test_no_connection_is_tried_that_the_settings_forbid() -> None:
     """A password that would cross the network in the clear stays where it is."""
     parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__BOOTSTRAP_SERVERS": "kafka.example.com:9092"})

@@ -98,23 +98,19 @@ class Parts(NamedTuple):
 
 def load_parts(path: Path | None, environ: Mapping[str, str]) -> Parts:
     """For `check`, which reports all that is wrong: the sections that can be used whatever else is missing."""
-    problems = ""
     try:
-        load(path, environ)
+        settings = load(path, environ)
+        # A changelog's topic is among them, which hangs on more than the KAFKA section.
+        return Parts(settings, settings.kafka, _part(ScoringSettings, _scoring_conflicts, path, environ), ())
     except BadConfiguration as refusal:
-        problems = str(refusal)
+        problems = tuple(str(refusal).splitlines())
     try:
-        settings = _part(Settings, lambda _: iter(()), path, environ)
         kafka = _part(KafkaPart, lambda found: kafka_conflicts(found.kafka), path, environ)
         scoring = _part(ScoringSettings, _scoring_conflicts, path, environ)
+        whole = _part(Settings, lambda _: iter(()), path, environ)
     except BadConfiguration:  # the file cannot be read
-        return Parts(None, None, None, tuple(problems.splitlines()))
-    return Parts(
-        settings,
-        None if kafka is None else kafka.kafka,
-        scoring,
-        tuple(problems.splitlines()),
-    )
+        return Parts(None, None, None, problems)
+    return Parts(whole, None if kafka is None else kafka.kafka, scoring, problems)
 
 
 def _part(
