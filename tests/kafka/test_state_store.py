@@ -72,7 +72,7 @@ def test_states_in_a_store_are_those_of_a_serial_replay(kafka: Cluster, tmp_path
         acknowledged |= scene.publish(requests[7000:])
         scene.expect_serial(acknowledged, mean_serial())
         second.wait_until_counted("inference_worker_states_loaded_total", 1)
-        assert second.metric("inference_worker_states") < 2000
+        assert second.metric("inference_worker_states") < 3000  # of 3,700 keys; those in flight are here, too
 
 
 def test_a_killed_replica_leaves_no_wrong_state_in_the_store(
