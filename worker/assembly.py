@@ -204,7 +204,7 @@ def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolic
 
 
 def _outlet(start: Start, source: KafkaSource) -> KafkaSink | KafkaTransactions:
-    """The way of answers to Kafka: the one thing in which the guarantees differ."""
+    """The way of answers to Kafka: it differs by guarantee, and so does `_delivery`."""
     settings, topics, events, closing = start
     kafka, delivery, logger, heard = settings.kafka, settings.delivery, telemetry.kafka_logger(), source.hear_of_login
     if delivery.guarantee == "at_least_once":

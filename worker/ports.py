@@ -129,7 +129,7 @@ class Codec(Protocol):
 
 
 class Stage(Protocol):
-    """Where requests go on to: the batcher, or a stage that holds some of them back and adds them later."""
+    """A stage takes decoded requests: the batcher, or one before it that holds some back (`state/by_key.py`)."""
 
     @property
     def backlog(self) -> int:

@@ -388,7 +388,7 @@ def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[.
     assert member == made.held["_source"].member
     assert made.outlet.waited == 1
     assert delivery._commit_interval == 0.35
-    assert delivery._group is made.held["_source"]
+    assert delivery._commits is made.held["_source"]
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])

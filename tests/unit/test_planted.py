@@ -126,7 +126,7 @@ def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
 
 
 def _let_all_of_a_key_run_at_once(self: ByKey, request: Request, now: float) -> None:
-    self._batcher.add(request, now)
+    self._next_stage.add(request, now)
 
 
 def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:

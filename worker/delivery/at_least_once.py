@@ -1,8 +1,9 @@
 """At least once: an offset is committed after the broker acknowledged its answer and every earlier one.
 
-Answers go to an idempotent producer as they leave the ledger; nothing is flushed, only delivery reports count. Commits
-are asynchronous, one at a time, every `commit_interval`; a failed one is tried again with whatever is committable by
-then, so it neither stops nor stalls the loop. What a crash leaves uncommitted is answered again, never lost.
+Answers go to an idempotent producer as they leave the ledger; no answer waits for a flush, and only delivery reports
+count. Commits are asynchronous, one at a time, every `commit_interval`; a failed one is tried again with whatever is
+committable by then, so it neither stops nor stalls the loop. What a crash leaves uncommitted is answered again, never
+lost.
 
 Called by the loop's thread alone, and owns no thread.
 """

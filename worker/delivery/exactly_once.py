@@ -76,7 +76,7 @@ class ExactlyOnce:
         self._ledger = ledger
         self._encoder = encoder
         self._transactions = transactions
-        self._group = group
+        self._commits = group
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
@@ -108,7 +108,7 @@ class ExactlyOnce:
         """
         if self._is_ending:
             self._hear(timeout)
-        else:  # what is inside may wait for a note, of which the consumer hears
+        else:  # not for long: answers inside may wait for a note, and only a poll of the consumer tells of it
             self._transactions.serve(min(timeout, END_DUE) if self._inside else timeout)
         if self._is_ending:
             return ()
@@ -125,7 +125,7 @@ class ExactlyOnce:
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
-            is_soon = self._is_complete or self._group.is_marking(self._offsets)
+            is_soon = self._is_complete or self._commits.is_marking(self._offsets)
             return self._clock() + END_DUE if is_soon else self._commit_due
         return self._begin_at if self._waiting else None
 
@@ -150,7 +150,7 @@ class ExactlyOnce:
             elif not self._inside:
                 self._begin_at = 0.0
                 self._fill()
-            elif not self._may_end():
+            elif not self._clears_notes():
                 break  # the result of a note is heard in a poll, and this is one
             else:
                 self._commit()
@@ -176,15 +176,15 @@ class ExactlyOnce:
         return not self._offsets.keys().isdisjoint(partitions)
 
     def _is_due(self, now: float) -> bool:
-        return (self._is_complete or now >= self._commit_due) and self._may_end()
+        return (self._is_complete or now >= self._commit_due) and self._clears_notes()
 
-    def _may_end(self) -> bool:
+    def _clears_notes(self) -> bool:
         """Whether the group has nothing of the partitions inside that must not be there while the transaction ends.
 
         A record that ran alone, and whose answer is inside, ended no process. While the end is in doubt its note could
         not be withdrawn: that is a commit, and would undo the transaction's own. So it goes before.
         """
-        return self._group.withdraw_notes(self._offsets) and not self._group.is_marking(self._offsets)
+        return self._commits.withdraw_notes(self._offsets) and not self._commits.is_marking(self._offsets)
 
     @property
     def _is_complete(self) -> bool:

@@ -4,7 +4,7 @@
 
 Is it ours? A process that stood still may have lost its partitions without knowing it, and another one has written to
 their changelogs. The group takes an offset from a partition's owner alone: a commit that it takes after the question
-says that until then no other process was the owner. The states are written when others have the partitions already.
+proves that no other process was the owner until then. The states are written when others have the partitions already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop put together of its nouns."""
+"""The loop put together of its parts."""
 
 from __future__ import annotations
 

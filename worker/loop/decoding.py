@@ -39,7 +39,7 @@ class Decoding:
         states: KeyStates | None = None,
         first: FirstRejections | None = None,
     ) -> None:
-        self._first = first
+        self._first_rejections = first
         self._quarantine = quarantine
         self._codec = codec
         self._intake = intake
@@ -57,17 +57,17 @@ class Decoding:
         rows, size = self._ledger.rows, self._ledger.size
         others = quarantine.set_aside(records, now) if quarantine.has_suspects else records
         decoded = self._codec.decode_all(others)
-        if self._first is not None and self._first.is_over(decoded):
+        if self._first_rejections is not None and self._first_rejections.is_over(decoded):
             self._let_go()
         for request in decoded:
             record = request.record
             if isinstance(request, Rejection):
                 place = track(record, 0, len(record.value or b""), now)
-                if self._first is None or not self._first.holds(place, request, now):
+                if self._first_rejections is None or not self._first_rejections.holds(place, request, now):
                     self._outcomes.refuse([(place, request)])
             elif isinstance(request, Run):
                 self._take_run(request, now)
-            elif request.timeout is None or self._is_in_time(request, now):
+            elif request.timeout is None or self._keep_or_refuse(request, now):
                 request.place = track(record, request.rows, request.size, now)
                 add(request, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
@@ -75,23 +75,23 @@ class Decoding:
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the waiting requests of these partitions."""
         self._stage.forget(partitions)
-        if self._first is not None:
-            self._first.forget(partitions)
+        if self._first_rejections is not None:
+            self._first_rejections.forget(partitions)
 
     def look_at_held(self, now: float) -> None:
         """Answer the rejections that were held for long enough."""
-        if self._first is not None:
-            self._outcomes.refuse(self._first.due(now))
+        if self._first_rejections is not None:
+            self._outcomes.refuse(self._first_rejections.due(now))
 
     def stop(self) -> None:
         """Nothing more is taken: held rejections are answered."""
-        if self._first is not None:
+        if self._first_rejections is not None:
             self._let_go()
 
     def _let_go(self) -> None:
         """Hold nothing back any more."""
-        assert self._first is not None
-        first, self._first = self._first, None
+        assert self._first_rejections is not None
+        first, self._first_rejections = self._first_rejections, None
         self._outcomes.refuse(first.release())
 
     def _take_run(self, run: Run, now: float) -> None:
@@ -126,7 +126,7 @@ class Decoding:
         request.place = self._ledger.track(request.record, request.rows, request.size, now)
         self._stage.add(request, now)
 
-    def _is_in_time(self, request: Request, now: float) -> bool:
+    def _keep_or_refuse(self, request: Request, now: float) -> bool:
         """Whether it can be answered in time. If not it is taken only to be refused at once."""
         refusal = self._punctuality.refusal(request, self._stage.kind(request), self._stage.backlog, now)
         if refusal is not None:

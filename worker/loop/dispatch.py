@@ -20,7 +20,7 @@ from worker.loop.conduct import Conduct
 from worker.loop.outcomes import Outcomes
 from worker.ports import Events, Lanes
 
-# While there is more to take, a group waits for the next poll unless it was due so long before the last one, seconds.
+# While Kafka has more to give, a due group waits for one more poll, unless it was due so many seconds before the last.
 # Without it the rest of a poll, behind its full batches, goes at once in a batch of its own.
 COMPANY_COMES_WITHIN = 0.0005
 
@@ -50,7 +50,7 @@ class Dispatch:
         self._conduct = conduct
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
-        self.company_near_at: float | None = None  # of the last poll, if there is more to be taken than it brought
+        self.last_full_poll_at: float | None = None  # the last poll's time, if it brought all it might; else None
 
     @property
     def in_flight(self) -> int:
@@ -141,8 +141,8 @@ class Dispatch:
             return self._batcher.drain()
         if self._lanes.in_flight >= self._conduct.lanes:
             return self._batcher.ahead(now)
-        if self.company_near_at is not None and not self._intake.is_full:
-            return self._batcher.due(self.company_near_at - COMPANY_COMES_WITHIN)
+        if self.last_full_poll_at is not None and not self._intake.is_full:
+            return self._batcher.due(self.last_full_poll_at - COMPANY_COMES_WITHIN)
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:

@@ -8,7 +8,8 @@ the lanes, and nothing else decoded meanwhile:
 A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
 with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn, and
 exactly once so has one that is over, before the transaction with its answer ends. At least once the commit of its
-answer clears the note; where a partition leaves before the group has taken that, it is asked, and told again.
+answer clears the note; where a partition leaves before the group has taken that commit, the group is asked,
+and told again.
 
 Where keys have states, records behind a suspect's are set aside with them, until these are done: they would run from
 the states before them. Then they go the way of all others.
@@ -54,7 +55,7 @@ class Quarantine:
     ) -> None:
         self._states, self._by_key = states, by_key
         self._suspects = suspects
-        self._group = notes
+        self._notes = notes
         self._codec = codec
         self._ledger = ledger
         self._outcomes = outcomes
@@ -99,7 +100,7 @@ class Quarantine:
             if suspect is not None and record.offset == suspect.poison:
                 self._outcomes.refuse([(place, self._codec.refuse(record, Code.INTERNAL, POISONOUS))])
             elif self._suspects.add(record, place, is_behind=suspect is None):
-                self._group.withhold(record.partition)
+                self._notes.withhold(record.partition)
         return others
 
     def advance(self, run: IsolatedRun, now: float) -> bool:
@@ -111,7 +112,7 @@ class Quarantine:
             return False  # until the records before it are settled, others may run
         if self._dispatch.in_flight:
             return True
-        if not run.is_begun and self._has_state(run) and self._is_noted(run):
+        if not run.is_begun and self._has_state(run) and self._have_noted(run):
             run.is_begun = True
             self._begin(run, now)
         if (group := self._suspects.next_group()) is not None:
@@ -139,7 +140,7 @@ class Quarantine:
         """
         if not self._has_note(run):
             return True
-        return self._group.withdraw_note(run.record.partition, run.record.offset)
+        return self._notes.withdraw_note(run.record.partition, run.record.offset)
 
     def leave(self, run: IsolatedRun) -> None:
         """Its partition leaves, or the worker ends: wait until the group has no note of it, but not for ever."""
@@ -147,9 +148,9 @@ class Quarantine:
             return
         partition, offset = run.record.partition, run.record.offset
         if self._outcomes.is_unsettled(run.place):
-            self._group.clear_note(partition, offset, WITHDRAW_TIMEOUT)
+            self._notes.clear_note(partition, offset, WITHDRAW_TIMEOUT)
         elif self._ledger.is_settled(run.place):
-            self._group.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
+            self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def leave_note(self) -> None:
         """This process ends of an error that was not foreseen: its note on the current record is to stay."""
@@ -166,11 +167,11 @@ class Quarantine:
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)
 
-    def _is_noted(self, run: IsolatedRun) -> bool:
+    def _have_noted(self, run: IsolatedRun) -> bool:
         """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
         run.is_called = True
         self._ledger.committed({run.record.partition: run.record.offset})
-        return self._group.note_isolated_run(run.record.partition, run.record.offset)
+        return self._notes.note_isolated_run(run.record.partition, run.record.offset)
 
     def _begin(self, run: IsolatedRun, now: float) -> None:
         if (request := self._decoded(run, now)) is not None:
@@ -196,4 +197,4 @@ class Quarantine:
 
     def _end(self, run: IsolatedRun) -> None:
         if self._suspects.end():
-            self._group.release(run.record.partition)
+            self._notes.release(run.record.partition)

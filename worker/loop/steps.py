@@ -1,9 +1,9 @@
-"""The steps of a turn: take in, hand out, answer, record; and a rewind's and a drain's calls to all four nouns.
+"""The steps of a turn: take in, hand out, answer, record; and what a rewind and a drain call.
 
     source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
       → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
 
-The nouns decide; `Worker` says when a step is taken.
+The parts decide; `Worker` says when a step is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free any
 class Steps:
     """Owns the order of the calls within one step."""
 
-    def __init__(  # noqa: PLR0913  # the four nouns, and what a step asks besides
+    def __init__(  # noqa: PLR0913  # the four parts, and what a step asks besides
         self,
         *,
         offsets: Offsets,
@@ -64,7 +64,7 @@ class Steps:
         now = self._clock()
         self._commit_past_gaps(now)
         self._admission.pause_or_resume()
-        self._dispatch.company_near_at = now if self._admission.is_behind else None
+        self._dispatch.last_full_poll_at = now if self._admission.is_behind else None
         return has_news
 
     def hand_out(self, now: float) -> None:

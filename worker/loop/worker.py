@@ -21,7 +21,7 @@ from worker.loop.steps import Steps
 from worker.ports import Delivery, Events, Signals, Source
 from worker.state.states import KeyStates
 
-LEAVE_AFTER = 0.5  # of a drain's time: then requests that have not begun are left to their next owner
+LEAVE_AFTER = 0.5  # part of a drain's time after which requests that have not begun are left to their next owner
 
 
 class Worker:
@@ -124,13 +124,13 @@ class Worker:
         return is_restoring or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """Called before the partitions move, and the only callback that acts: batches that run are committed.
+        """Called before the partitions move. The only callback that acts: it commits the batches that are running.
 
         So steps of a turn run inside the poll of another one. It cannot wait until that poll returns: the partitions
-        have moved then, and a commit for them is refused. A turn may have nothing half done when it polls.
+        have moved then, and a commit for them is refused. So a turn must have nothing half done when it polls.
 
-        Waiting rows are dropped first, since their next owner reads them again; then the running batches are finished,
-        then delivery reports are served, and the commit is the last call.
+        Waiting requests are dropped first, since their next owner reads them again; then the running batches are
+        finished, then delivery reports are served, and the commit is the last call.
         """
         if not self._is_over:
             self._let_go(partitions, self._clock() + self._conduct.revoke_timeout)

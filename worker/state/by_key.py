@@ -43,18 +43,18 @@ class ByKey:
 
     def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or what stands between."""
-        self._batcher = stage
+        self._next_stage = stage
         self._lines: dict[Partition, _Keys] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
     @property
     def backlog(self) -> int:
         """Full groups that wait for a lane."""
-        return self._batcher.backlog
+        return self._next_stage.backlog
 
     def kind(self, request: Request) -> BatchKind:
         """That of the batch that the request will share."""
-        return self._batcher.kind(request)
+        return self._next_stage.kind(request)
 
     def stops(self, run: Run) -> Iterator[int]:
         """Before which of the run's records to cut it: before each whose key is taken, and behind.
@@ -68,7 +68,7 @@ class ByKey:
         taken = self._taken(run.record.partition)
         are_free = len(set(keys)) == count and taken.isdisjoint(keys)
         while stop < count:
-            start, most = stop, min(stop + self._batcher.room(run), count)
+            start, most = stop, min(stop + self._next_stage.room(run), count)
             if are_free:
                 stop = most
             else:
@@ -89,7 +89,7 @@ class ByKey:
         ours = self._keys_of(request)
         if isinstance(request, Run):
             ours.taken.update(request.keys)
-            self._batcher.add(request, now)
+            self._next_stage.add(request, now)
             return
         key = request.record.key or b""
         first, *rest = [request] if request.rows == 1 else cut(request, 1)
@@ -99,7 +99,7 @@ class ByKey:
         ours.taken.add(key)
         if rest:
             self._wait(ours, key, rest)
-        self._batcher.add(first, now)
+        self._next_stage.add(first, now)
 
     def concluded(self, requests: Iterable[Request], now: float) -> None:
         """These have their outcomes: the next request of each of their keys may go on."""
@@ -120,7 +120,7 @@ class ByKey:
             ours = self._lines.pop(partition, None)
             if ours is not None:
                 self.waiting -= sum(map(len, ours.waiting.values()))
-        self._batcher.forget(partitions)
+        self._next_stage.forget(partitions)
 
     def _taken(self, partition: Partition) -> set[bytes] | frozenset[bytes]:
         ours = self._lines.get(partition)
@@ -148,7 +148,7 @@ class ByKey:
                 del ours.waiting[key]
             if request.reassembly is None or not request.reassembly.is_over:
                 ours.taken.add(key)
-                self._batcher.add_late(request, now)
+                self._next_stage.add_late(request, now)
                 return
 
 
@@ -182,12 +182,12 @@ class StateFetch:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its states are here."""
-        if self._is_ready(request):
+        if self._hold_unless_ready(request):
             self._batcher.add(request, now)
 
     def add_late(self, request: Request, now: float) -> None:
         """Find company for a request that has waited already."""
-        if self._is_ready(request):
+        if self._hold_unless_ready(request):
             self._batcher.add_late(request, now)
 
     def forget(self, partitions: Collection[Partition]) -> None:
@@ -196,7 +196,7 @@ class StateFetch:
             self._held.pop(partition, None)
         self._batcher.forget(partitions)
 
-    def _is_ready(self, request: Request) -> bool:
+    def _hold_unless_ready(self, request: Request) -> bool:
         partition = request.record.partition
         keys: Sequence[bytes] = request.keys if isinstance(request, Run) else (request.record.key or b"",)
         missing = self._states.missing(partition, keys)

@@ -183,21 +183,21 @@ def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
 
 # Isolated runs
 
-_is_noted = Quarantine._is_noted
+_have_noted = Quarantine._have_noted
 
 
 def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
-    _is_noted(self, run)
+    _have_noted(self, run)
     return True
 
 
 def _tell_once(self: Quarantine, run: Any) -> None:
     if self._has_note(run):
-        self._group.withdraw_note(run.record.partition, run.record.offset)
+        self._notes.withdraw_note(run.record.partition, run.record.offset)
 
 
 def _leave_the_note(self: ExactlyOnce) -> bool:
-    return not self._group.is_marking(self._offsets)
+    return not self._commits.is_marking(self._offsets)
 
 
 def _take_beside_an_isolated_run(self: Steps) -> bool:
@@ -208,7 +208,7 @@ def _take_beside_an_isolated_run(self: Steps) -> bool:
         admission._decoding.take(records, self._clock())
     self._commit_past_gaps(now)
     admission.pause_or_resume()
-    self._dispatch.company_near_at = now if admission.is_behind else None
+    self._dispatch.last_full_poll_at = now if admission.is_behind else None
     return bool(records)
 
 
@@ -242,7 +242,7 @@ def _restore_past_what_is_committed(self: Restoration, *given: Any) -> RestoredR
 
 def _wait_for_no_single_row(self: ByKey, request: Request, now: float) -> None:
     if request.rows == 1:
-        self._batcher.add(request, now)
+        self._next_stage.add(request, now)
     else:
         _add(self, request, now)
 
@@ -292,8 +292,10 @@ EXACTLY_ONCE = (
     Mutant("a partition begins beside its ending transaction", ExactlyOnce, "is_in_doubt", _doubt_nothing, REBALANCE),
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
-    Mutant("a record runs alone before it is noted", Quarantine, "_is_noted", _run_before_it_is_noted, KILLERS),
-    Mutant("the note of an isolated run outlives its transaction", ExactlyOnce, "_may_end", _leave_the_note, KILLERS),
+    Mutant("a record runs alone before it is noted", Quarantine, "_have_noted", _run_before_it_is_noted, KILLERS),
+    Mutant(
+        "the note of an isolated run outlives its transaction", ExactlyOnce, "_clears_notes", _leave_the_note, KILLERS
+    ),
     Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
     Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),

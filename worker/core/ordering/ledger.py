@@ -62,7 +62,7 @@ class OffsetLedger:
         return leaving
 
     def weigh(self, place: Place, size: int) -> None:
-        """From now on the place holds so many bytes: its answer's on the way, no more its request's."""
+        """Counts so many bytes for the place from now on: those of the answer on its way instead of its request's."""
         self.size += size - place.size
         place.size = size
 

@@ -39,7 +39,7 @@ _PROMISED: Config = {
     "auto.offset.reset": "earliest",  # where retention has overtaken us
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    "check.crcs": False,  # see `client_config`
+    "check.crcs": False,  # see `consumer_config`
 }
 
 
