@@ -1,6 +1,6 @@
 """`inference-worker score`: a file through the model, without Kafka, as the worker would answer it.
 
-    RowFile, LineFile ──chunk──▶ Scorer, in threads ──outcomes──▶ ArrayResults, LineResults
+    RowFile, LineFile ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
 
 Python's work on one chunk goes on while the model runs another. Answers go to standard output or a file, everything
 else to standard error.
@@ -110,15 +110,11 @@ def _chunks(
     def batches() -> int:
         return max(1, int(min(CHUNK_BATCHES, CHUNK_SECONDS * runs.batches / (runs.seconds or 1))))
 
-    signature, batch = runs.model.signature, scorer.policy.max_rows
+    batch = scorer.policy.max_rows
     if not order.is_array:
-        file = None if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0))
-        descriptor = 0 if file is None else file.fileno()
-        lines = LineFile(descriptor, order.name, settings.kafka.max_request_bytes)
-        return lines.chunks(lambda: batches() * batch), None
-    if not order.wants_arrays and (halves := [spec.name for spec in signature.outputs if spec.datatype == "FP16"]):
-        raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
-    rows = RowFile(order.file, order.name, signature, OCTETS if order.wants_arrays else JSON, closing)
+        file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
+        return LineFile(file, order.name, settings.kafka.max_request_bytes).chunks(lambda: batches() * batch), None
+    rows = RowFile(order.file, order.name, runs.model.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, CHUNK_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.chunks(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
 

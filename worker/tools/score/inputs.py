@@ -1,23 +1,19 @@
 """Files to score: rows of a .npy or .npz, held against the model's inputs, and lines of JSON from a file or a pipe.
 
-What is wrong with an array file is said before the first inference, and nothing is ever unpickled. Files are read from
-beginning to end, chunk by chunk, so memory does not grow with them.
+What is wrong with an array file is said before the first inference, and nothing is ever unpickled. A .npy and lines are
+read chunk by chunk, so memory does not grow with them.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip import Output
@@ -64,49 +60,39 @@ class Rows(NamedTuple):
         return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
 
 
-class Column(NamedTuple):
-    """The rows of one input in a file. `dtype` is the file's: the input's in any byte order."""
-
-    spec: TensorSpec
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    file: IO[bytes]
-
-    @property
-    def row_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape[1:])
-
-    def read(self, rows: int) -> Array:
-        """The next rows. Raises `Incomplete` when it ends too soon."""
-        try:
-            array = np.frombuffer(self.file.read(rows * self.row_bytes), self.dtype)
-            return array.astype(self.spec.dtype, copy=False).reshape(rows, *self.shape[1:])
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise Incomplete(f"{self.file.name}: cannot be read to its end: {error}") from error
-
-
 class RowFile:
-    """An open .npy or .npz: a column for each of the model's inputs that it holds, each with `total` rows."""
+    """A .npy, which is mapped, or a .npz: an array for each of the model's inputs that it holds, of `total` rows."""
 
-    def __init__(self, path: Path, name: str, signature: Signature, accept: str, closing: ExitStack) -> None:
+    def __init__(self, path: Path, name: str, signature: Signature, accept: str) -> None:
         """Raises `BadConfiguration`, one sentence with the cure, for whatever this model cannot be asked."""
         try:
-            self._columns = _columns(path, signature, closing)
+            arrays = _arrays(path, signature)
         except DAMAGED as error:
             said = error.strerror if isinstance(error, OSError) else None
             reason = said or str(error).partition("\n")[0][:100] or type(error).__name__
             raise BadConfiguration(f"{path}: cannot be read as an array file: {reason}") from error
-        self.total = self._columns[0].shape[0]
-        self.row_bytes = sum(column.row_bytes for column in self._columns)
-        self._empty = Rows(Partition(name, 0), 0, [column.spec for column in self._columns], (), accept)
+        specs = [spec for spec in signature.inputs if spec.name in arrays]
+        for spec in specs:
+            _check(path, spec, arrays[spec.name])
+        if len({len(array) for array in arrays.values()}) > 1:
+            shown = listed(f"{name}: {len(array)}" for name, array in arrays.items())
+            raise BadConfiguration(f"{path}: all arrays must have the same number of rows, got {shown}")
+        self._all = Rows(Partition(name, 0), 0, specs, [arrays[spec.name] for spec in specs], accept)
+        self.total = self._all.total
+        self.row_bytes = sum(array.nbytes for array in self._all.arrays) // self.total
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
-        """All of it, a number of rows at once that may change on the way. Raises `Incomplete` as `Column.read`."""
+        """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
         at = 0
         while at < self.total:
-            rows = min(at_once(), self.total - at)
-            yield self._empty._replace(number=at, arrays=[column.read(rows) for column in self._columns])
-            at += rows
+            end = at + at_once()
+            try:
+                pairs = zip(map(_mapped, self._all.arrays), self._all.specs, strict=True)
+                arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
+            except DAMAGED as error:
+                raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
+            yield self._all._replace(number=at, arrays=arrays)
+            at = end
 
 
 class LineFile:
@@ -172,51 +158,40 @@ class LineFile:
         return Record(self._partition, self._lines, None, value, LINE_HEADERS, None, unreadable)
 
 
-def _columns(path: Path, signature: Signature, closing: ExitStack) -> Sequence[Column]:
-    files = _files(path, signature, closing)
-    missing = {spec.name for spec in signature.required} - files.keys()
-    if missing or files.keys() - {spec.name for spec in signature.inputs}:
-        raise BadConfiguration(
-            f"{path} holds {listed(files)}; the model takes {signature.takes}: save those arrays by name"
-        )
-    columns = [_column(path, spec, files[spec.name]) for spec in signature.inputs if spec.name in files]
-    if len({column.shape[0] for column in columns}) > 1:
-        shown = listed(f"{column.spec.name}: {column.shape[0]}" for column in columns)
-        raise BadConfiguration(f"{path}: all arrays must have the same number of rows, got {shown}")
-    return columns
+def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
+    """The arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
+    if not zipfile.is_zipfile(path):
+        if len(signature.required) > 1:
+            names = listed(f"{spec.name}=..." for spec in signature.inputs)
+            raise BadConfiguration(
+                f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})"
+            )
+        return {signature.required[0].name: np.load(path, mmap_mode="r", allow_pickle=False)}
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+        missing = {spec.name for spec in signature.required} - set(found.files)
+        if missing or set(found.files) - {spec.name for spec in signature.inputs}:
+            raise BadConfiguration(
+                f"{path} holds {listed(found.files)}; the model takes {signature.takes}: save those arrays by name"
+            )
+        return dict(found)
 
 
-def _files(path: Path, signature: Signature, closing: ExitStack) -> dict[str, IO[bytes]]:
-    """The open arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
-    if zipfile.is_zipfile(path):
-        archive = closing.enter_context(zipfile.ZipFile(path))
-        return {
-            member.removesuffix(".npy"): closing.enter_context(archive.open(member)) for member in archive.namelist()
-        }
-    if len(signature.required) > 1:
-        names = listed(f"{spec.name}=..." for spec in signature.inputs)
-        raise BadConfiguration(f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})")
-    return {signature.required[0].name: closing.enter_context(path.open("rb", buffering=0))}
+def _mapped(array: Array) -> Array:
+    """A mapping of its own for each chunk: pages that were read count as the process's memory until it is gone."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return array
+    order: Literal["F", "C"] = "F" if np.isfortran(array) else "C"
+    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
 
 
-def _column(path: Path, spec: TensorSpec, file: IO[bytes]) -> Column:
-    # Version 3 differs from 2 in nothing but the names of fields, and arrays with fields are no tensors.
-    read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
-    shape, is_fortran, dtype = read(file)
-    where = f"{path} holds {dtype} of shape {list(shape)}"
+def _check(path: Path, spec: TensorSpec, array: Array) -> None:
+    shape, dims = array.shape, spec.dims
+    where = f"{path} holds {array.dtype} of shape {list(shape)}; the model takes {spec}"
     if spec.is_text:
-        raise BadConfiguration(f"{where}; the model takes {spec}: text comes in lines of JSON")
-    if len(shape) != len(spec.dims) + 1 or any(w not in (None, d) for w, d in zip(spec.dims, shape[1:], strict=True)):
-        raise BadConfiguration(f"{where}; the model takes {spec}, with the batch's axis first")
-    if dtype.newbyteorder("<") != spec.dtype:
-        raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({spec.dtype.name!r})")
+        raise BadConfiguration(f"{where}: text comes in lines of JSON")
+    if len(shape) != len(dims) + 1 or any(wanted not in (None, d) for wanted, d in zip(dims, shape[1:], strict=True)):
+        raise BadConfiguration(f"{where}, with the batch's axis first")
+    if array.dtype.newbyteorder("<") != spec.dtype:
+        raise BadConfiguration(f"{where}: save array.astype({spec.dtype.name!r})")
     if min(shape) < 1:
         raise BadConfiguration(f"{where}: there is nothing to score")
-    if is_fortran and len(shape) > 1:
-        raise BadConfiguration(f"{where} in Fortran order, column by column: save np.ascontiguousarray(array)")
-    column = Column(spec, shape, dtype, file)
-    if not isinstance(file, zipfile.ZipExtFile):  # which is only there whole
-        rows = (os.fstat(file.fileno()).st_size - file.tell()) // column.row_bytes
-        if rows < shape[0]:
-            raise BadConfiguration(f"{where}, but only {rows} rows of it: it was cut off, copy it again")
-    return column
