@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,9 +19,8 @@ from rich.text import Text
 
 from worker.codecs.examples import Encoding
 from worker.core.failures import Incomplete
-from worker.signals import STOPPING, unwind_when_told
+from worker.signals import unwind_when_told
 from worker.terminal.terminal import Progressed, aside, count, page, print_json, printable, progress, say, write
-from worker.tools.bench.children import Child
 from worker.tools.bench.figures import (
     QUANTILES,
     Contender,
@@ -43,7 +41,7 @@ from worker.tools.bench.plain_loop import LoopJob, answer_for_ever
 from worker.tools.bench.plan import Plan
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
-from worker.tools.processes import Replica, main_thread_seconds
+from worker.tools.processes import Child, Replica, main_thread_seconds
 from worker.version import VERSION
 
 OpenSite = Callable[[], AbstractContextManager[Site]]
@@ -123,7 +121,6 @@ class _Course:
             model_us=counts["inference_seconds_sum"] / max(1.0, counts["records_settled_total"]) / lanes * 1e6,
             encoding_us=self._plan.codec_seconds() * 1e6,
             loop_us=None if before is None or after is None else (after - before) / max(1, answers) * 1e6,
-            rows_per_batch=counts["batch_rows_total"] / max(1.0, counts["batches_total"]),
         )
 
     def _steady(self, name: str, maximum: Flow, heard: Heard, check: Callable[[], None]) -> Contender:
@@ -170,11 +167,7 @@ def _sites(plan: Plan) -> Iterator[OpenSite]:
     try:
         yield open_site
     finally:
-        found = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
-        left = topics.close()  # a second Ctrl-C would leave them behind
-        for number, handler in found.items():
-            signal.signal(number, handler)
-        if left:
+        if left := topics.close():
             say(aside(), f"these topics could not be deleted: {printable(', '.join(left))}")
 
 

@@ -19,8 +19,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.terminal.terminal import milliseconds
-
 Floats = NDArray[np.float64]
 Limit = Literal["model", "encoding", "loop", "generator", "machine"]
 
@@ -196,7 +194,6 @@ class Costs:
     model_us: float
     encoding_us: float
     loop_us: float | None
-    rows_per_batch: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,18 +241,15 @@ class Figures:
 
 
 def verdict(figures: Figures) -> Iterator[str]:
-    """Sentences: what batching buys, what it costs who waits, the limit, and what else a reader must know."""
+    """Sentences: what batching buys, the limit, and what else a reader must know."""
     worker, *loops = figures.contenders
     rate = worker.maximum.requests_per_second
     gains = [(loop.name, rate / max(1.0, loop.maximum.requests_per_second)) for loop in loops]
     pays = "Batching pays here" if gains[-1][1] >= _WORTH else "Batching buys little here"
     told = ", ".join(f"{gain:.1f} times as many as {name}" for name, gain in gains)
     yield f"{pays}: the worker answers {rate:,.0f} requests a second, {told}."
-    steady = [(each.name, each.steady) for each in figures.contenders if each.steady is not None]
-    if p99s := [f"{name} {milliseconds(flow.latency_ms['p99'])}" for name, flow in steady if "p99" in flow.latency_ms]:
-        yield f"The p99 at {figures.rate:,.0f} a second: {', '.join(p99s)}."
     yield _limit(figures)
-    if late := [name for name, flow in steady if not flow.is_paced]:
+    if late := [each.name for each in figures.contenders if each.steady is not None and not each.steady.is_paced]:
         yield f"The load generator did not keep its pace (*): these latencies are its own: {', '.join(late)}."
 
 

@@ -24,12 +24,12 @@ from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.foreign_values import whole_number
 from worker.core.records import Record
 from worker.settings import Connection
-from worker.tools.bench.children import Child
 from worker.tools.bench.figures import Heard, Now, Pace, Sent, Steady
 from worker.tools.closing import Closing
 from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_AT_MOST, Reader
+from worker.tools.processes import Child
 
 _LOOK_S = 0.02
 # When no answer came for so long, the load is given up.

@@ -8,7 +8,7 @@ read as one would by hand, other encodings by the worker's own codecs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import NamedTuple, cast
 
@@ -29,7 +29,7 @@ from worker.tools.bench.generator import Site
 Taken = tuple[bytes, Headers]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
-_NOWHERE = Partition("", 0)
+NOWHERE = Partition("", 0)
 # The longest wait for a batch to fill, seconds.
 _FILL_S = 0.01
 # With the client's default a fast loop starves for a second whenever the client has read 64 MB ahead.
@@ -105,7 +105,10 @@ def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Se
 
     def answers(taken: Sequence[Taken]) -> Sequence[bytes]:
         alike: dict[object, list[tuple[int, Request]]] = defaultdict(list)
-        for at, request in enumerate(decoded(codecs, taken)):
+        for at, (value, headers) in enumerate(taken):
+            request = codecs.decode(Record(NOWHERE, 0, None, value, headers, None))
+            if isinstance(request, Rejection):
+                raise Incomplete(f"a request that bench has made cannot be read: {request.message}")
             alike[request.shapes].append((at, request))
         found = [b""] * len(taken)
         for numbered in alike.values():
@@ -125,12 +128,3 @@ def codecs_of(signature: Signature) -> Codecs:
     """The worker's codecs for one model, with limits that no request made for it meets."""
     wire = Wire("", "", max_request_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
     return Codecs([signature], wire, tell=lambda _: None)
-
-
-def decoded(codecs: Codecs, taken: Sequence[Taken]) -> Iterator[Request]:
-    """The requests. Raises `Incomplete` for one that cannot be read."""
-    for value, headers in taken:
-        request = codecs.decode(Record(_NOWHERE, 0, None, value, headers, None))
-        if isinstance(request, Rejection):
-            raise Incomplete(f"a request that bench has made cannot be read: {request.message}")
-        yield request

@@ -18,7 +18,7 @@ from worker.codecs.examples import Encoding, encode_request
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, Rejection, Reply, Request
+from worker.core.records import Array, ClosedBy, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
 from worker.core.tensors.stacking import Split, Stacker
 
 ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
@@ -156,21 +156,38 @@ class Bench:
         codecs = Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
         count = max(1, min(TOGETHER, TOGETHER_BYTES // len(value), most_rows // self._request_rows))
         records = [Record(_PARTITION, at, None, value, headers, None) for at in range(count)]
-        decode, encode = list[float](), list[float]()
-        deadline = self._clock() + seconds
-        while not decode or self._clock() < deadline:
-            began = self._clock()
-            requests = codecs.decode_all(records)
-            decode.append(self._clock() - began)
+
+        def answers(requests: Sequence[Request | Rejection]) -> Sequence[Prediction]:
             wrong = [found.message for found in requests if isinstance(found, Rejection)]
             found = RunFailure(wrong[0]) if wrong else self.run([r for r in requests if isinstance(r, Request)])
             if isinstance(found, RunFailure):
                 raise BadConfiguration(f"the model cannot be asked in {encoding}: {found.message}")
-            began = self._clock()
-            for prediction in found[1].predicted:
-                codecs.encode(prediction)
-            encode.append(self._clock() - began)
-        return RequestCost(encoding, len(value), float(np.median(decode)) / count, float(np.median(encode)) / count)
+            return found[1].predicted
+
+        decode, encode = codec_seconds(codecs, records, answers, seconds, self._clock)
+        return RequestCost(encoding, len(value), decode, encode)
+
+
+def codec_seconds(
+    codecs: Codecs,
+    records: Sequence[Record],
+    answers: Callable[[Sequence[Request | Rejection]], Sequence[Prediction]],
+    seconds: float,
+    clock: Clock,
+) -> tuple[float, float]:
+    """The medians of decoding one of these records and of encoding its answer, over about so many seconds."""
+    decode, encode = list[float](), list[float]()
+    deadline = clock() + seconds
+    while not decode or clock() < deadline:
+        began = clock()
+        requests = codecs.decode_all(records)
+        decode.append(clock() - began)
+        predictions = answers(requests)
+        began = clock()
+        for prediction in predictions:
+            codecs.encode(prediction)
+        encode.append(clock() - began)
+    return float(np.median(decode)) / len(records), float(np.median(encode)) / len(records)
 
 
 def _varied(array: Array, rng: np.random.Generator) -> Array:
