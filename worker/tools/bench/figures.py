@@ -205,7 +205,6 @@ class Contender:
     steady: Flow | None
     errors: Mapping[str, int]
     error: str | None
-    repeated: int
 
 
 @dataclass(frozen=True, slots=True)

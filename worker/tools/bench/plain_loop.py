@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from worker.codecs.examples import Encoding
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import MIB, Wire
 from worker.core.failures import Incomplete, RunFailure
@@ -38,22 +39,16 @@ _WRITING: Config = {"linger.ms": 5}
 _SAFE: Config = {"enable.idempotence": True, "partitioner": "murmur2_random"}
 
 
-class LoopJob(NamedTuple):
-    """A loop's job: `at_once` requests share a run. `are_rows`: a request's value is its rows and nothing else."""
-
-    site: Site
-    at_once: int
-    are_rows: bool
-
-
-def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, job: LoopJob) -> None:
-    """One loop; sends `ready` when it is about to begin.
+def answer_for_ever(
+    line: Pipe, settings: ModelSettings, signature: Signature, site: Site, at_once: int, encoding: Encoding
+) -> None:
+    """One loop, of which `at_once` requests share a run; sends `ready` when it is about to begin.
 
     Raises `BadConfiguration` when no broker answers, or there is no such topic for us.
     """
     from worker.inference import load  # noqa: PLC0415 - ONNX Runtime takes its time
 
-    model, site = load(settings, max_batch_size=job.at_once), job.site
+    model = load(settings, max_batch_size=at_once)
 
     def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
         found = model.run(feeds)
@@ -62,16 +57,16 @@ def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, j
         return found
 
     takes, gives = signature.inputs, signature.outputs
-    is_plain = job.are_rows and len(takes) == len(gives) == 1 and not gives[0].is_text
+    is_plain = encoding is Encoding.ROWS and len(takes) == len(gives) == 1 and not gives[0].is_text
     answers = (_by_hand if is_plain else _by_codecs)(signature, run)
     partitions = reach(site.requests, site.kafka, "READ").cluster.topics[site.requests].partitions
-    reading = {"group.id": site.group, "enable.auto.commit": job.at_once == 1, "auto.offset.reset": "earliest"}
+    reading = {"group.id": site.group, "enable.auto.commit": at_once == 1, "auto.offset.reset": "earliest"}
     consumer = open_client(Consumer, site.kafka, _READING, reading, client_log())
     producer = open_client(Producer, site.kafka, _WRITING, _SAFE, client_log())
     consumer.assign([TopicPartition(site.requests, number, 0) for number in partitions])
     line.send("ready")
     while True:
-        messages = [message for message in consumer.consume(job.at_once, _FILL_S) if message.error() is None]
+        messages = [message for message in consumer.consume(at_once, _FILL_S) if message.error() is None]
         taken = [(message.value() or b"", cast("Headers", message.headers() or ())) for message in messages]
         for message, (_, headers), value in zip(messages, taken, answers(taken) if taken else (), strict=True):
             while True:
@@ -81,7 +76,7 @@ def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, j
                 except BufferError:
                     producer.poll(_FILL_S)
         producer.poll(0)
-        if job.at_once > 1 and messages:
+        if at_once > 1 and messages:
             producer.flush()
             consumer.commit(asynchronous=False)
 

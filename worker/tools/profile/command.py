@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 from worker.app import GC_THRESHOLDS
@@ -37,7 +36,8 @@ MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 def profile(order: ProfileOrder) -> int:
     """0. Raises `BadConfiguration` for what cannot be measured or met."""
     sizes = sizes_of(order)
-    _check(order)
+    if order.lengths is None:
+        check_idle("without --lengths", bucket_axis=order.bucket_axis)
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     model = _loaded(settings, order)
     buckets = _buckets(order, model, settings)
@@ -80,13 +80,6 @@ def sizes_of(order: ProfileOrder) -> list[int]:
     if not all(one <= size <= MOST_ROWS for size in sizes):
         raise BadConfiguration(f"--batch-sizes {text}: expected {one}, the rows of one request, to {MOST_ROWS}")
     return sorted({one, *sizes})
-
-
-def _check(order: ProfileOrder) -> None:
-    if not isfinite(order.rate or 0) or not isfinite(order.latency_budget_ms or 0):
-        raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
-    if order.lengths is None:
-        check_idle("without --lengths", bucket_axis=order.bucket_axis)
 
 
 def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:

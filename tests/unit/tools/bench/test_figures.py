@@ -89,7 +89,7 @@ def flow(rate: float, *, is_paced: bool = True) -> Flow:
 
 
 def contender(name: str, rate: float, *, is_paced: bool = True) -> Contender:
-    return Contender(name, flow(rate, is_paced=is_paced), flow(500.0), {}, None, 0)
+    return Contender(name, flow(rate, is_paced=is_paced), flow(500.0), {}, None)
 
 
 def figures(costs: Costs, *, is_paced: bool = True) -> Figures:
