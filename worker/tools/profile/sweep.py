@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,13 +36,8 @@ _NO_RECORD = Record(_PARTITION, 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
 
 Clock = Callable[[], float]
-
-
-class SweptModel(Protocol):
-    """What is measured: a `Model`, maybe on rows of some length."""
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
-    def blank(self, rows: int) -> Mapping[str, Array]: ...
+Run = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
+Blank = Callable[[int], Mapping[str, Array]]  # so many rows
 
 
 class Timing(NamedTuple):
@@ -100,8 +95,9 @@ class RequestCost(NamedTuple):
 class Bench:
     """Makes and times batches of one model. Each request has `request_rows` rows; a batch's last may have fewer."""
 
-    def __init__(self, model: SweptModel, stacker: Stacker, request_rows: int, clock: Clock) -> None:
-        self._model = model
+    def __init__(self, run: Run, blank: Blank, stacker: Stacker, request_rows: int, clock: Clock) -> None:
+        self._run = run
+        self._blank = blank
         self._stacker = stacker
         self._request_rows = request_rows
         self._clock = clock
@@ -109,7 +105,7 @@ class Bench:
     def requests(self, rows: int) -> list[Request]:
         """So many rows in requests, as the codecs leave them."""
         sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
-        blanks = {size: self._model.blank(size) for size in set(sizes)}
+        blanks = {size: self._blank(size) for size in set(sizes)}
         # A copy for each, as records are: one that is read over and over would lie in the processor's cache.
         return [self._request(blanks[size], size) for size in sizes]
 
@@ -128,7 +124,7 @@ class Bench:
         batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
         assert batch is not None
         stacked = self._clock()
-        outputs = self._model.run(batch.feeds)
+        outputs = self._run(batch.feeds)
         ran = self._clock()
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
         if isinstance(split, RunFailure):
@@ -150,7 +146,7 @@ class Bench:
     def request_cost(self, encoding: Encoding, seconds: float, most_rows: int) -> RequestCost:
         """Measured for about so long, `most_rows` in a batch. Raises `BadConfiguration` when the model has no such."""
         signature, rng = self._stacker.signature, np.random.default_rng(0)
-        feeds = {name: _varied(array, rng) for name, array in self._model.blank(self._request_rows).items()}
+        feeds = {name: _varied(array, rng) for name, array in self._blank(self._request_rows).items()}
         headers, value = encode_request(signature, feeds, encoding)
         # Answers follow the request's content type.
         codecs = Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
