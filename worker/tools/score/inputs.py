@@ -103,12 +103,9 @@ class LineFile:
 
     def __init__(self, descriptor: int, name: str, longest: int) -> None:
         """`longest`: bytes of a line that may still be a request."""
-        self._descriptor = descriptor
-        self._partition = Partition(name, 0)
-        self._longest = longest
-        self._line = bytearray()  # that has no end yet, unless it is too long already
-        self._length = 0
-        self._lines = 0
+        self._descriptor, self._longest = descriptor, longest
+        self._partition, self._lines = Partition(name, 0), 0
+        self._line, self._length = bytearray(), 0  # of the line that has no end yet; empty where it is too long
         self._is_read_up = False
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[list[Record]]:
@@ -134,12 +131,11 @@ class LineFile:
         """The lines that end in this block; an empty block is the file's end, and ends the last line."""
         *ended, rest = block.split(b"\n")
         for part in ended:
-            self._grow(part)
-            yield self._end()
-        self._grow(rest)
+            yield self._record(part)
         self._is_read_up = not block
         if self._is_read_up and self._length:
-            yield self._end()
+            yield self._record(rest)
+        self._grow(rest)
 
     def _grow(self, part: bytes) -> None:
         self._length += len(part)
@@ -148,13 +144,12 @@ class LineFile:
         else:
             self._line.clear()
 
-    def _end(self) -> Record:
-        self._lines += 1
-        value, unreadable = bytes(self._line), None
+    def _record(self, end: bytes) -> Record:
+        self._grow(end)
+        unreadable = None
         if self._length > self._longest:
             unreadable = f"the value has {self._length} bytes, at most {self._longest} are taken"
-        self._line.clear()
-        self._length = 0
+        value, self._line, self._length, self._lines = bytes(self._line), bytearray(), 0, self._lines + 1
         return Record(self._partition, self._lines, None, value, LINE_HEADERS, None, unreadable)
 
 
