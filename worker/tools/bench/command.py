@@ -130,7 +130,7 @@ class _Course:
         if rate > maximum.requests_per_second or maximum.unanswered:
             next(self._steps)
             return Contender(name, maximum, None, heard.errors, heard.error)
-        pace = Steady(rate, max(1, round(rate * self._plan.order.seconds)), self._plan.kept)
+        pace = Steady(rate, max(1, round(rate * self._plan.order.seconds)))
         sent, more = self._given(f"{name}: {rate:,.0f} a second", pace, check)
         steady = steady_flow(pace, sent, more, time.monotonic())
         return Contender(name, maximum, steady, heard.errors + more.errors, heard.error or more.error)

@@ -64,17 +64,16 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Steady(Pace):
-    """`count` requests at `rate` per second. It ends with `most` unanswered: the broker keeps no more."""
+    """`count` requests at `rate` per second."""
 
     rate: float
     count: int
-    most: float = math.inf
 
     def ready(self, now: Now) -> int:
         return max(0, min(self.count, math.floor(now.elapsed * self.rate) + 1) - now.sent)
 
     def is_over(self, now: Now) -> bool:
-        return now.sent >= self.count or now.unanswered >= self.most
+        return now.sent >= self.count
 
     def until_next(self, now: Now) -> float:
         return max(0.0, now.sent / self.rate - now.elapsed)

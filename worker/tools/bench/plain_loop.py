@@ -16,8 +16,6 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from worker.codecs.examples import Encoding
-from worker.codecs.registry import Codecs
-from worker.codecs.wire_contract import MIB, Wire
 from worker.core.failures import Incomplete, RunFailure
 from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection, Request
 from worker.core.tensors.signature import Signature
@@ -26,6 +24,7 @@ from worker.kafka.client.command_clients import client_log, open_client, reach
 from worker.kafka.client.config import Config
 from worker.settings import ModelSettings
 from worker.tools.bench.generator import Site
+from worker.tools.profile.sweep import codecs_of
 
 Taken = tuple[bytes, Headers]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -117,9 +116,3 @@ def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Se
         return found
 
     return answers
-
-
-def codecs_of(signature: Signature) -> Codecs:
-    """The worker's codecs for one model, with limits that no request made for it meets."""
-    wire = Wire("", "", max_request_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
-    return Codecs([signature], wire, tell=lambda _: None)

@@ -7,7 +7,6 @@ before anything is started.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections import defaultdict
@@ -18,13 +17,12 @@ import numpy as np
 
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Prediction, Record, Rejection, Request
+from worker.core.records import Prediction, Rejection, Request
 from worker.settings import Settings, load
 from worker.settings.loading import read_shape
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import NOWHERE, codecs_of
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.processes import Replica
 from worker.tools.profile.sweep import codec_seconds
@@ -88,14 +86,10 @@ class Plan:
         return max(len(request.value) for request in self.requests)
 
     @property
-    def kept(self) -> float:
-        """The number of unanswered requests that are safe on the broker."""
-        return kept_by_mock(self.request_bytes) if self.is_embedded else math.inf
-
-    @property
     def window(self) -> tuple[int, int]:
         """Requests that fill the batches of all lanes, and as many again; and the most that may be under way."""
-        batching, most = self.settings.batching, int(min(_MOST, self.kept))
+        batching = self.settings.batching
+        most = min(_MOST, kept_by_mock(self.request_bytes)) if self.is_embedded else _MOST
         rows = batching.max_batch_size * (batching.max_inflight_batches + 2)
         return min(most, -(-rows // self.order.rows_per_request)), most
 
@@ -133,8 +127,7 @@ class Plan:
         def answers(found: Sequence[Request | Rejection]) -> Sequence[Prediction]:
             return [Prediction(request, outputs) for request in found if isinstance(request, Request)]
 
-        records = [Record(NOWHERE, 0, None, value, headers, None) for headers, value in self.requests]
-        return sum(codec_seconds(codecs_of(self.signature), records, answers, _CODEC_S, time.perf_counter))
+        return sum(codec_seconds(self.signature, self.requests, answers, _CODEC_S, time.perf_counter))
 
 
 def _checked(settings: Settings, *, is_embedded: bool) -> Settings:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs.examples import Encoding, encode_request
+from worker.codecs.examples import EncodedRequest, Encoding, encode_request
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, ClosedBy, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
+from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, Stacker
 
 ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
@@ -147,11 +148,8 @@ class Bench:
         """Measured for about so long, `most_rows` in a batch. Raises `BadConfiguration` when the model has no such."""
         signature, rng = self._stacker.signature, np.random.default_rng(0)
         feeds = {name: _varied(array, rng) for name, array in self._blank(self._request_rows).items()}
-        headers, value = encode_request(signature, feeds, encoding)
-        # Answers follow the request's content type.
-        codecs = Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
-        count = max(1, min(TOGETHER, TOGETHER_BYTES // len(value), most_rows // self._request_rows))
-        records = [Record(_PARTITION, at, None, value, headers, None) for at in range(count)]
+        request = encode_request(signature, feeds, encoding)
+        count = max(1, min(TOGETHER, TOGETHER_BYTES // len(request.value), most_rows // self._request_rows))
 
         def answers(requests: Sequence[Request | Rejection]) -> Sequence[Prediction]:
             wrong = [found.message for found in requests if isinstance(found, Rejection)]
@@ -160,25 +158,32 @@ class Bench:
                 raise BadConfiguration(f"the model cannot be asked in {encoding}: {found.message}")
             return found[1].predicted
 
-        decode, encode = codec_seconds(codecs, records, answers, seconds, self._clock)
-        return RequestCost(encoding, len(value), decode, encode)
+        decode, encode = codec_seconds(signature, [request] * count, answers, seconds, self._clock)
+        return RequestCost(encoding, len(request.value), decode, encode)
+
+
+def codecs_of(signature: Signature) -> Codecs:
+    """The worker's codecs for one model, with limits that no request made for it meets."""
+    return Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
 
 
 def codec_seconds(
-    codecs: Codecs,
-    records: Sequence[Record],
+    signature: Signature,
+    requests: Sequence[EncodedRequest],
     answers: Callable[[Sequence[Request | Rejection]], Sequence[Prediction]],
     seconds: float,
     clock: Clock,
 ) -> tuple[float, float]:
-    """The medians of decoding one of these records and of encoding its answer, over about so many seconds."""
+    """The medians of decoding one of these requests and of encoding its answer, over about so many seconds."""
+    codecs = codecs_of(signature)  # whose answers follow the request's content type
+    records = [Record(_PARTITION, at, None, value, headers, None) for at, (headers, value) in enumerate(requests)]
     decode, encode = list[float](), list[float]()
     deadline = clock() + seconds
     while not decode or clock() < deadline:
         began = clock()
-        requests = codecs.decode_all(records)
+        decoded = codecs.decode_all(records)
         decode.append(clock() - began)
-        predictions = answers(requests)
+        predictions = answers(decoded)
         began = clock()
         for prediction in predictions:
             codecs.encode(prediction)
