@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,15 +189,3 @@ def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> 
     assert [r.value for r in records] == [b"a", b"", b"b"]
     assert isinstance(would_be, Rejection)
     assert records[1].unreadable == would_be.message
-
-
-def test_an_archive_of_something_else_is_told(tmp_path: Path) -> None:
-    """Its directory is found and names places where there is nothing; or a header is no header."""
-    np.savez(tmp_path / "whole.npz", a=ROWS)
-    whole = (tmp_path / "whole.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[200:])
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), 7: 7}"
-    (tmp_path / "odd.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-
-    for name in ("cut.npz", "odd.npy", "absent.npy"):
-        assert f"{name}: cannot be read as an array file" in refusal(tmp_path / name)

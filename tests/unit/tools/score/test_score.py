@@ -20,7 +20,7 @@ from tests.models import (
     square_root,
     two_in_two_out,
 )
-from worker.core.failures import BadConfiguration, Code, Incomplete, ModelBroken, RunFailure
+from worker.core.failures import BadConfiguration, Incomplete, ModelBroken, RunFailure
 from worker.inference import Model
 from worker.tools.score.command import score
 from worker.tools.score.options import ScoreOrder
@@ -124,22 +124,6 @@ def test_a_model_that_loses_rows_stops_it(tmp_path: Path, monkeypatch: pytest.Mo
         scored(save(mlp(4), tmp_path), saved(tmp_path, np.ones((9, 4), "<f4")), tmp_path / "out.npy")
 
 
-def test_batches_that_do_not_fit_into_memory_run_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Down to a row."""
-    run = Model.run
-
-    def poor(self: Model, feeds: Any) -> Any:
-        rows = len(next(iter(feeds.values())))
-        return RunFailure("no memory", code=Code.RESOURCE_EXHAUSTED) if rows > 3 else run(self, feeds)
-
-    monkeypatch.setattr(Model, "run", poor)
-    rows = np.arange(80, dtype="<f4").reshape(20, 4)
-
-    assert scored(save(square_root(), tmp_path), saved(tmp_path, rows), tmp_path / "out.npy", 16) == 0
-
-    assert np.array_equal(np.load(tmp_path / "out.npy"), np.sqrt(rows))
-
-
 @pytest.mark.parametrize(("batch_size", "is_told"), [(64, True), (1, False)])
 def test_rows_that_change_one_another_are_warned_of(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], batch_size: int, *, is_told: bool
@@ -150,17 +134,6 @@ def test_rows_that_change_one_another_are_warned_of(
     assert scored(model, saved(tmp_path, np.zeros((10, 4), "<f4")), tmp_path / "out.npy", batch_size) == 0
 
     assert ("warning: rows that share a batch change one another's answers" in capfd.readouterr().err) is is_told
-
-
-def test_several_inputs_and_outputs_have_an_array_each(tmp_path: Path) -> None:
-    """A .npz in, a .npy per output out."""
-    a, b = np.ones((9, 3), "<f4"), np.arange(18, dtype="<i8").reshape(9, 2)
-    np.savez(tmp_path / "rows.npz", b=b, a=a)
-
-    assert scored(save(two_in_two_out(), tmp_path), tmp_path / "rows.npz", tmp_path / "out.npy") == 0
-
-    assert np.array_equal(np.load(tmp_path / "out.total.npy").reshape(-1), 3 + b.sum(axis=1))
-    assert np.array_equal(np.load(tmp_path / "out.doubled.npy"), 2 * b)
 
 
 def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
