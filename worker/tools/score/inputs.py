@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip import Output
@@ -155,20 +156,17 @@ class LineFile:
 
 def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
     """The arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
-    if not zipfile.is_zipfile(path):
-        if len(signature.required) > 1:
-            names = listed(f"{spec.name}=..." for spec in signature.inputs)
-            raise BadConfiguration(
-                f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})"
-            )
-        return {signature.required[0].name: np.load(path, mmap_mode="r", allow_pickle=False)}
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-        missing = {spec.name for spec in signature.required} - set(found.files)
-        if missing or set(found.files) - {spec.name for spec in signature.inputs}:
-            raise BadConfiguration(
-                f"{path} holds {listed(found.files)}; the model takes {signature.takes}: save those arrays by name"
-            )
-        return dict(found)
+    if zipfile.is_zipfile(path):
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            found = dict(members)
+    else:
+        found = {signature.required[0].name: npy.open_memmap(path, mode="r")}
+    missing = {spec.name for spec in signature.required} - found.keys()
+    if missing or found.keys() - {spec.name for spec in signature.inputs}:
+        raise BadConfiguration(
+            f"{path} holds {listed(found)}; the model takes {signature.takes}: save those arrays by name in a .npz"
+        )
+    return found
 
 
 def _mapped(array: Array) -> Array:
