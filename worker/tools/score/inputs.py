@@ -25,6 +25,8 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
+# Pages of a file that were read count as the process's memory until their mapping is gone: after so many bytes.
+MAPPED_BYTES = 64 * 1024 * 1024
 LINES_BLOCK = 256 * 1024  # bytes of one read
 LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a block more
 # How long a silent pipe is waited for before answers are written and Ctrl-C is heard, seconds.
@@ -84,16 +86,23 @@ class RowFile:
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
         """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
-        at = 0
+        at = mapped_to = 0
+        mapped: Sequence[Array] = ()
         while at < self.total:
+            if at >= mapped_to:
+                mapped, mapped_to = self._mapped(), at + max(1, MAPPED_BYTES // self.row_bytes)
             end = at + at_once()
-            try:
-                pairs = zip(map(_mapped, self._all.arrays), self._all.specs, strict=True)
-                arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
-            except DAMAGED as error:
-                raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
+            pairs = zip(mapped, self._all.specs, strict=True)
+            arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
             yield self._all._replace(number=at, arrays=arrays)
             at = end
+
+    def _mapped(self) -> Sequence[Array]:
+        """The arrays in a new mapping, where they are mapped."""
+        try:
+            return [np.asarray(_again(array)) for array in self._all.arrays]
+        except DAMAGED as error:
+            raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
 
 
 class LineFile:
@@ -169,8 +178,7 @@ def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
     return found
 
 
-def _mapped(array: Array) -> Array:
-    """A mapping of its own for each chunk: pages that were read count as the process's memory until it is gone."""
+def _again(array: Array) -> Array:
     if not isinstance(array, np.memmap) or array.filename is None:
         return array
     order: Literal["F", "C"] = "F" if np.isfortran(array) else "C"
