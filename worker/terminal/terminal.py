@@ -130,23 +130,16 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progressed]:
     """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
-    from rich.progress import (  # noqa: PLC0415 - where there is no bar it need not be imported
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as bars  # noqa: PLC0415 - where there is no bar it need not be imported
     from rich.table import Column  # noqa: PLC0415 - see `_screen`
 
     screen = aside()
-    bar = Progress(
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+    bar = bars.Progress(
+        bars.BarColumn(20),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=screen,
         transient=True,
         disable=not screen.is_terminal,

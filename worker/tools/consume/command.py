@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration, Incomplete
@@ -106,16 +107,13 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
             found = tail.newest(found)
             tail = None if reader.has_reached_ends else tail
         yield search.taken(found)
-        if order.timeout is not None and time.monotonic() - heard_at > patience(order.timeout, reader):
+        # While the backlog is read, a broker has as long as for any answer.
+        patience = inf if order.timeout is None else order.timeout
+        if time.monotonic() - heard_at > (patience if reader.has_reached_ends else max(patience, ANSWER_TIMEOUT)):
             reader.expect_ends()
             return
         if reader.has_reached_ends and not follows:
             return
-
-
-def patience(timeout: float, reader: Reader) -> float:
-    """Seconds in which nothing wanted may come. While the backlog is read, a broker has as long as for any answer."""
-    return timeout if reader.has_reached_ends else max(timeout, ANSWER_TIMEOUT)
 
 
 class Tail:

@@ -203,6 +203,3 @@ class Reader(Closing):
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         config = looking({**_TUNING, **self._kafka.config, **_PROMISED})
         return open_client(Consumer, self._kafka, {}, {**config, **callbacks}, client_log())
-
-    def __repr__(self) -> str:
-        return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"

@@ -24,8 +24,7 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.requests import Publishable
 
-PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
-
+_PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
 # Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
 _BURST = 256
 # The longest wait for anything before a signal is noticed, and the shortest that a client can wait, seconds.
@@ -80,7 +79,7 @@ class AwaitedAnswers:
                 "repeated": sum(self._times[place] - 1 for place in heard),
             },
             "latency_ms": {
-                name: round(float(np.percentile(milliseconds, at)), 3) for name, at in PERCENTILES.items() if heard
+                name: round(float(np.percentile(milliseconds, at)), 3) for name, at in _PERCENTILES.items() if heard
             },
         }
 
@@ -94,16 +93,13 @@ class Publication:
     def __init__(
         self, publisher: Publisher, reader: Reader | None, signals: StopSignals, key: str | None, rate: float | None
     ) -> None:
-        self._publisher = publisher
+        self._publisher, self._reader, self._signals = publisher, reader, signals
+        self._key, self._interval = key, 1 / rate if rate else 0.0
         self._awaited = AwaitedAnswers()
         self.handed_over = 0
-        self._seconds = 0.0
         self.odd: BadConfiguration | None = None  # what the source cannot be read past
         self.is_whole = False  # every request of the source was handed over
-        self._reader = reader
-        self._signals = signals
-        self._key = key
-        self._interval = 1 / rate if rate else 0.0
+        self._seconds = 0.0
         self._began = time.monotonic()
         self._show: Callable[[], None] = lambda: None
 

@@ -125,9 +125,9 @@ def _member(document: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _bytes_of(held: object) -> bytes | None:
-    if held is None or isinstance(held, str):
-        return None if held is None else held.encode()
-    return orjson.dumps(held)
+    if held is None:
+        return None
+    return held.encode() if isinstance(held, str) else orjson.dumps(held)
 
 
 def _decoded(what: str, text: object) -> bytes:
