@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Record
+from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
@@ -89,13 +89,12 @@ def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[
 
 
 def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSignals) -> Iterator[Sequence[Record]]:
-    """The wanted records, as they come."""
+    """The wanted records, as they come; of a tail the newest, once all partitions are read to their ends."""
     follows = order.follow
     if follows is None:
         follows = sys.stdout.isatty() or not (order.from_beginning or order.last)
-    tail = None if order.last is None else Tail(order.last, search.reach(order.last, len(reader.ends)), reader)
-    if tail is None:
-        reader.start_at(reader.beginnings if order.from_beginning else reader.ends)
+    starts, held = search.starts(reader), list[Record]()
+    reader.start_at(starts)
     heard_at = time.monotonic()
     while not signals.stop_asked and not search.is_over:
         is_backlog = not reader.has_reached_ends
@@ -103,9 +102,11 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
         found = search.wanted(records)
         if found or (is_backlog and (records or reader.has_reached_ends)):
             heard_at = time.monotonic()
-        if tail is not None:
-            found = tail.newest(found)
-            tail = None if reader.has_reached_ends else tail
+        if order.last is not None and is_backlog:
+            held = heapq.nlargest(order.last, [*held, *found], key=_age)
+            found = held[::-1] if reader.has_reached_ends else ()
+            if reader.has_reached_ends and len(held) < order.last and starts != reader.beginnings:
+                tell(f"{len(held):,} found among the newest records; --from-beginning looks through all")
         yield search.taken(found)
         # While the backlog is read, a broker has as long as for any answer.
         patience = inf if order.timeout is None else order.timeout
@@ -114,30 +115,6 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
             return
         if reader.has_reached_ends and not follows:
             return
-
-
-class Tail:
-    """The newest `count` of the wanted records of all partitions, looked for in the last `reach` offsets of each."""
-
-    def __init__(self, count: int, reach: int, reader: Reader) -> None:
-        self._count = count
-        self._reach = reach
-        self._reader = reader
-        self._held: list[Record] = []
-        self._starts = {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
-        reader.start_at(self._starts)
-
-    def newest(self, found: Sequence[Record]) -> Sequence[Record]:
-        """These have come. Nothing, until the ends are reached."""
-        self._held = heapq.nlargest(self._count, [*self._held, *found], key=_age)
-        if not self._reader.has_reached_ends:
-            return ()
-        if len(self._held) < self._count and self._starts != self._reader.beginnings:
-            tell(
-                f"{len(self._held):,} found in the newest {self._reach:,} offsets of each partition; --from-beginning "
-                "looks through all"
-            )
-        return self._held[::-1]
 
 
 def _age(record: Record) -> tuple[int, int]:
@@ -154,10 +131,13 @@ class _Search:
         self._taken = 0
         self._is_choosy = order.key is not None or order.errors_only or bool(order.request_ids)
 
-    def reach(self, count: int, partitions: int) -> int:
-        """In how many offsets of a partition the newest `count` are to be looked for."""
-        near = _OFFSETS_FOR_EACH * count + _OFFSETS_AT_LEAST
-        return max(near, LOOK_THROUGH // partitions) if self._is_choosy else near
+    def starts(self, reader: Reader) -> Mapping[Partition, int]:
+        """Where reading begins, in each partition."""
+        if self._order.last is None:
+            return reader.beginnings if self._order.from_beginning else reader.ends
+        near = _OFFSETS_FOR_EACH * self._order.last + _OFFSETS_AT_LEAST
+        reach = max(near, LOOK_THROUGH // len(reader.ends)) if self._is_choosy else near
+        return {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
 
     def wanted(self, records: Sequence[Record]) -> Sequence[Record]:
         return [record for record in records if self._is_wanted(record)] if self._is_choosy else records

@@ -12,7 +12,7 @@ class ConsumeOrder:
     """Show answers as they come, or what lies in any topic. Joins no group and commits nothing."""
 
     topic: str | None = option(None, "The topic; otherwise the settings' response topic.", "TOPIC")
-    from_beginning: bool = flag("--from-beginning", "All that the topic has; with --last, look through all of it.")
+    from_beginning: bool = flag("--from-beginning", "All that the topic has.")
     last: int | None = option(
         None, "The newest N of those that the options below choose, and what comes then.", "N", min=1
     )

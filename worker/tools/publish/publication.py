@@ -8,7 +8,7 @@ which its answer carries as `source`.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -41,42 +41,39 @@ class AwaitedAnswers:
     def __init__(self) -> None:
         self.heard = 0
         self._published_at: dict[str, float] = {}
-        self._firsts: dict[str, tuple[float, str]] = {}  # when it came, and its error's code
-        self._times = Counter[str]()
+        self._answers = defaultdict[str, list[tuple[float, str]]](list)  # when each came, and its error's code
 
     def placed(self, published_at: float, place: str | None) -> None:
         """A request lies there; None: it was refused."""
         if place is not None:
             self._published_at[place] = published_at
-            self.heard += place in self._firsts
+            self.heard += place in self._answers
 
     def hear(self, record: Record, now: float) -> bool:
         """An answer was read. Whether it is the first to a request of this run."""
         headers = headers_of(record.headers)
         place = headers.get("source", b"").decode(errors="replace")
-        self._times[place] += 1
-        if place in self._firsts:
-            return False
         is_ok = headers.get("status") == b"ok"
         code = "" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")
-        self._firsts[place] = (now, code)
-        self.heard += place in self._published_at
-        return place in self._published_at
+        self._answers[place].append((now, code))
+        is_first = place in self._published_at and len(self._answers[place]) == 1
+        self.heard += is_first
+        return is_first
 
     def summary(self) -> dict[str, Any]:
         """What became of the requests: results, errors by code, answers that did not come, and that came again.
 
         A latency is from publication until the answer was read.
         """
-        heard = [place for place in self._published_at if place in self._firsts]
-        codes = Counter(self._firsts[place][1] for place in heard)
-        milliseconds = [(self._firsts[place][0] - self._published_at[place]) * 1000 for place in heard]
+        heard = {place: answers for place, answers in self._answers.items() if place in self._published_at}
+        codes = Counter(answers[0][1] for answers in heard.values())
+        milliseconds = [(answers[0][0] - self._published_at[place]) * 1000 for place, answers in heard.items()]
         return {
             "answers": {
                 "ok": codes[""],
                 "errors": {code: count for code, count in codes.most_common() if code},
                 "missing": len(self._published_at) - self.heard,
-                "repeated": sum(self._times[place] - 1 for place in heard),
+                "repeated": sum(len(answers) - 1 for answers in heard.values()),
             },
             "latency_ms": {
                 name: round(float(np.percentile(milliseconds, at)), 3) for name, at in _PERCENTILES.items() if heard
