@@ -43,8 +43,8 @@ _OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 def consume(order: ConsumeOrder) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
-    Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for, when
-    something could not be read, or not all came that was there at the start.
+    Raises `Incomplete` when less came, or less within `timeout`, than `count` or `request_ids` ask for, when something
+    could not be read, or not all came that was there at the start.
     """
     if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
@@ -126,10 +126,9 @@ class _Search:
 
     def __init__(self, order: ConsumeOrder) -> None:
         self._order = order
-        self._key = None if order.key is None else order.key.encode(errors="surrogateescape")
         self._missing = dict.fromkeys(order.request_ids or ())
         self._taken = 0
-        self._is_choosy = order.key is not None or order.errors_only or bool(order.request_ids)
+        self._is_choosy = order.errors_only or bool(order.request_ids)
 
     def starts(self, reader: Reader) -> Mapping[Partition, int]:
         """Where reading begins, in each partition."""
@@ -143,12 +142,8 @@ class _Search:
         return [record for record in records if self._is_wanted(record)] if self._is_choosy else records
 
     def _is_wanted(self, record: Record) -> bool:
-        order = self._order
-        return (
-            (self._key is None or record.key == self._key)
-            and (not order.errors_only or RecordFacts(record).is_error)
-            and (not order.request_ids or not RecordFacts(record).names.isdisjoint(order.request_ids))
-        )
+        names, facts = self._order.request_ids, RecordFacts(record)
+        return (facts.is_error or not self._order.errors_only) and not (names and facts.names.isdisjoint(names))
 
     def taken(self, wanted: Sequence[Record]) -> Sequence[Record]:
         """As many of these as are still asked for."""
@@ -170,9 +165,6 @@ class _Search:
             raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
         if self._order.count is not None and self._taken < self._order.count:
             raise Incomplete(f"{self._taken} of {self._order.count} records were found")
-        if self._key is not None and not self._taken:
-            what = "error" if self._order.errors_only else "record"
-            raise Incomplete(f"no {what} with the key {self._order.key} was found")
 
 
 def _show(records: Sequence[Record], signature: Callable[[], Signature | None], *, as_json: bool) -> None:

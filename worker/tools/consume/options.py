@@ -28,7 +28,6 @@ class ConsumeOrder:
         None, "Stop when nothing wanted comes for so long, once what is there has been read.", "SECONDS", min=0.1
     )
     errors_only: bool = flag("--errors-only", "Only errors.")
-    key: str | None = option(None, "Only with this key.", "TEXT")
     request_ids: list[str] | None = option(
         None, "Only the answer to this request, by its id or its source; may be repeated.", "ID", "--request-id"
     )

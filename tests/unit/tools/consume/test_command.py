@@ -1,4 +1,4 @@
-"""When `consume` has waited long enough, what it says of a key that did not come, and which are the last."""
+"""Which records are the newest that are wanted, and what `consume` says where it did not look through all."""
 
 from __future__ import annotations
 
@@ -7,26 +7,12 @@ from typing import cast
 
 import pytest
 
-from worker.core.failures import Incomplete
 from worker.core.records import Partition, Record
 from worker.signals import StopSignals
 from worker.tools.consume import command as consume
 from worker.tools.consume.command import _come, _Search
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.kafka.reader import Reader
-
-
-@pytest.mark.parametrize(
-    ("wish", "told"),
-    [
-        (ConsumeOrder(key="k"), "no record with the key k was found$"),
-        (ConsumeOrder(key="k", last=2, errors_only=True), "no error with the key k was found$"),
-    ],
-)
-def test_a_key_that_did_not_come_is_missing(wish: ConsumeOrder, told: str) -> None:
-    """And is told by what was looked for."""
-    with pytest.raises(Incomplete, match=told):
-        _Search(wish).check()
 
 
 class Topic:
