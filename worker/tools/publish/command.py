@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
 from worker.signals import stop_signals
@@ -18,7 +20,7 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.options import PublishOrder
 from worker.tools.publish.publication import Publication
-from worker.tools.publish.requests import Publishable, made_up, read_lines
+from worker.tools.publish.requests import Publishable, read_lines
 
 # Seconds without an answer, unless --timeout says others.
 _PATIENCE = 30.0
@@ -91,13 +93,15 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
     if order.key is None and load_scoring(order.config, environ).state.tensors:
         raise BadConfiguration("--random: with WORKER_STATE__TENSORS each request needs a key; say --key 'made-up-{n}'")
-    from worker.codecs.examples import Encoding, encodings  # noqa: PLC0415 - lines need no encoding
+    from worker.codecs.examples import Encoding, encode_request, encodings, example_feeds  # noqa: PLC0415 - not for lines
 
     signature, given = signature_and_example(order.config, environ)
     possible = encodings(signature)
     if order.encoding is not None and order.encoding not in possible:
         raise BadConfiguration(f"--encoding {order.encoding}: this model takes {', '.join(possible)}")
-    return made_up(signature, total, Encoding(order.encoding or possible[0]), given)
+    encoding, rng = Encoding(order.encoding or possible[0]), np.random.default_rng(0)
+    made = (encode_request(signature, example_feeds(signature, 1, rng, given), encoding) for _ in range(total))
+    return (Publishable(value, headers=headers) for headers, value in made)
 
 
 def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitStack) -> Reader:
