@@ -84,11 +84,6 @@ def say(screen: Console, text: str, style: str = "") -> None:
     screen.print(Text(text, style=style), soft_wrap=True)
 
 
-def hang(screen: Console, left: str, right: str, style: str = "") -> None:
-    """Two columns on one line."""
-    say(screen, f"{left}  {right}", style)
-
-
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
     """Indented, without the spaces that a table fills its last column with. `width`: columns; None: the screen's."""
     from rich.padding import Padding  # noqa: PLC0415 - see `console`

@@ -9,16 +9,13 @@ import heapq
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from math import inf
 from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_end import give_stdout_back
@@ -43,8 +40,7 @@ _OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 def consume(order: ConsumeOrder) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
-    Raises `Incomplete` when less came, or less within `timeout`, than `count` or `request_ids` ask for, when something
-    could not be read, or not all came that was there at the start.
+    Raises `Incomplete` when less came than `count` or `request_ids` ask for, or when something could not be read.
     """
     if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
@@ -95,24 +91,15 @@ def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSig
         follows = sys.stdout.isatty() or not (order.from_beginning or order.last)
     starts, held = search.starts(reader), list[Record]()
     reader.start_at(starts)
-    heard_at = time.monotonic()
     while not signals.stop_asked and not search.is_over:
         is_backlog = not reader.has_reached_ends
-        records = reader.read(_GLANCE)
-        found = search.wanted(records)
-        if found or (is_backlog and (records or reader.has_reached_ends)):
-            heard_at = time.monotonic()
+        found = search.wanted(reader.read(_GLANCE))
         if order.last is not None and is_backlog:
             held = heapq.nlargest(order.last, [*held, *found], key=_age)
             found = held[::-1] if reader.has_reached_ends else ()
             if reader.has_reached_ends and len(held) < order.last and starts != reader.beginnings:
                 tell(f"{len(held):,} found among the newest records; --from-beginning looks through all")
         yield search.taken(found)
-        # While the backlog is read, a broker has as long as for any answer.
-        patience = inf if order.timeout is None else order.timeout
-        if time.monotonic() - heard_at > (patience if reader.has_reached_ends else max(patience, ANSWER_TIMEOUT)):
-            reader.expect_ends()
-            return
         if reader.has_reached_ends and not follows:
             return
 

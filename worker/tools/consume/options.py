@@ -24,9 +24,6 @@ class ConsumeOrder:
         show_default=False,
     )
     count: int | None = option(None, "Stop after so many.", "N", "--count", "-n", min=1)
-    timeout: float | None = option(
-        None, "Stop when nothing wanted comes for so long, once what is there has been read.", "SECONDS", min=0.1
-    )
     errors_only: bool = flag("--errors-only", "Only errors.")
     request_ids: list[str] | None = option(
         None, "Only the answer to this request, by its id or its source; may be repeated.", "ID", "--request-id"

@@ -121,12 +121,6 @@ class Reader(Closing):
                 self._step_over(partition, at, last, UNPARSED)
         return records or list(islice(self._given_up, READ_AT_MOST))
 
-    def expect_ends(self) -> None:
-        """Raises `Incomplete` where there is more below `ends` than came."""
-        if ends := self._short_of_end.items():
-            short = listed(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
-            raise Incomplete(f"not all of {self._topic} came, the broker is slow or away: {short}")
-
     def expect_whole(self) -> None:
         """Raises `Incomplete` where records that were come to could not be read."""
         if self._unread:
