@@ -138,6 +138,8 @@ def test_commands_name_what_they_cannot_parse_and_end_with_7(hurt_broker: JvmBro
         for topic in (scene.response_topic, scene.dead_letter_topic):
             for _ in range(2):
                 kafka.produce(topic, ten(), AS_ONE)
+        scene.auditor.wait_for_count(20)  # it could not read what is spoiled before
+        for topic in (scene.response_topic, scene.dead_letter_topic):
             spoil(hurt_broker.data, topic, 0, offset=3)
         lost = "/0 from 3 to 9: its batch is damaged on the broker's disk"
 

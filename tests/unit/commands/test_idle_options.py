@@ -17,7 +17,6 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
         ("publish - --encoding rows --model m", "--encoding and --model do nothing without --random"),
         (f"consume --from-beginning --last 3 {BROKERS}", "--last does nothing with --from-beginning"),
         (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
-        ("score m.onnx rows.npy --force", "--force does nothing without --output"),
         ("profile m.onnx --bucket-axis x:1", "--bucket-axis does nothing without --lengths"),
     ],
 )
