@@ -22,12 +22,12 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
 from worker.kafka.client.config import MOST_UNPACKED, admin_config
-from worker.kafka.client.errors import UNREADABLE, ClientLog, is_closed, keys_have_moved, words_of
+from worker.kafka.client.errors import UNREADABLE, ClientLog, is_closed, words_of
 from worker.kafka.cluster.admin_answers import known_offset, told, told_offset, topic_configs
 from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
 from worker.kafka.consumer.flow import headers_of
@@ -237,10 +237,10 @@ class ChangelogRestorer:
 
     def _start(self, consumer: Consumer) -> None:
         """Begin with those whose end can be known now."""
-        asked_at, seen = self._date(), None
+        asked_at = self._date()
         try:
             # Else it finds the leaders 1 s later (measured 2026-11).
-            seen = consumer.list_topics(self._topic, ASK_TIMEOUT)
+            consumer.list_topics(self._topic, ASK_TIMEOUT)
             self._look_for_leaders(ASK_TIMEOUT)
             committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
             starts = self._offsets_of(OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client declares no types there
@@ -248,7 +248,6 @@ class ChangelogRestorer:
         except KafkaException as error:
             if is_closed(error.args[0]):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {words_of(error)}") from error
-            self._check_partitions(seen)
             self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {words_of(error)}")
             self._ask_at = time.monotonic() + ASK_AGAIN_AFTER
             return
@@ -303,14 +302,6 @@ class ChangelogRestorer:
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
-
-    def _check_partitions(self, seen: ClusterMetadata | None) -> None:
-        """Raises `BadConfiguration` where partitions were added to the request topic alone."""
-        changelog = None if seen is None else seen.topics.get(self._topic)
-        there = 0 if changelog is None else len(changelog.partitions)
-        last = max(wanted.partition for wanted in self._waiting)
-        if 0 < there <= last.number:
-            raise BadConfiguration(keys_have_moved(self._topic, last.topic, last.number + 1))
 
     # Reading
 

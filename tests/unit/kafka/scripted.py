@@ -177,11 +177,12 @@ class ScriptedClient:
         assert cached
         return self.first, self.end
 
-    def list_topics(self, timeout: float) -> ClusterMetadata:
+    def list_topics(self, name: str, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         metadata = ClusterMetadata()
+        topic = metadata.topics[name] = TopicMetadata()
+        topic.topic = name
         for partition in self.held:
-            topic = metadata.topics.setdefault(partition.topic, TopicMetadata())
             at = topic.partitions[partition.number] = PartitionMetadata()
             at.id, at.leader = partition.number, -1 if partition.number in self.leaderless else 1
         return metadata

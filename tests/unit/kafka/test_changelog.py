@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import changelog as restoring
 from worker.kafka.changelog import ChangelogRestorer, _Restore, _Wanted
@@ -65,31 +65,25 @@ def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> N
     restorer.close(1.0)
 
 
-class Leaderless:
-    """A consumer that finds no leaders, of an answer that leaves the changelog out, as librdkafka hands one on."""
-
-    def list_topics(self, *_: object) -> ClusterMetadata:
-        return ClusterMetadata()
+class Leaderless(Reading):
+    """A consumer that finds no leaders."""
 
     def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no leaders found"))
 
 
-class Grown(Leaderless):
-    """One that knows of a changelog of one partition."""
+def test_partitions_whose_offsets_are_not_told_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    restorer._waiting = [_Wanted(P0, 1, None)]
+    restorer.__dict__["_asking"] = Asking([])
 
-    def list_topics(self, *asked: object) -> ClusterMetadata:
-        metadata = ClusterMetadata()
-        metadata.topics[str(asked[0])] = TopicMetadata()
-        metadata.topics[str(asked[0])].partitions = {0: PartitionMetadata()}
-        return metadata
+    restorer._start(cast("Consumer", Leaderless()))
 
-
-def test_partitions_that_the_changelog_lacks_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
-    """They were added to the request topic under its workers: keys have moved, and are answered from fresh states."""
-    with pytest.raises(BadConfiguration, match="requests has 2 partitions now, and states has fewer"):
-        told_while_waiting(Grown(), 1, caplog)
-    assert "wait: no leaders found" in told_while_waiting(Grown(), 0, caplog)
+    restorer.close(1.0)
+    assert "wait: no leaders found" in caplog.text
 
 
 def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
@@ -143,16 +137,3 @@ def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.
 
     assert consumer.seeks == [3]
     restorer.close(1.0)
-
-
-def told_while_waiting(consumer: Leaderless, number: int, caplog: pytest.LogCaptureFixture) -> str:
-    logger = logging.getLogger(__name__)
-    restorer = ChangelogRestorer(settings(), "states", STATE, logger, is_exact=True, date=lambda: 0.0)
-    restorer._waiting = [_Wanted(Partition("requests", number), 1, None)]
-    restorer.__dict__["_asking"] = Asking([])
-
-    try:
-        restorer._start(cast("Consumer", consumer))
-    finally:
-        restorer.close(1.0)
-    return caplog.text

@@ -72,14 +72,6 @@ def is_closed(error: KafkaError) -> bool:
     return error.fatal() or error.code() in _CLOSED
 
 
-def keys_have_moved(changelog: str, topic: str, partitions: int) -> str:
-    """The message where a request topic has got `partitions`, more than its changelog: keys left their states."""
-    return (
-        f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {partitions} partitions now, and {changelog} has fewer: keys left "
-        "their states; stop all workers and move the states, as `inference-worker check` says"
-    )
-
-
 @contextmanager
 def configuring(client: str) -> Iterator[None]:
     """Around the making of a client. Raises `BadConfiguration` when the library refuses its configuration."""

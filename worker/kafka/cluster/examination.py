@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up, near_topics
+from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up
 from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import GONE, words_of
 from worker.kafka.client.membership import Member, Membership, choose_membership
@@ -52,9 +52,6 @@ from worker.kafka.cluster.admin_answers import (
 from worker.kafka.cluster.topics import Topics
 from worker.settings import KafkaSettings
 
-# A reply topic has to take so much, if the response topic does: batches to all topics are as small as the smallest of
-# them wants. An answer took 3.3 µs of the client's CPU in batches of 1 MB, 4.2 of 64 KiB, 9 of 16 KiB (2026-11).
-LEAST_REPLY_BYTES = 64 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -152,7 +149,6 @@ class _Examination:
         dense = self._compacted(configs)
         limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
-        self._shut_small(replies, limits)
         return Topics(
             partitions,
             limits,
@@ -199,9 +195,8 @@ class _Examination:
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
         if error.code() in GONE:
-            near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
             make = "let `inference-worker check --create-topics` make it, or name another"
-            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}{near}")
+            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}")
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
             return missing(self._kafka, right, "see")
@@ -215,15 +210,6 @@ class _Examination:
         self._shut[topic] = f"it {why}, as the worker saw it at its start"
         why = f"{finding.text}; until a worker starts with it, requests that name it get an error"
         self._warnings.append(Finding(why, finding.command))
-
-    def _shut_small(self, replies: Collection[str], limits: Mapping[str, int]) -> None:
-        """A batch must fit into each of the topics, so one that takes little would slow all answers down."""
-        least = min(LEAST_REPLY_BYTES, limits[self._kafka.response_topic])
-        for topic in replies - self._shut.keys():
-            if (limit := limits[topic]) < least:
-                takes = f"takes records of {limit} bytes, and {least} are the least"
-                why = f"WORKER_KAFKA__REPLY_TOPICS: topic {topic} {takes}; raise its max.message.bytes"
-                self._object("REPLY_TOPICS", topic, Finding(why), takes)
 
     def _limits(self, configs: Configs) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import Partition
 from worker.core.stalls import Stall, Stalls
@@ -75,45 +75,24 @@ def find_end(new_client: NewLooker, partition: Partition, first: int | None, at:
 
     `first` None: of records that cannot be parsed. It lies before `at` where none is known.
     """
-    search, unparsed, trouble = Search(at, first), _Unparsed(partition), ""
+    last, step, unparsed = at - 1, 1, _Unparsed(partition)
     try:
         client = new_client({"stats_cb": unparsed.hear})
         try:
-            search.begin(client.get_watermark_offsets(TopicPartition(*partition), LOOK_TIMEOUT)[1])
-            while not trouble and (offset := search.next) is not None:
-                trouble = _look(client, search, unparsed, offset)
+            _, beyond = client.get_watermark_offsets(TopicPartition(*partition), LOOK_TIMEOUT)
+            if first is None:
+                beyond = min(beyond, at + MOST_UNPARSED)
+            while (left := beyond - last - 1) > 0:
+                offset = last + min(step, (left + 1) // 2)
+                if _is_inside(client, unparsed, offset, first):
+                    last, step = offset, 1 if first is None else step * 2
+                else:
+                    beyond = offset
         finally:
             client.close()
     except Exception as error:  # noqa: BLE001  # the offsets found by then are true all the same
-        trouble = words_of(error)
-    return search.last, trouble
-
-
-class Search:
-    """Which offset to look at next. Decides, and looks at nothing itself."""
-
-    def __init__(self, at: int, first: int | None) -> None:
-        self.first = first
-        self.last = at - 1
-        self._beyond = at
-        self._step = 1
-
-    def begin(self, end: int) -> None:
-        """At `end` there is nothing, or nothing yet."""
-        self._beyond = end if self.first is not None else min(end, self.last + 1 + MOST_UNPARSED)
-
-    @property
-    def next(self) -> int | None:
-        """None: `last` is the last one."""
-        left = self._beyond - self.last - 1
-        return self.last + min(self._step, (left + 1) // 2) if left > 0 else None
-
-    def look(self, *, is_inside: bool) -> None:
-        assert self.next is not None
-        if is_inside:
-            self.last, self._step = self.next, 1 if self.first is None else self._step * 2
-        else:
-            self._beyond = self.next
+        return last, words_of(error)
+    return last, ""
 
 
 class _Unparsed:
@@ -136,24 +115,21 @@ class _Unparsed:
             self.times = count - self._before
 
 
-def _look(client: Consumer, search: Search, unparsed: _Unparsed, offset: int) -> str:
-    """Look at this offset. Returns what was in the way."""
+def _is_inside(client: Consumer, unparsed: _Unparsed, offset: int, first: int | None) -> bool:
+    """Look at this offset. Raises `TimeoutError` or `KafkaException` where nothing is seen."""
     unparsed.stand(offset)
     # A seek takes 1 s nine times as often (measured 2026).
     client.assign([TopicPartition(*unparsed.partition, offset)])
     until = time.monotonic() + LOOK_TIMEOUT
     while (seen := client.poll(_POLL_SLICE)) is None:
         if unparsed.times >= _TIMES_UNPARSED:
-            search.look(is_inside=search.first is None)
-            return ""
+            return first is None
         if time.monotonic() > until:
-            return f"the broker does not show offset {offset}"
+            raise TimeoutError(f"the broker does not show offset {offset}")
     error = seen.error()
     if error is not None and error.code() not in _TELLING:
-        return error.str()
-    is_unreadable = error is not None and error.code() in UNREADABLE
-    search.look(is_inside=is_unreadable and seen.offset() == search.first)
-    return ""
+        raise KafkaException(error)
+    return error is not None and error.code() in UNREADABLE and seen.offset() == first
 
 
 class Damage(NamedTuple):

@@ -53,7 +53,6 @@ class _Gate:
     is_shut: bool = False
     is_adrift: bool = False  # shut, and the client may be looking up where it begins
     start: int | None = None  # of a shut one: to be committed before anything comes
-    standing: GroupStanding | None = None  # by which it was moved, for what comes there: we commit it first
     wanted: Note | None = None  # to be taken by the group before what is held is handed out
 
 
@@ -114,9 +113,10 @@ class Gates:
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more: for all that the gates work with, too."""
-        for memory in (self._pauses, self._spoiled, self._offsets):
-            memory.forget(partitions)
+        self._pauses.forget(partitions)
+        self._offsets.forget(partitions)
         for partition in partitions:
+            self._spoiled.forget(partition)
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
                 self._closed.pop(partition, None)
@@ -186,7 +186,7 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
-        self._spoiled.rewind(partition)
+        self._spoiled.forget(partition)
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
@@ -200,24 +200,20 @@ class Gates:
         self._flowing.stop(partition)
         if self._held.drop(partition):
             self._pauses.release(partition, By.SOURCE)
-        gate.standing = gate.wanted = None
+        gate.wanted = None
 
     def _ask(self, assignments: Assignments) -> None:
         """Ask where the group stands, for each partition that gives nothing until that is known."""
-        asked: list[Partition] = []
-        known: dict[Partition, GroupStanding] = {}
-        for partition, gate in self._closed.items():
-            is_decided = gate.wanted is not None or gate.start is not None
-            if is_decided or gate.is_adrift or assignments.is_in_doubt(partition):
-                continue
-            if gate.standing is None:
-                asked.append(partition)
-            else:
-                known[partition] = gate.standing
+        asked = [
+            partition
+            for partition, gate in self._closed.items()
+            if gate.wanted is None
+            and gate.start is None
+            and not gate.is_adrift
+            and not assignments.is_in_doubt(partition)
+        ]
         if asked:
             self._standings.ask(asked)
-        if known:
-            self._learn(StandingAnswer(known, known), assignments)
 
     def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
         standings = answer.standings
@@ -279,15 +275,13 @@ class Gates:
         if standing.offset is not None:
             gate.begun = standing.offset
         self._go_on(partition, gate, gate.first if standing.offset is None else standing.offset)
-        if not gate.is_shut:
-            gate.standing = standing
         return True
 
     def _go_on(self, partition: Partition, gate: _Gate, offset: int | None) -> None:
         """Read on from there; None: where the client is, having handed out nothing."""
         if offset is not None:
             try:
-                self._consumer.seek(TopicPartition(*partition, self._spoiled.passed(partition, offset)))
+                self._consumer.seek(TopicPartition(*partition, offset))
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return

@@ -21,7 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from worker.core.records import Partition
 from worker.kafka.client.errors import GONE, ClientLog, words_of
-from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
+from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
 from worker.kafka.offsets.standings import in_background
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
@@ -66,7 +66,7 @@ class Reports:
                     for begun_at in (begun(partition),)
                 }
                 self.watcher.consumer_seen(seen.connections, standings)
-                tell_throttled(self.watcher, self._log, "consumer", seen.throttled)
+                self.watcher.throttled("consumer", seen.throttled)
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return None

@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, keys_have_moved, refusal, words_of
+from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, refusal, words_of
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import LoginFiles, Stranded
@@ -315,7 +315,7 @@ class KafkaSource(KafkaOffsets):
         self._watch_stalls(seen.reaches)
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
-        if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
+        if (why := self._stranded.why(seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
         self._request_topics.attend()
 
@@ -369,8 +369,12 @@ class KafkaSource(KafkaOffsets):
             self._reports.watcher.topics_counted(partitions)
         for topic, count in partitions.items():
             if self._most_partitions is not None and count > self._most_partitions:
-                assert self._kafka.changelog_topic is not None
-                self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, count)))
+                why = (
+                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {count} partitions now, and "
+                    f"{self._kafka.changelog_topic} has fewer: keys left their states; stop all workers and move the "
+                    "states, as `inference-worker check` says"
+                )
+                self._fail(BadConfiguration(why))
 
     def __repr__(self) -> str:
         return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

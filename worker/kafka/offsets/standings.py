@@ -23,8 +23,8 @@ from worker.core.records import Partition
 from worker.kafka.client.errors import ClientLog, words_of
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
-# and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
-QUICK, QUICK_AGAIN = 0.3, 5
+# and back elsewhere.
+QUICK = 0.3
 # Beside the loop: for all together, for one of them, and for one after the other.
 TOGETHER, ALONE, PATIENT = 1.0, 0.25, 1.5
 # At an assignment: from a question that was not answered to the next one.
@@ -105,7 +105,7 @@ class StandingLookup:
         self._new_client = new_client
         self._log = log
         self._client: Consumer | None = None  # while answers come late
-        self._in_vain = 0  # questions in a row
+        self._is_late = False  # the last answer was not complete
         self._wanted: dict[Partition, None] = {}  # in order
         self._found: Queue[Found] = Queue()
         self.is_under_way = False
@@ -133,7 +133,7 @@ class StandingLookup:
         self.is_under_way = True
         self._wanted = dict.fromkeys(partitions)
         places = [TopicPartition(*partition) for partition in partitions]
-        if self._in_vain % QUICK_AGAIN == 0:
+        if not self._is_late:
             found = _committed(self._consumer, places, QUICK)
             if isinstance(found, list):
                 self._found.put(found)
@@ -156,7 +156,7 @@ class StandingLookup:
         if waiting := len(self._wanted) - len(standings):
             why = "" if isinstance(found, list) else f": {words_of(found)}"
             self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {waiting}{why}")
-        self._in_vain = self._in_vain + 1 if waiting else 0
+        self._is_late = bool(waiting)
         return StandingAnswer(self._wanted, standings)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
@@ -167,11 +167,23 @@ class StandingLookup:
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
 
-        All at once, for one alone is asked behind the fetch under way. But one without a leader holds up the others.
+        All at once, for one alone is asked behind the fetch under way. One without a leader would hold up the others.
         """
-        ends = self._ends(partitions)
-        if partitions and not ends and (led := self._led(partitions)) != partitions:
-            ends = self._ends(led)
+        if not partitions:
+            return {}
+        found, why = list[TopicPartition](), ""
+        try:
+            topics = [
+                self._consumer.list_topics(at, timeout=END_TIMEOUT).topics[at] for at in {p.topic for p in partitions}
+            ]
+            leaders = {(topic.topic, at.id): at.leader for topic in topics for at in topic.partitions.values()}
+            led = [TopicPartition(*p, OFFSET_END) for p in partitions if leaders.get(p, -1) >= 0]
+            found = self._consumer.offsets_for_times(led, END_TIMEOUT) if led else []
+        except KafkaException as error:
+            why = f": {words_of(error)}"
+        ends = {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+        if waiting := len(partitions) - len(ends):
+            self._log.tell("end", f"the broker does not tell where partitions end, partitions wait: {waiting}{why}")
         return ends
 
     def _ask_beside(self, places: list[TopicPartition]) -> None:
@@ -187,30 +199,6 @@ class StandingLookup:
         self._client = None
         self._found.put(found)
         client.close()
-
-    def _ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-        if not partitions:
-            return {}
-        try:
-            found = self._consumer.offsets_for_times([TopicPartition(*p, OFFSET_END) for p in partitions], END_TIMEOUT)
-            unknown = [at.error.str() for at in found if at.error is not None]
-        except KafkaException as error:
-            found, unknown = [], [words_of(error)] * len(partitions)
-        if unknown:
-            why = f"the broker does not tell where partitions end, partitions wait: {len(unknown)}: {unknown[0]}"
-            self._log.tell("end", why)
-        return {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
-
-    def _led(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
-        """The partitions that have a leader; none while that is not known."""
-        try:
-            topics = self._consumer.list_topics(timeout=END_TIMEOUT).topics
-        except KafkaException:  # the question before this one failed, too, and was logged
-            return []
-        found = {
-            Partition(name, at.id): at.leader for name, topic in topics.items() for at in topic.partitions.values()
-        }
-        return [partition for partition in partitions if found.get(partition, -1) >= 0]
 
 
 def _standing(at: TopicPartition) -> GroupStanding:
