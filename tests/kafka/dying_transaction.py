@@ -29,7 +29,7 @@ def opened(
         KafkaSettings(
             bootstrap_servers=bootstrap_servers, request_topics=("requests",), response_topic=topic, group_id="g"
         ),
-        Topics({topic: 1}, {topic: 1_000_000}, Membership("consumer", "test", None)),
+        Topics({topic: 1}, {topic: 1_000_000}, Membership("consumer", "test")),
         TransactionalId(name, name, is_unique=False, is_stable=True),
         timeout_ms,
         lambda: None,

@@ -65,7 +65,7 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
     assert max(len(line) for line in result.stdout.splitlines() if not line.startswith("  {")) <= 80
     assert (report["starts"], report["exit_code"], report["problems"]) == (True, 0, [])
     assert report["settings"]["WORKER_BATCHING__MAX_BATCH_SIZE"] == {"value": 32, "is_default": True}
-    assert report["cluster"]["group"].endswith("move after 3 s")
+    assert report["cluster"]["group"] == "group protocol consumer (KIP-848, the broker's own)"
     assert report["cluster"][deployment.requests] == (
         "requests: 3 partitions, 1 replica, records of 1,048,588 bytes at most"
     )

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.cluster import MORTAL
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import PASSWORD, GuardedKafka, Settings
 from tests.kafka.scene import Scene, raw
@@ -96,11 +95,9 @@ def principal(settings: Settings) -> str:
     return "User:worker" if "KAFKA__SASL_USERNAME" in settings else "'User:<subject of the certificate>'"
 
 
-def test_the_wished_rights_tell_limits_and_sessions(
-    guarded: GuardedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wished_rights_tell_limits(guarded: GuardedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With them nothing is assumed."""
-    with Scene(guarded.cluster, tmp_path, guarded.scram(), session=MORTAL) as scene:
+    with Scene(guarded.cluster, tmp_path, guarded.scram()) as scene:
         guarded.grant([*needed(section(scene.settings)), *wished(section(scene.settings))])
         for name, value in scene.settings.items():
             monkeypatch.setenv(f"WORKER_{name}", value)
@@ -108,7 +105,6 @@ def test_the_wished_rights_tell_limits_and_sessions(
         report = examined(None)
 
     assert report.problems == []
-    assert f"move after {MORTAL:g} s" in report.cluster["group"]
     assert report.max_bytes == {scene.response_topic: 1_048_588, scene.dead_letter_topic: 4_000_000}
     assert not [warning for warning in report.warnings if warning.command]
 

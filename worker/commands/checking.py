@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.assembled_states import store_server
-from worker.assembly import announcement, full_batch
+from worker.assembly import full_batch
 from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.registry import Codecs
@@ -79,14 +79,8 @@ def examined(
     state = None if settings is None else settings.state
     model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
     if parts.kafka is not None:
-        client_id = announcement(settings).client_id if settings is not None else None
-        _look_at_cluster(
-            parts.kafka,
-            None if settings is None else settings.delivery,
-            report,
-            client_id,
-            creates_topics=creates_topics,
-        )
+        delivery = None if settings is None else settings.delivery
+        _look_at_cluster(parts.kafka, delivery, report, creates_topics=creates_topics)
         if model is not None:
             _look_at_room(model, parts.kafka, report, state)
             if with_example:
@@ -181,12 +175,7 @@ def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) ->
 
 
 def _look_at_cluster(
-    kafka: KafkaSettings,
-    delivery: DeliverySettings | None,
-    report: Report,
-    client_id: str | None,
-    *,
-    creates_topics: bool,
+    kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report, *, creates_topics: bool
 ) -> None:
     name = None
     if delivery is not None and delivery.guarantee == "exactly_once":
@@ -197,7 +186,7 @@ def _look_at_cluster(
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
             report.created = create_missing(kafka, contact, START_TIMEOUT)
-        topics = _ask(kafka, contact, report, client_id, with_transactions=name is not None)
+        topics = _ask(kafka, contact, report, with_transactions=name is not None)
         if topics is not None and topics.can_administer:
             try_clients(kafka, topics)
             if name is not None and delivery is not None:
@@ -207,9 +196,7 @@ def _look_at_cluster(
         report.add(stop)
 
 
-def _ask(
-    kafka: KafkaSettings, contact: Contact, report: Report, client_id: str | None, *, with_transactions: bool
-) -> Topics | None:
+def _ask(kafka: KafkaSettings, contact: Contact, report: Report, *, with_transactions: bool) -> Topics | None:
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=with_transactions)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
@@ -218,7 +205,6 @@ def _ask(
     report.warn(*advice(kafka, verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))
-        report.warn(*(topics.announcing(client_id).others(kafka.group_id) if client_id is not None else ()))
     brokers = [f"{broker.host}:{broker.port}" for _, broker in sorted(contact.cluster.brokers.items())]
     mock = ", a mock of librdkafka's" if contact.is_mock else ""
     report.cluster["brokers"] = f"{', '.join(brokers[:5])}{', …' if brokers[5:] else ''}{mock}"

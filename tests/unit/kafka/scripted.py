@@ -388,7 +388,7 @@ def new_world(
     monkeypatch.setattr(spoiled_batches, "ThreadPoolExecutor", lambda *_: Beside(background))
     monkeypatch.setattr(standings, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
-    membership = Membership(protocol, "test", None)
+    membership = Membership(protocol, "test")
     made = KafkaSource(settings(**changes), membership, logger, watcher, clock)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

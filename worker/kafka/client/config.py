@@ -212,7 +212,7 @@ def _security_config(kafka: Connection) -> Config:
 
 def _group_config(kafka: KafkaSettings, membership: Membership) -> Config:
     config: Config = {
-        "client.id": membership.client_id,
+        "client.id": f"{CLIENT_ID}/consumer",
         "group.id": kafka.group_id,
         "group.protocol": membership.protocol,
     }

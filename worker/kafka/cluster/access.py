@@ -9,7 +9,6 @@
 | exactly once: the transactional id | Write | refused at start |
 | response and reply topics, dead-letter topic | DescribeConfigs | their limit is assumed, or MAX_MESSAGE_BYTES |
 | changelog, with STATE__DIRECTORY | DescribeConfigs | a clean stop leaves no states to the next start |
-| the group | DescribeConfigs | the time to take over from a killed replica is not told |
 
 Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since
 Kafka 2.8. Transactional ids are ruled by their common beginning, since each replica has its own. Pure.
@@ -63,10 +62,7 @@ def needed(kafka: KafkaSettings) -> list[Right]:
 
 def wished(kafka: KafkaSettings) -> list[Right]:
     """The rights that a worker can do without, and is better off with."""
-    return [
-        *(Right(setting, "topic", topic, "DescribeConfigs") for topic, setting in written(kafka).items()),
-        Right("GROUP_ID", "group", kafka.group_id, "DescribeConfigs"),
-    ]
+    return [Right(setting, "topic", topic, "DescribeConfigs") for topic, setting in written(kafka).items()]
 
 
 def needed_for_transactions(name: TransactionalId) -> Right:

@@ -27,7 +27,7 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up
 from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import GONE, words_of
-from worker.kafka.client.membership import Member, Membership, choose_membership
+from worker.kafka.client.membership import choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
     LAG_KEY,
@@ -119,7 +119,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._warnings: list[Finding] = []
-        self._members: tuple[Member, ...] = ()
+        self._has_members = False
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
         self._can_administer = not contact.is_mock
@@ -152,10 +152,10 @@ class _Examination:
         return Topics(
             partitions,
             limits,
-            self._ask_group() if self._can_administer else choose_membership(self._kafka, None),
+            choose_membership(self._kafka, is_absent=self._can_administer and self._is_kip_848_absent()),
             notes=tuple(warning.text for warning in self._warnings),
             changelog=self._kafka.changelog_topic,
-            members=self._members,
+            has_members=self._has_members,
             compacted=dense,
             replies=replies,
             can_administer=self._can_administer,
@@ -279,7 +279,7 @@ class _Examination:
                 self._give_up()
             return
         if isinstance(found, ConsumerGroupDescription):
-            self._members = _members_of(found)
+            self._has_members = bool(found.members)
         allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
         if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
             refused = missing(self._kafka, right, right.operation.lower())
@@ -292,30 +292,16 @@ class _Examination:
             self._can_administer = False
             self._refuse(why)
 
-    def _ask_group(self) -> Membership:
+    def _is_kip_848_absent(self) -> bool:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
         resource = ConfigResource(ResourceType.GROUP, self._kafka.group_id)
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
         try:
-            described = asked[resource].result(self._timeout)
+            return SESSION_KEY not in asked[resource].result(self._timeout)
         except TimeoutError:
-            return choose_membership(self._kafka, None)
+            return False
         except KafkaException as error:
-            is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
-            membership = choose_membership(self._kafka, None, is_absent=is_absent)
-            if membership.takeover_seconds is None:
-                group = self._kafka.group_id
-                why = f"the broker does not tell how long a killed replica of group {group} keeps its partitions"
-                self._miss(group, f"{why}; grant DESCRIBE_CONFIGS on it to know")
-            return membership
-        session = described.get(SESSION_KEY)
-        if session is None:
-            return choose_membership(self._kafka, None, is_absent=True)
-        return choose_membership(self._kafka, int(session.value) / 1000)
-
-
-def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
-    return tuple(Member(member.client_id, member.host) for member in group.members)
+            return bool(error.args[0].code() == KafkaError.INVALID_REQUEST)
 
 
 def _replication(topic: TopicMetadata) -> int:

@@ -77,7 +77,7 @@ def committed(
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
     """A sentence for each loss that the cluster shows. Members have said it when they began. Takes 70 ms."""
-    if topics.members or not topics.can_administer:
+    if topics.has_members or not topics.can_administer:
         return []
     requests = [
         Partition(topic, number) for topic in kafka.request_topics for number in range(topics.partitions[topic])

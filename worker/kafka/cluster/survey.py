@@ -12,7 +12,7 @@ from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.config import admin_config, consumer_config, producer_config
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.errors import GONE, ClientLog, configuring, words_of
-from worker.kafka.client.membership import Announcement
+from worker.kafka.client.membership import CLIENT_ID
 from worker.kafka.cluster.access import CHANGELOG_CONFIGS, used
 from worker.kafka.cluster.admin_answers import LIMIT_KEY, told
 from worker.kafka.cluster.examination import TopicFacts
@@ -55,7 +55,7 @@ def reading(groups: Iterable[ConsumerGroupDescription], topics: Collection[str])
         group.group_id: at.topic
         for group in groups
         for member in group.members
-        if Announcement.read(member.client_id) is not None
+        if member.client_id.startswith(CLIENT_ID)
         for at in member.assignment.topic_partitions
         if at.topic in topics
     }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from worker.kafka.client.membership import Announcement, Member, Membership, differing
+from worker.kafka.client.membership import Membership
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
     """The cluster's answers. `partitions` and `max_bytes`, the limit of a batch of records, are by topic.
 
-    `notes` are facts an operator may want to mend, though the worker runs. `members` are those of our group. The
+    `notes` are facts an operator may want to mend, though the worker runs. `has_members`: our group has some. The
     `compacted` topics are written to, as far as the broker tells. `replies` are topics that requests may name, and that
     serve nothing else. A topic that is `shut` gets no answer, for the reason given, so that its owner stops no worker.
     `can_administer`: the cluster answers administrative requests.
@@ -23,20 +23,11 @@ class Topics:
     membership: Membership
     notes: tuple[str, ...] = ()
     changelog: str | None = None
-    members: tuple[Member, ...] = ()
+    has_members: bool = False
     compacted: frozenset[str] = frozenset()
     replies: frozenset[str] = frozenset()
     shut: Mapping[str, str] = field(default_factory=dict)
     can_administer: bool = False
-
-    def announcing(self, client_id: str) -> Topics:
-        """The topics of a worker that joins its group under this client id."""
-        return replace(self, membership=replace(self.membership, client_id=client_id))
-
-    def others(self, group: str) -> list[str]:
-        """A sentence for each thing that members of our group serve besides what we announce."""
-        own = Announcement.read(self.membership.client_id)
-        return [] if own is None else differing(own, group, self.members)
 
     @property
     def largest_message(self) -> int:

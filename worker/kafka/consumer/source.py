@@ -298,7 +298,7 @@ class KafkaSource(KafkaOffsets):
 
     def _fall_back(self, said: str) -> None:
         """The broker has no KIP-848. Nothing was assigned yet, so nothing is lost with the first consumer."""
-        self.membership = fall_back(self.membership, said)
+        self.membership = fall_back(said)
         self._log.tell("membership", str(self.membership))
         self._consumer.close()
         assignments = self._rebalances.assignments

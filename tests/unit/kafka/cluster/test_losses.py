@@ -9,12 +9,12 @@ import pytest
 from tests.builders import P0, P1
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
-from worker.kafka.client.membership import Member, Membership
+from worker.kafka.client.membership import Membership
 from worker.kafka.cluster import losses as module
 from worker.kafka.cluster.losses import LogEnds, losses
 from worker.kafka.cluster.topics import Topics
 
-CLASSIC = Membership("classic", "test", None)
+CLASSIC = Membership("classic", "test")
 STATES = Partition("states", 0), Partition("states", 1)
 
 
@@ -34,8 +34,7 @@ def told(
     )
     monkeypatch.setattr(module, "committed", lambda *_: known)
     monkeypatch.setattr(module, "bounds", lambda *_: found)
-    members = (Member("inference-worker/m/1/0/0", "a"),) if has_members else ()
-    topics = Topics({"requests": 2, "states": 2}, {}, CLASSIC, members=members, can_administer=can_administer)
+    topics = Topics({"requests": 2, "states": 2}, {}, CLASSIC, has_members=has_members, can_administer=can_administer)
     return losses(kafka, topics)
 
 

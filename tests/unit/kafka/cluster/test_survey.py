@@ -67,7 +67,7 @@ def test_a_group_of_workers_is_known_by_its_members() -> None:
 # Rights
 
 
-def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_two() -> None:
+def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_one() -> None:
     """The table of the deploy guide."""
     assert [right[:4] for right in needed(KAFKA)] == [
         ("REQUEST_TOPICS", "topic", "r", "Read"),
@@ -78,7 +78,6 @@ def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_two() -> None:
     assert [right[:4] for right in wished(KAFKA)] == [
         ("RESPONSE_TOPIC", "topic", "a", "DescribeConfigs"),
         ("DEAD_LETTER_TOPIC", "topic", "d", "DescribeConfigs"),
-        ("GROUP_ID", "group", "g", "DescribeConfigs"),
     ]
     assert len(needed(KAFKA.model_copy(update={"dead_letter_topic": None}))) == 3
 

@@ -202,7 +202,7 @@ def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
 def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpacked: int) -> None:
     """A record that the reader cannot unpack would be a good one to a client that can; and much is not needed."""
-    reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", "", None))
+    reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", ""))
 
     assert looking(reading)["receive.message.max.bytes"] == unpacked
 

@@ -274,7 +274,7 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
 ) -> None:
     """The client says it for the others; a static member says nothing: it comes back."""
     world = new_world(monkeypatch, group_instance_id=instance)
-    world.source.membership = Membership(protocol, "test", None)
+    world.source.membership = Membership(protocol, "test")
     if holds:
         world.assign(P)
     said: list[str] = []

@@ -108,7 +108,7 @@ class Full(KafkaSink):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sink, "Producer", NarrowClient)
-        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None))
+        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test"))
         self.clock = Clock()
         super().__init__(settings(), topics, logging.getLogger("kafka"), Onlooker(), clock=self.clock)
 

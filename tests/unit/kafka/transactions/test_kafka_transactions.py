@@ -122,7 +122,7 @@ class Stage:
         kafka = KafkaSettings(
             bootstrap_servers="127.0.0.1:1", request_topics=("requests",), response_topic="answers", group_id="g"
         )
-        topics = Topics({"answers": 1}, {"answers": 1_000}, Membership("consumer", "test", None))
+        topics = Topics({"answers": 1}, {"answers": 1_000}, Membership("consumer", "test"))
         logger = logging.getLogger("kafka")
         made = KafkaTransactions(kafka, topics, name, timeout_ms, member, logger, watcher)
         self._opened.append(made)
