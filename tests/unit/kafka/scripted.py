@@ -205,7 +205,6 @@ class FurtherClient:
     """A further client of the same source, which asks the same group or cluster, or looks at the same log."""
 
     def __init__(self, first: ScriptedClient, config: dict[str, Any]) -> None:
-        self.committed = first.committed
         self._config = config
         self._first = first
         self._at: TopicPartition | None = None
@@ -383,8 +382,7 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standings, reports):
-        monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
+    monkeypatch.setattr(reports, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(spoiled_batches, "ThreadPoolExecutor", lambda *_: Beside(background))
     monkeypatch.setattr(standings, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")

@@ -16,13 +16,13 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import Empty, Queue
+from threading import Thread
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
 from worker.kafka.client.errors import GONE, ClientLog, words_of
 from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
-from worker.kafka.offsets.standings import in_background
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
@@ -157,6 +157,11 @@ class RequestTopics:
             if client is not None:
                 client.close()
         self._found.put(found)
+
+
+def in_background(work: Callable[[], object], name: str) -> None:
+    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
+    Thread(target=work, name=name, daemon=True).start()
 
 
 def _partitions(client: Consumer, topic: str) -> int | None:

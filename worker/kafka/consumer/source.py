@@ -179,7 +179,7 @@ class KafkaSource(KafkaOffsets):
     def _open(self) -> None:
         """A consumer, and all that holds on to it."""
         self._consumer = consumer = self._new_consumer()
-        super().__init__(consumer, self._new_asking_client, self._log, self._clock)
+        super().__init__(consumer, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
         self._stalls = Stalls()
         self._spoiled = SpoiledBatches(consumer, self._flowing, self._pauses, self._new_looker, self._log)

@@ -1,10 +1,8 @@
-"""Where the group stands with partitions, and where these end: asked of the brokers.
+"""Where the group stands with partitions, and where these end: asked of the brokers in the loop's thread.
 
 While the transaction of a dead replica is open, the group says nothing about the partitions that it was about to
-commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for it held up every other
-partition: 5.3 of 7 s (measured 2026). So a question that is not answered at once is asked beside the loop, about each
-partition alone, by a client that never joins the group: while the consumer is asked, a `poll` of it waits until the
-question is over (confluent-kafka 2.16).
+commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`), and tells of all that are asked about together or
+of none. So a question gets little time, and after one in vain one partition alone is asked about.
 """
 
 from __future__ import annotations
@@ -12,9 +10,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from queue import Empty, Queue
-from threading import Thread
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
@@ -24,15 +20,12 @@ from worker.kafka.client.errors import ClientLog, words_of
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere.
-QUICK = 0.3
-# Beside the loop: for all together, for one of them, and for one after the other.
-TOGETHER, ALONE, PATIENT = 1.0, 0.25, 1.5
+ANSWER_TIMEOUT = 0.5
 # At an assignment: from a question that was not answered to the next one.
 ASK_AGAIN_AFTER = 0.1
 # For the end of partitions. A broker answers a connection's requests in turn, and a fetch before ours may take
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
-
 
 _TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
 
@@ -74,13 +67,6 @@ class GroupStanding(NamedTuple):
 NOTHING = GroupStanding(None, NONE)
 
 
-class StandingAnswer(NamedTuple):
-    """The partitions asked about and still `wanted`, and where the group stands as far as it tells."""
-
-    wanted: Collection[Partition]
-    standings: Mapping[Partition, GroupStanding]
-
-
 class AssignmentStandings(NamedTuple):
     """The partitions of an assignment of which the group told where it stands, and all others."""
 
@@ -91,24 +77,13 @@ class AssignmentStandings(NamedTuple):
 Found: TypeAlias = "list[TopicPartition] | Exception"
 
 
-def in_background(work: Callable[[], object], name: str) -> None:
-    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name=name, daemon=True).start()
-
-
 class StandingLookup:
-    """One question at a time. Used by the loop's thread; owns a client that another thread uses."""
+    """Used by the loop's thread."""
 
-    def __init__(self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog) -> None:
-        """`new_client` makes one that never joins the group."""
+    def __init__(self, consumer: Consumer, log: ClientLog) -> None:
         self._consumer = consumer
-        self._new_client = new_client
         self._log = log
-        self._client: Consumer | None = None  # while answers come late
-        self._is_late = False  # the last answer was not complete
-        self._wanted: dict[Partition, None] = {}  # in order
-        self._found: Queue[Found] = Queue()
-        self.is_under_way = False
+        self._is_in_vain = False  # the last question
 
     def now(self, assigned: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
         """The group's answer within `patience` seconds: a coordinator that has moved is found anew meanwhile."""
@@ -128,41 +103,20 @@ class StandingLookup:
         found = self.now([TopicPartition(*partition)], patience).known
         return any(at.offset == offset and (read_attempts(at.metadata) or NONE).is_isolated for at in found)
 
-    def ask(self, partitions: Sequence[Partition]) -> None:
-        """Ask about these. Nothing may be under way."""
-        self.is_under_way = True
-        self._wanted = dict.fromkeys(partitions)
-        places = [TopicPartition(*partition) for partition in partitions]
-        if not self._is_late:
-            found = _committed(self._consumer, places, QUICK)
-            if isinstance(found, list):
-                self._found.put(found)
-                return
-        in_background(lambda: self._ask_beside(places), "standing-lookup")
-
-    def answer(self) -> StandingAnswer | None:
-        """The answer to the last question; None while there is none."""
-        try:
-            found = self._found.get_nowait()
-        except Empty:
-            return None
-        self.is_under_way = False
+    def ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, GroupStanding]:
+        """The group's standing with these, as far as it tells."""
+        asked = random.sample(partitions, 1) if self._is_in_vain else partitions
+        found = _committed(self._consumer, [TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT)
         told = {
             Partition(at.topic, at.partition): _standing(at)
             for at in (found if isinstance(found, list) else ())
             if at.error is None
         }
-        standings = {partition: told[partition] for partition in self._wanted if partition in told}
-        if waiting := len(self._wanted) - len(standings):
+        self._is_in_vain = not told
+        if not told:
             why = "" if isinstance(found, list) else f": {words_of(found)}"
-            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {waiting}{why}")
-        self._is_late = bool(waiting)
-        return StandingAnswer(self._wanted, standings)
-
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """An answer about these is not wanted any more: things have moved on since."""
-        for partition in partitions:
-            self._wanted.pop(partition, None)
+            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {len(partitions)}{why}")
+        return told
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
@@ -186,38 +140,11 @@ class StandingLookup:
             self._log.tell("end", f"the broker does not tell where partitions end, partitions wait: {waiting}{why}")
         return ends
 
-    def _ask_beside(self, places: list[TopicPartition]) -> None:
-        try:
-            client = self._client = self._client or self._new_client()
-            found = _committed(client, places, TOGETHER)
-            if not isinstance(found, list):
-                self._found.put((_each_alone(client, places) if len(places) > 1 else []) or found)
-                return
-        except Exception as error:  # noqa: BLE001  # the loop says why it has no answer
-            self._found.put(error)
-            return
-        self._client = None
-        self._found.put(found)
-        client.close()
-
 
 def _standing(at: TopicPartition) -> GroupStanding:
     if at.offset < 0:
         return GroupStanding(None, NEW)
     return GroupStanding(at.offset, read_attempts(at.metadata) or NONE)
-
-
-def _each_alone(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-    """The group's offsets, asked in an order by chance: with many that it does not tell, time is over before the
-    last."""
-    give_up_at = time.monotonic() + PATIENT
-    told: list[TopicPartition] = []
-    for place in random.sample(places, len(places)):
-        found = _committed(client, [place], ALONE)
-        told += found if isinstance(found, list) else []
-        if time.monotonic() >= give_up_at:
-            break
-    return told
 
 
 def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -> Found:
