@@ -21,7 +21,7 @@ from worker import telemetry
 from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, ReplyRefused, Stop
 from worker.kafka.cluster.examination import examine
-from worker.kafka.cluster.losses import losses
+from worker.kafka.cluster.survey import losses
 from worker.kafka.cluster.topics import Topics
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals

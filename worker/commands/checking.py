@@ -29,8 +29,7 @@ from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, judge
-from worker.kafka.cluster.losses import losses
-from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
+from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
@@ -202,7 +201,7 @@ def _ask(kafka: KafkaSettings, contact: Contact, report: Report, *, with_transac
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     report.warnings += verdict.warnings
     others = other_groups(kafka, START_TIMEOUT, client_log()) if verdict.can_administer else {}
-    report.warn(*advice(kafka, verdict.seen, others))
+    report.warn(*advice(verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))
     brokers = [f"{broker.host}:{broker.port}" for _, broker in sorted(contact.cluster.brokers.items())]

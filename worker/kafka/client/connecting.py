@@ -25,6 +25,7 @@ from worker.settings import Connection
 # twice as long: an answer that is slow to come must fit into one.
 FIRST_GLANCE = 0.5
 LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
+BELIEVED_AFTER = 1.0  # seconds: a broker that is restarted gets a second look
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # how the client begins to say so
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
@@ -33,15 +34,13 @@ _ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/(?P<n
 
 
 class Failure(NamedTuple):
-    """One kind of failed connection: a part of the client's line, its cause and cure, and when it is believed.
+    """One kind of failed connection: a part of the client's line, and its cause and cure.
 
-    `told` follows `WORKER_KAFKA__`. `believed_after` is in seconds: a broker that is restarted gets a second look.
-    `is_absence`: it passes by itself where a broker is just being started.
+    `told` follows `WORKER_KAFKA__`. `is_absence`: it passes by itself where a broker is just being started.
     """
 
     sign: str
     told: str
-    believed_after: float = 0.0
     is_absence: bool = False
 
 
@@ -78,25 +77,21 @@ FAILURES = (
         "closed by peer.*in state APIVERSION_QUERY",
         "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first word without TLS; set it to SSL "
         "or SASL_SSL, or name the port of a listener without TLS",
-        believed_after=1.0,
     ),
     Failure(
         "closed by peer.*in state UP",
         "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first request without a login; set it "
         "to SASL_{without_login}, with WORKER_KAFKA__SASL_MECHANISM and its login",
-        believed_after=1.0,
     ),
     Failure(
         "Connection refused",
         "BOOTSTRAP_SERVERS: nothing listens at {where} (connection refused); start the broker, or name the address of "
         "one that runs",
-        believed_after=1.0,
         is_absence=True,
     ),
     Failure(
         "Failed to resolve",
         "BOOTSTRAP_SERVERS: the name {host} is not known here; check its spelling and the network's DNS",
-        believed_after=1.0,
         is_absence=True,
     ),
 )
@@ -169,8 +164,7 @@ def connect(
         admin = AdminClient(config, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
         raise BadConfiguration(_refused(kafka, error)) from error
-    began = time.monotonic()
-    glance = FIRST_GLANCE
+    began, glance, is_told = time.monotonic(), FIRST_GLANCE, False
     while True:
         try:
             return Contact(admin, log, _look(admin, topic, min(glance, timeout)))
@@ -178,17 +172,14 @@ def connect(
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
             failure = failure_in(log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
-            if failure is not None and failure.is_absence and waiting is not None:
+            is_waited_for = failure is not None and failure.is_absence and waiting is not None
+            if is_waited_for and waiting is not None and not is_told:
                 waiting(f"{explained(kafka, log.last) or log.last}; waiting for it, {timeout:g} s at most")
-                waiting = _told_already
-            is_final = failure is not None and not (failure.is_absence and waiting) and waited >= failure.believed_after
+                is_told = True
+            is_final = failure is not None and not is_waited_for and waited >= BELIEVED_AFTER
             if is_final or waited >= timeout:
                 raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
-
-
-def _told_already(_: str) -> None:
-    """A worker says once that it waits."""
 
 
 def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:

@@ -88,17 +88,10 @@ def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[
     }
 
 
-def record_limits(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, int | None]:
-    """The bytes that each topic takes as one batch, and so as one record."""
-    found = topic_configs(admin, topics, [LIMIT_KEY], timeout)
-    return {topic: int(config[LIMIT_KEY]) if config else None for topic, config in found.items()}
-
-
 def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
-    """The bytes that the topic takes as one record; None where the broker does not tell us."""
-    if contact.is_mock:
-        return None
-    return record_limits(contact.admin, [topic], timeout)[topic]
+    """The bytes that the topic takes as one batch, and so as one record; None where the broker does not tell us."""
+    config = None if contact.is_mock else topic_configs(contact.admin, [topic], [LIMIT_KEY], timeout)[topic]
+    return int(config[LIMIT_KEY]) if config else None
 
 
 def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -132,14 +132,6 @@ def _is_inside(client: Consumer, unparsed: _Unparsed, offset: int, first: int | 
     return error is not None and error.code() in UNREADABLE and seen.offset() == first
 
 
-class Damage(NamedTuple):
-    """Records that no client can parse, from the `first` offset to the `last`."""
-
-    partition: Partition
-    first: int
-    last: int
-
-
 class StallWatch:
     """Looks whether a partition that stands (`core/stalls.py`) can be parsed at all, for a reader outside the group."""
 
@@ -148,7 +140,6 @@ class StallWatch:
         self._clock = clock
         self._stalls = Stalls(LOOKS)
         self._report: str | None = None
-        self.standing: Mapping[Partition, Stall] = {}  # as last told
 
     @property
     def config(self) -> dict[str, Any]:
@@ -164,13 +155,12 @@ class StallWatch:
         report, self._report = self._report, None
         if report is None:
             return []
-        self.standing = self._stalls.seen(read_consumer(report).reaches, self._clock())
-        return list(self.standing.items())
+        return list(self._stalls.seen(read_consumer(report).reaches, self._clock()).items())
 
-    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
-        """Which of these are damaged there. Takes seconds, and more for thousands of records."""
+    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[tuple[Partition, int, int]]:
+        """Which of these are damaged there, and the first and last offset. Takes seconds, and more for thousands."""
         for partition, stall in stalls:
             if stall.is_due:
                 last, _ = find_end(self._new_looker, partition, None, stall.offset)
                 if last >= stall.offset:
-                    yield Damage(partition, stall.offset, last)
+                    yield partition, stall.offset, last

@@ -240,9 +240,4 @@ class TransactionCommitter:
             )
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return missing(self._kafka, needed_for_transactions(self._name), "write").text
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return (
-                f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: {self._timeout_ms} is more than the broker's "
-                "transaction.max.timeout.ms; lower it"
-            )
         return f"Kafka opens no transactions for {self._name.text}: {trouble.text}; start again"

@@ -35,15 +35,13 @@ def topic(name: str, *, replication: int = 3, config: Mapping[str, str] | None =
 def told(*topics: TopicFacts, others: Mapping[str, str] = {}) -> list[str]:
     """The warnings on a cluster that is good except for these topics."""
     given = {one.name: one for one in (topic("r"), topic("a"), topic("d"), *topics)}
-    return list(advice(KAFKA, [*given.values()], others))
+    return list(advice([*given.values()], others))
 
 
 def test_each_fact_that_may_be_regretted_is_one_warning() -> None:
     """A reader who is warned of everything reads nothing."""
     assert told() == []
     assert [line.partition(":")[0] for line in told(topic("a", replication=1))] == ["a"]
-    (small,) = told(topic("d", config={"max.message.bytes": "2000"}))
-    assert small.startswith("topic d takes records of 2,000 bytes, fewer than")
     (shared,) = told(others={"other": "r"})
     assert shared.startswith("group other also reads topic r, and answers each of its requests, too")
 

@@ -18,7 +18,6 @@ from worker.kafka.consumer import batch_end
 from worker.kafka.consumer.batch_end import (
     LOOKS,
     MOST_UNPARSED,
-    Damage,
     StallWatch,
     find_end,
     looking,
@@ -207,9 +206,9 @@ def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpa
     assert looking(reading)["receive.message.max.bytes"] == unpacked
 
 
-def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[Damage]:
+def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[tuple[Partition, int, int]]:
     """The damages found after a client has stood at 13 for so long."""
-    found: list[Damage] = []
+    found: list[tuple[Partition, int, int]] = []
     for second in range(seconds):
         watch.config["stats_cb"](statistics(P, 13, stable=stable, answers=second))
         found += watch.damages(watch.stalls())
@@ -222,7 +221,7 @@ def test_a_reader_outside_the_group_looks_where_it_has_stood_for_a_while(monkeyp
     monkeypatch.setattr(batch_end, "time", log)
 
     assert after(StallWatch(log, log.monotonic), LOOKS) == []
-    assert after(StallWatch(log, log.monotonic), LOOKS + 1) == [Damage(P, 13, 19)]
+    assert after(StallWatch(log, log.monotonic), LOOKS + 1) == [(P, 13, 19)]
     log.spoiled, log.looks = (), 0
     assert after(StallWatch(log, log.monotonic), 2 * LOOKS + 1) == []
     assert log.looks == 2

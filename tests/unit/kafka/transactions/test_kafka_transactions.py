@@ -500,7 +500,6 @@ def test_only_another_process_takes_an_id_before_its_time(
     ("code", "said"),
     [
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "may not write transactional ids that begin with worker-"),
-        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "TRANSACTION_TIMEOUT_MS: 10000 is more than the broker's"),
         (KafkaError.PRODUCER_FENCED, "another process uses the transactional id worker-0"),
         (KafkaError.UNSUPPORTED_VERSION, "Kafka opens no transactions for worker-0: the reason; start again"),
     ],
