@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo
 
 from tests.builders import P0, STATE
@@ -40,6 +39,7 @@ class Asking:
 class Reading:
     """A consumer whose group has committed nothing."""
 
+    def close(self) -> None: ...
     def list_topics(self, *_: object) -> None: ...
     def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
         return asked
@@ -50,15 +50,15 @@ def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> N
     restorer = ChangelogRestorer(
         settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
     )
-    consumer = cast("Consumer", Reading())
+    restorer.__dict__["_consumer"] = Reading()
     restorer._waiting = [_Wanted(P0, 1, None)]
     restorer.__dict__["_asking"] = Asking([0, OFFSET_INVALID, OFFSET_INVALID, 0, 0])
 
     for _ in range(2):
-        restorer._start(consumer)
+        restorer._start()
         assert restorer.found() is None
 
-    restorer._start(consumer)
+    restorer._start()
     found = restorer.found()
     assert found is not None
     assert found.is_last
@@ -80,7 +80,8 @@ def test_partitions_whose_offsets_are_not_told_wait(caplog: pytest.LogCaptureFix
     restorer._waiting = [_Wanted(P0, 1, None)]
     restorer.__dict__["_asking"] = Asking([])
 
-    restorer._start(cast("Consumer", Leaderless()))
+    restorer.__dict__["_consumer"] = Leaderless()
+    restorer._start()
 
     restorer.close(1.0)
     assert "wait: no leaders found" in caplog.text
@@ -101,7 +102,7 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
     restorer.close(1.0)
 
 
-class Damaged:
+class Damaged(Reading):
     """A consumer that cannot unpack the batch of its changelog that begins at 3."""
 
     def __init__(self) -> None:
@@ -125,15 +126,14 @@ def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.
     )
     ends = iter([(2, ""), (9, "")])
     monkeypatch.setattr(restoring, "find_end", lambda *_: next(ends))
-    consumer = Damaged()
-    read = partial(restorer._read, cast("Consumer", consumer))
-    read()  # of a partition that has left
+    restorer.__dict__["_consumer"] = consumer = Damaged()
+    restorer._read()  # of a partition that has left
     restoration = Restoration(P0, 1, STATE, committed=0, is_exact=True)
     restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
 
-    read()
+    restorer._read()
     with pytest.raises(KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; "):
-        read()
+        restorer._read()
 
     assert consumer.seeks == [3]
     restorer.close(1.0)
