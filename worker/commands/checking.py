@@ -26,7 +26,7 @@ from worker.inference import Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
-from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
+from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
@@ -72,7 +72,7 @@ def examined(
     """All that can be found out. A failure that would end a worker's start is a problem in there."""
     report = Report()
     parts = load_parts(config_path, environ)
-    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
+    report.refuse(parts.problems, 2 if parts.problems else 0)
     settings = parts.settings
     report.settings = list(effective(settings)) if settings else ()
     state = None if settings is None else settings.state
@@ -223,15 +223,14 @@ def _tried_transactions(
 ) -> str:
     """Whether the broker prepares transactions: under a name like ours, for ours may be in use."""
     another = name.relative()
-    refused = missing(kafka, needed_for_transactions(another), "write")
+    refused = missing(needed_for_transactions(another), "write")
     try:
         try_transactions(kafka, topics, another, delivery.transaction_timeout_ms, NO_LOG, START_TIMEOUT)
     except Stop as stop:
-        if str(stop) != refused.text:
+        if str(stop) != refused:
             report.add(stop)
         elif name.is_stable:  # a rule for this very name may exist
-            untried = f"whether this client may use the transactional id {name.text} was not tried"
-            report.warnings.append(Finding(untried, missing(kafka, needed_for_transactions(name), "write").command))
+            report.warn(f"whether this client may use the transactional id {name.text} was not tried")
             return "not tried"
         else:
             report.refuse([refused], stop.exit_code)

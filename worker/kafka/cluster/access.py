@@ -1,4 +1,4 @@
-"""The rights of a worker, as one table, and the line of Kafka's script that grants one.
+"""The rights of a worker, as one table.
 
 | resource | operation | without it |
 |---|---|---|
@@ -16,24 +16,16 @@ Kafka 2.8. Transactional ids are ruled by their common beginning, since each rep
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from worker.kafka.client.transactional_id import TransactionalId
-from worker.settings import Connection, KafkaSettings
+from worker.settings import KafkaSettings
 
 # The changelog's settings. The last hour is not compacted: at least once, a worker that follows one that was killed
 # needs the state before the requests that it applies again.
 LAG_KEY = "min.compaction.lag.ms"
 CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", LAG_KEY: "3600000"}
-
-
-class Finding(NamedTuple):
-    """A sentence for the operator, and the command that mends it where there is one."""
-
-    text: str
-    command: str = ""
 
 
 class Right(NamedTuple):
@@ -71,14 +63,12 @@ def needed_for_transactions(name: TransactionalId) -> Right:
     return Right("TRANSACTIONAL_ID", "transactional-id", name.family, "Write", is_prefix=is_prefix)
 
 
-def missing(kafka: Connection, right: Right, verb: str) -> Finding:
-    """The refusal of a right, with the line that grants it. `verb`: what was tried, as in `write`."""
-    those = " that begin with" if right.is_prefix else ""
-    kind = f"{right.kind.replace('-', ' ')}{'s' if right.is_prefix else ''}"
-    return Finding(
-        f"{right.variable}: this client may not {verb} {kind}{those} {right.name}; grant it the operation "
-        f"{right.operation.upper()}",
-        acl_command(kafka, right),
+def missing(right: Right, verb: str) -> str:
+    """The refusal of a right. `verb`: what was tried, as in `write`."""
+    kind = f"{right.kind.replace('-', ' ')}{'s that begin with' if right.is_prefix else ''}"
+    return (
+        f"{right.variable}: this client may not {verb} {kind} {right.name}; grant it the operation "
+        f"{right.operation.upper()}"
     )
 
 
@@ -96,22 +86,3 @@ def used(kafka: KafkaSettings) -> dict[str, str]:
     """All topics of a worker, each with the setting that names it."""
     topics = dict.fromkeys(kafka.request_topics, "REQUEST_TOPICS")
     return topics | written(kafka)
-
-
-def acl_command(kafka: Connection, right: Right) -> str:
-    """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
-    first = kafka.bootstrap_servers.split(",")[0].strip()
-    return (
-        f"kafka-acls.sh --bootstrap-server {first} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
-        f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
-        f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
-    )
-
-
-def principal(kafka: Connection) -> str:
-    """The name by which the broker most likely knows us, in angle brackets where only its operator knows."""
-    if kafka.sasl_mechanism == "OAUTHBEARER":
-        return kafka.oauth_client_id or "<subject of the token>"
-    if kafka.sasl_username is not None:
-        return kafka.sasl_username
-    return "ANONYMOUS" if kafka.ssl_certificate_location is None else "<subject of the certificate>"

@@ -31,13 +31,10 @@ from worker.kafka.client.membership import choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
     LAG_KEY,
-    Finding,
     Right,
-    acl_command,
     missing,
     needed,
     used,
-    wished,
     written,
 )
 from worker.kafka.cluster.admin_answers import (
@@ -78,11 +75,11 @@ class StartVerdict(NamedTuple):
     `seen` are our topics that we may see; `warnings` name what a worker does without.
     """
 
-    problems: tuple[Finding, ...]
+    problems: tuple[str, ...]
     topics: Topics | None
     seen: tuple[TopicFacts, ...]
     can_administer: bool
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def examine(
@@ -97,7 +94,7 @@ def examine(
     contact = connect(kafka, logger, timeout, kafka.response_topic, waiting)
     verdict = judge(kafka, contact, timeout, with_transactions=with_transactions)
     if verdict.topics is None:
-        raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
+        raise BadConfiguration("\n".join(verdict.problems))
     return verdict.topics
 
 
@@ -117,8 +114,8 @@ class _Examination:
         self._contact = contact
         self._admin = contact.admin
         self._timeout = timeout
-        self._problems: list[Finding] = []
-        self._warnings: list[Finding] = []
+        self._problems: list[str] = []
+        self._warnings: list[str] = []
         self._has_members = False
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
@@ -127,7 +124,9 @@ class _Examination:
 
     def run(self) -> StartVerdict:
         if self._with_transactions and self._contact.is_mock:
-            self._refuse("WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock")
+            self._problems.append(
+                "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock"
+            )
         settings = used(self._kafka)
         found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
         if self._can_administer:
@@ -153,21 +152,13 @@ class _Examination:
             partitions,
             limits,
             choose_membership(self._kafka, is_absent=self._can_administer and self._is_kip_848_absent()),
-            notes=tuple(warning.text for warning in self._warnings),
+            notes=tuple(self._warnings),
             changelog=self._kafka.changelog_topic,
             has_members=self._has_members,
             compacted=dense,
             replies=replies,
             can_administer=self._can_administer,
         ).shutting(self._shut)
-
-    def _refuse(self, why: str) -> None:
-        self._problems.append(Finding(why))
-
-    def _miss(self, name: str, why: str) -> None:
-        """The right of this name is wished for; a mock has none to grant."""
-        right = next(right for right in wished(self._kafka) if right.name == name)
-        self._warnings.append(Finding(why, acl_command(self._kafka, right) if self._can_administer else ""))
 
     def _compacted(self, configs: Configs) -> frozenset[str]:
         """The topics that should not be compacted and are; a request would be dropped unanswered there."""
@@ -178,7 +169,7 @@ class _Examination:
             and "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")
         ]
         keeps = "is compacted: only the last record of each key is kept; set its cleanup.policy to delete"
-        self._warnings += [Finding(f"topic {topic} {keeps}") for topic in dense]
+        self._warnings += [f"topic {topic} {keeps}" for topic in dense]
         return frozenset(dense) & self._written.keys()
 
     # Topics
@@ -187,29 +178,30 @@ class _Examination:
         try:
             found = look_up(self._admin, topic, self._timeout, self._new_topics_by).topics[topic]
         except KafkaException as error:
-            self._refuse(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}")
+            self._problems.append(
+                f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
+            )
             return None
         if found.error is not None:
             self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
         return found
 
-    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> str:
         if error.code() in GONE:
             make = "let `inference-worker check --create-topics` make it, or name another"
-            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}")
+            return f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}"
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
-            return missing(self._kafka, right, "see")
-        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
+            return missing(right, "see")
+        return f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}"
 
-    def _object(self, setting: str, topic: str, finding: Finding, why: str) -> None:
+    def _object(self, setting: str, topic: str, problem: str, why: str) -> None:
         """Nothing works without the topic, unless it is a reply topic: that may be another owner's."""
         if setting != "REPLY_TOPICS":
-            self._problems.append(finding)
+            self._problems.append(problem)
             return
         self._shut[topic] = f"it {why}, as the worker saw it at its start"
-        why = f"{finding.text}; until a worker starts with it, requests that name it get an error"
-        self._warnings.append(Finding(why, finding.command))
+        self._warnings.append(f"{problem}; until a worker starts with it, requests that name it get an error")
 
     def _limits(self, configs: Configs) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
@@ -217,7 +209,7 @@ class _Examination:
         for topic in self._written if self._kafka.max_message_bytes is None else ():
             if topic not in told and topic not in self._shut:
                 why = f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant"
-                self._miss(topic, f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
+                self._warnings.append(f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
         most = LARGEST_USUAL_RECORD
         if self._can_administer:
             most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
@@ -229,7 +221,7 @@ class _Examination:
         """Each partition of requests has one of states."""
         changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
         if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
-            self._refuse(
+            self._problems.append(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {partitions[changelog]} partitions and {requests} has "
                 f"{partitions[requests]}, so keys left their states; name a new changelog, with which every key begins "
                 "anew, or export the states and import them there"
@@ -240,9 +232,9 @@ class _Examination:
         if (changelog := self._kafka.changelog_topic) is None:
             return
         if (config := configs[changelog]) is None:
-            self._miss(changelog, f"the broker does not tell whether the changelog {changelog} is compacted")
+            self._warnings.append(f"the broker does not tell whether the changelog {changelog} is compacted")
         elif (policy := config.get("cleanup.policy")) != "compact":
-            self._refuse(
+            self._problems.append(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
                 "of keys that no request wrote for a while; set it to compact"
             )
@@ -251,7 +243,7 @@ class _Examination:
                 f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: requests that come again after a "
                 f"kill may miss the state before them; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
-            self._warnings.append(Finding(why))
+            self._warnings.append(why)
 
     # Rights, and the group
 
@@ -274,7 +266,7 @@ class _Examination:
             code = TIMED_OUT if isinstance(error, TimeoutError) else error.args[0].code()
             # A topic that we may not see is a problem already.
             if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+                self._problems.append(missing(right, right.operation.lower()))
             if code == TIMED_OUT and right.kind == "topic" and self._can_administer:
                 self._give_up()
             return
@@ -282,7 +274,7 @@ class _Examination:
             self._has_members = bool(found.members)
         allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
         if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
-            refused = missing(self._kafka, right, right.operation.lower())
+            refused = missing(right, right.operation.lower())
             self._object(right.setting, right.name, refused, "may not be written")
 
     def _give_up(self) -> None:
@@ -290,7 +282,7 @@ class _Examination:
         self._admin.poll(0)  # hear what the client has met there
         if why := explained(self._kafka, self._contact.log.last):
             self._can_administer = False
-            self._refuse(why)
+            self._problems.append(why)
 
     def _is_kip_848_absent(self) -> bool:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""

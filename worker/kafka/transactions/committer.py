@@ -26,7 +26,6 @@ from worker.kafka.client.errors import ClientLog, refusal
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
-from worker.settings import KafkaSettings
 
 # Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
 # is away, and whether the worker wants to end.
@@ -64,7 +63,6 @@ class TransactionCommitter:
 
     def __init__(
         self,
-        kafka: KafkaSettings,
         name: TransactionalId,
         timeout_ms: int,
         new_producer: Callable[[], TransactionalProducer],
@@ -72,7 +70,6 @@ class TransactionCommitter:
         failure: str | None = None,
     ) -> None:
         """Raises `BadConfiguration`."""
-        self._kafka = kafka
         self._name = name
         self._timeout_ms = timeout_ms
         self._new_producer = new_producer
@@ -239,5 +236,5 @@ class TransactionCommitter:
                 "own, WORKER_DELIVERY__TRANSACTIONAL_ID, and end a predecessor that stood still"
             )
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return missing(self._kafka, needed_for_transactions(self._name), "write").text
+            return missing(needed_for_transactions(self._name), "write")
         return f"Kafka opens no transactions for {self._name.text}: {trouble.text}; start again"
