@@ -11,7 +11,8 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
@@ -74,9 +75,6 @@ class AssignmentStandings(NamedTuple):
     unknown: Sequence[TopicPartition] = ()
 
 
-Found: TypeAlias = "list[TopicPartition] | Exception"
-
-
 class StandingLookup:
     """Used by the loop's thread."""
 
@@ -85,15 +83,15 @@ class StandingLookup:
         self._log = log
         self._is_in_vain = False  # the last question
 
-    def now(self, assigned: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
+    def now(self, places: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
         """The group's answer within `patience` seconds: a coordinator that has moved is found anew meanwhile."""
         give_up_at = time.monotonic() + patience
         while True:
-            found = _committed(self._consumer, list(assigned), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
-            if isinstance(found, RuntimeError):
-                raise found
-            known = [at for at in found if at.error is None] if isinstance(found, list) else []
-            unknown = [at for at in found if at.error is not None] if isinstance(found, list) else assigned
+            known, unknown = list[TopicPartition](), places
+            with suppress(KafkaException):
+                found = self._consumer.committed(list(places), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+                known = [at for at in found if at.error is None]
+                unknown = [at for at in found if at.error is not None]
             if not unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
                 return AssignmentStandings(known, unknown)
             time.sleep(ASK_AGAIN_AFTER)
@@ -106,17 +104,11 @@ class StandingLookup:
     def ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, GroupStanding]:
         """The group's standing with these, as far as it tells."""
         asked = random.sample(partitions, 1) if self._is_in_vain else partitions
-        found = _committed(self._consumer, [TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT)
-        told = {
-            Partition(at.topic, at.partition): _standing(at)
-            for at in (found if isinstance(found, list) else ())
-            if at.error is None
-        }
-        self._is_in_vain = not told
-        if not told:
-            why = "" if isinstance(found, list) else f": {words_of(found)}"
-            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {len(partitions)}{why}")
-        return told
+        found = self.now([TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT).known
+        self._is_in_vain = not found
+        if not found:
+            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {len(partitions)}")
+        return {Partition(at.topic, at.partition): _standing(at) for at in found}
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
@@ -145,10 +137,3 @@ def _standing(at: TopicPartition) -> GroupStanding:
     if at.offset < 0:
         return GroupStanding(None, NEW)
     return GroupStanding(at.offset, read_attempts(at.metadata) or NONE)
-
-
-def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -> Found:
-    try:
-        return client.committed(places, timeout)
-    except (KafkaException, RuntimeError) as error:
-        return error
