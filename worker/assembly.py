@@ -36,7 +36,7 @@ from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
 from worker.kafka.client.config import poll_interval
-from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
+from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
@@ -214,8 +214,6 @@ def _outlet(start: Start, source: KafkaSource) -> KafkaSink | KafkaTransactions:
     transactions = KafkaTransactions(kafka, topics, name, timeout_ms, source.member, logger, events, on_error=heard)
     closing.callback(transactions.close, GIVE_UP_TIMEOUT)
     events.noted("transactions_opened", transactional_id=name.text)
-    if not name.is_stable:
-        events.warned("transactional_id_at_random", why=cost_of_a_kill(timeout_ms))
     return transactions
 
 

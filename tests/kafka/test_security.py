@@ -1,6 +1,6 @@
 """TLS, logins and access rules on a real broker: what is enough works, and what is missing is named.
 
-Rights are granted from the one table of `worker.kafka.cluster.access`, which the deploy guide lists.
+Rights are granted from the one table of `worker.kafka.cluster.topics`, which the deploy guide lists.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker.commands.checking import examined
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import connect
 from worker.kafka.client.transactional_id import resolve_transactional_id
-from worker.kafka.cluster.access import Right, needed, needed_for_transactions, wished
+from worker.kafka.cluster.topics import Right, needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, load
 
 # What a broker that is merely away is given, and what is well below: no machine is so slow.

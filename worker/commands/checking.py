@@ -25,12 +25,11 @@ from worker.core.tensors.signature import Signature
 from worker.inference import Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
-from worker.kafka.cluster.access import missing, needed_for_transactions
+from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -179,8 +178,6 @@ def _look_at_cluster(
     name = None
     if delivery is not None and delivery.guarantee == "exactly_once":
         name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-        if not name.is_stable:
-            report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
     try:
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:

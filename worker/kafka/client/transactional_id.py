@@ -20,10 +20,6 @@ from urllib.parse import quote
 
 HOSTNAME = "{hostname}"
 
-# How often a broker looks for transactions that are past their time, seconds: its default
-# (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
-SWEEP_INTERVAL = 10
-
 
 class TransactionalId(NamedTuple):
     """A name, and the beginning that it shares with other replicas' names.
@@ -58,15 +54,6 @@ def resolve_transactional_id(pattern: str | None, group_id: str, instance_id: st
     # group `a-b` have two names.
     text = f"{family}@{quote(of_this_host(instance_id), safe='')}"
     return TransactionalId(text, family, is_unique=True, is_stable=True)
-
-
-def cost_of_a_kill(timeout_ms: int) -> str:
-    """The time for which a killed replica with a random name holds readers up, and how to avoid it."""
-    timeout = timeout_ms / 1000
-    return (
-        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed; set "
-        "WORKER_KAFKA__GROUP_INSTANCE_ID, with {hostname} in it where pods keep their names (a StatefulSet)"
-    )
 
 
 def _random(family: str) -> TransactionalId:

@@ -28,15 +28,6 @@ from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up
 from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import GONE, words_of
 from worker.kafka.client.membership import choose_membership
-from worker.kafka.cluster.access import (
-    CHANGELOG_CONFIGS,
-    LAG_KEY,
-    Right,
-    missing,
-    needed,
-    used,
-    written,
-)
 from worker.kafka.cluster.admin_answers import (
     LARGEST_USUAL_RECORD,
     LIMIT_KEY,
@@ -46,7 +37,16 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.topics import (
+    CHANGELOG_CONFIGS,
+    LAG_KEY,
+    Right,
+    Topics,
+    missing,
+    needed,
+    used,
+    written,
+)
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).

@@ -18,10 +18,9 @@ from worker.kafka.client.config import Config, admin_config, consumer_config, pr
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.errors import GONE, ClientLog, configuring, words_of
 from worker.kafka.client.membership import CLIENT_ID
-from worker.kafka.cluster.access import CHANGELOG_CONFIGS, used
 from worker.kafka.cluster.admin_answers import told, told_offset
 from worker.kafka.cluster.examination import TopicFacts
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, Topics, used
 from worker.settings import Connection, KafkaSettings
 
 # Partitions of a topic that is made before any request topic is there: as many replicas can share one.

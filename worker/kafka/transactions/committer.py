@@ -24,7 +24,7 @@ from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
 from worker.kafka.client.errors import ClientLog, refusal
 from worker.kafka.client.transactional_id import TransactionalId
-from worker.kafka.cluster.access import missing, needed_for_transactions
+from worker.kafka.cluster.topics import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
 
 # Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
