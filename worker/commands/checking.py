@@ -197,7 +197,8 @@ def _ask(kafka: KafkaSettings, contact: Contact, report: Report, *, with_transac
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     report.warnings += verdict.warnings
-    others = other_groups(kafka, START_TIMEOUT, client_log()) if verdict.can_administer else {}
+    asks = topics is not None and topics.can_administer
+    others = other_groups(kafka, START_TIMEOUT, client_log()) if asks else {}
     report.warn(*advice(verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))

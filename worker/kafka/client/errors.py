@@ -58,12 +58,9 @@ def words_of(error: Exception) -> str:
 
 def kafka_error(failure: BaseException) -> KafkaError | None:
     """The client's own word in an exception. A broken producer raises a `SystemError` around it."""
-    return next(filter(None, map(_word, (failure, failure.__cause__))), None)
-
-
-def _word(failure: BaseException | None) -> KafkaError | None:
-    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
-        return failure.args[0]
+    for error in (failure, failure.__cause__):
+        if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+            return error.args[0]
     return None
 
 

@@ -57,9 +57,7 @@ def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | 
         return None
 
 
-def described_group(
-    kafka: Connection, group: str, timeout: float, log: ClientLog, *, with_operations: bool = False
-) -> ConsumerGroupDescription:
+def described_group(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription:
     """A group, as its coordinator describes it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
     Asked by a client of its own: a coordinator that answers too late ends the process (librdkafka 2.16, an assertion in
@@ -67,9 +65,7 @@ def described_group(
     """
     admin = AdminClient(admin_config(kafka), logger=log)
     try:
-        asked = admin.describe_consumer_groups(
-            [group], include_authorized_operations=with_operations, request_timeout=timeout
-        )
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout)
         return cast("ConsumerGroupDescription", asked[group].result(timeout))
     finally:
         del admin  # which the traceback of an error would keep

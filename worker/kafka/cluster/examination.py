@@ -78,7 +78,6 @@ class StartVerdict(NamedTuple):
     problems: tuple[str, ...]
     topics: Topics | None
     seen: tuple[TopicFacts, ...]
-    can_administer: bool
     warnings: tuple[str, ...] = ()
 
 
@@ -142,7 +141,7 @@ class _Examination:
         if self._can_administer and not self._problems:
             self._check_compaction(configs)
         topics = None if self._problems else self._topics(partitions, configs)
-        return StartVerdict(tuple(self._problems), topics, seen, self._can_administer, tuple(self._warnings))
+        return StartVerdict(tuple(self._problems), topics, seen, tuple(self._warnings))
 
     def _topics(self, partitions: Mapping[str, int], configs: Configs) -> Topics:
         dense = self._compacted(configs)
@@ -255,8 +254,8 @@ class _Examination:
             if right.kind == "topic":
                 self._require(right, partial(asked[right.name].result, self._timeout))
             elif self._can_administer:
-                group = partial(described_group, self._kafka, right.name, self._timeout, self._contact.log)
-                self._require(right, partial(group, with_operations=True))
+                log = self._contact.log
+                self._require(right, partial(described_group, self._kafka, right.name, self._timeout, log))
 
     def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
         """A broker that does not tell is believed: what is missing shows when it is used."""
