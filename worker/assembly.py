@@ -36,7 +36,7 @@ from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
 from worker.kafka.client.config import poll_interval
-from worker.kafka.client.transactional_id import resolve_transactional_id
+from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink

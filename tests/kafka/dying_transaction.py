@@ -14,8 +14,7 @@ import time
 from tests.contract.test_sink import places
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message
-from worker.kafka.client.membership import Membership
-from worker.kafka.client.transactional_id import TransactionalId
+from worker.kafka.client.membership import Membership, TransactionalId
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.settings import KafkaSettings

@@ -19,7 +19,7 @@ from tests.kafka.scene import Scene, raw
 from worker.commands.checking import examined
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import connect
-from worker.kafka.client.transactional_id import resolve_transactional_id
+from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Right, needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, load
 

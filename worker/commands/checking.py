@@ -25,7 +25,7 @@ from worker.core.tensors.signature import Signature
 from worker.inference import Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka.client.membership import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients

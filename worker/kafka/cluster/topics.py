@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from worker.kafka.client.membership import Membership
-from worker.kafka.client.transactional_id import TransactionalId
+from worker.kafka.client.membership import Membership, TransactionalId
 from worker.settings import KafkaSettings
 
 # The changelog's settings. The last hour is not compacted: at least once, a worker that follows one that was killed

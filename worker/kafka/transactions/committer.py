@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
 from worker.kafka.client.errors import ClientLog, refusal
-from worker.kafka.client.transactional_id import TransactionalId
+from worker.kafka.client.membership import TransactionalId
 from worker.kafka.cluster.topics import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
 
@@ -34,7 +34,7 @@ SLICE = 0.5
 PAUSE = 0.01
 # Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
 OFFSETS_TIMEOUT = 3.0
-# Seconds to ask for a topic. It is a word in the log, and the broker may be away.
+# Seconds to ask whether a topic is gone: the client itself says so too late, and the broker may be away.
 ASK_TIMEOUT = 1.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
@@ -145,7 +145,8 @@ class TransactionCommitter:
             ended = self._commit(asked.offsets, asked.member)
             if ended is None:
                 return None
-            failure = self._why_unsent(ended) or producer.failure or ended.text
+            patience = max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic()))
+            failure = producer.why_absent(patience) or producer.failure or ended.text
         trouble = ended
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", producer.abort)
@@ -175,12 +176,6 @@ class TransactionCommitter:
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
         return trouble
-
-    def _why_unsent(self, trouble: Trouble) -> str | None:
-        """Which topic is gone, where a transaction could not be sent in time: the client itself says so too late."""
-        if trouble.reaction is not Reaction.AGAIN and not self.producer.is_late:
-            return None
-        return self.producer.why_absent(max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic())))
 
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None

@@ -20,8 +20,8 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.errors import ClientLog
+from worker.kafka.client.membership import TransactionalId
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
-from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.examination import START_TIMEOUT
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.sink import Destinations

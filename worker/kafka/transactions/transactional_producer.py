@@ -29,7 +29,6 @@ from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
 from worker.kafka.producer.sink import ANY_PARTITION, PURGED, Destinations, why_refused
 
-_LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 # After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
@@ -69,7 +68,6 @@ class _Found:
 
     failure: str | None = None
     refused: tuple[str | None, KafkaError | None] | None = None  # for good: the topic and the reason
-    is_late = False
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -86,7 +84,6 @@ class _Found:
         if error is not None and error.code() not in PURGED:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
-            self.is_late |= error.code() == _LATE
 
 
 class TransactionalProducer:
@@ -116,11 +113,6 @@ class TransactionalProducer:
         if trouble is not None:
             self._found.hear(None, trouble.error)
         return None if self._found.refused is None else self._destinations.failure(why, *self._found.refused)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the client gave up a record of it that it could not send in time."""
-        return self._found.is_late
 
     def begin(self) -> None:
         """Open a transaction. Asks no broker."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka.admin import ConsumerGroupDescription
 
-from worker.kafka.client.transactional_id import resolve_transactional_id
+from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.examination import TopicFacts
 from worker.kafka.cluster.survey import advice, reading
 from worker.kafka.cluster.topics import missing, needed, needed_for_transactions, wished
