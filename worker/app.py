@@ -21,7 +21,7 @@ from worker import telemetry
 from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, ReplyRefused, Stop
 from worker.kafka.cluster.examination import examine
-from worker.kafka.cluster.losses import losses
+from worker.kafka.cluster.survey import losses
 from worker.kafka.cluster.topics import Topics
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -156,14 +156,13 @@ def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents)
     """What the cluster says. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
         examination = aside.submit(_examined_topics, settings, events)
-        from worker.assembly import announcement  # noqa: PLC0415  # see the module's last sentence
+        import worker.assembly  # noqa: PLC0415, F401  # see the module's last sentence
 
-        client_id = announcement(settings).client_id
         topics = examination.result().shutting(_refused_twice(settings.kafka.reply_topics))
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # what was imported is never looked through
     gc.enable()
-    return topics.announcing(client_id)
+    return topics
 
 
 def _served(
@@ -181,14 +180,7 @@ def _served(
     for note in topics.notes:
         events.warned("topic_noted", note=note)
     lost = _aside(partial(losses, settings.kafka, topics))
-    for why in topics.others(settings.kafka.group_id):
-        events.warned("group_is_mixed", why=why)
-    events.noted(
-        "cluster_examined",
-        partitions=dict(topics.partitions),
-        membership=str(topics.membership),
-        client_id=topics.membership.client_id,
-    )
+    events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=closing)
     for why in lost.result():  # before the worker commits anything
         events.warned("group_has_lost", why=why)

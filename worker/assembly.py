@@ -34,10 +34,9 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
+from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
 from worker.kafka.client.config import poll_interval
-from worker.kafka.client.membership import Announcement
-from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
+from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
@@ -48,7 +47,6 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
-from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
 from worker.state import KeyStates, OutsideValues, StatefulEncoder, StatefulStacker
 
@@ -216,8 +214,6 @@ def _outlet(start: Start, source: KafkaSource) -> KafkaSink | KafkaTransactions:
     transactions = KafkaTransactions(kafka, topics, name, timeout_ms, source.member, logger, events, on_error=heard)
     closing.callback(transactions.close, GIVE_UP_TIMEOUT)
     events.noted("transactions_opened", transactional_id=name.text)
-    if not name.is_stable:
-        events.warned("transactional_id_at_random", why=cost_of_a_kill(timeout_ms))
     return transactions
 
 
@@ -263,13 +259,6 @@ def _traced(tracing: Tracing, codecs: Codecs, lanes: InferenceLanes, model: Mode
 
     served = ServedModel(model.signature.name, model.signature.version, model.device.name)
     return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
-
-
-def announcement(settings: Settings) -> Announcement:
-    """What a replica with these settings tells its group that it serves."""
-    model = settings.model
-    digest = model.sha256.lower() if model.sha256 is not None else digest_of(model.path)
-    return Announcement.of(model.name, model.version, digest, wire_digest(settings))
 
 
 def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:

@@ -64,7 +64,7 @@ def words(bootstrap: str, requests: str, responses: str, group: str) -> list[str
         bootstrap_servers=bootstrap, request_topics=(requests,), response_topic=responses, group_id=group
     )
     clients = {
-        "consumer": consumer_config(kafka, Membership("consumer", "", None)) | CONSUMER,
+        "consumer": consumer_config(kafka, Membership("consumer", "")) | CONSUMER,
         "producer": producer_config(kafka, DEFAULT_TOPIC_BYTES, DEFAULT_TOPIC_BYTES) | PRODUCER,
     }
     return [

@@ -62,7 +62,7 @@ def answers_to(topic: str, keys: Sequence[bytes]) -> list[Message]:
 
 
 def by_the_sink(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
-    topics = Topics({topic: PARTITIONS}, {topic: 1_000_000}, Membership("consumer", "test", None))
+    topics = Topics({topic: PARTITIONS}, {topic: 1_000_000}, Membership("consumer", "test"))
     producer = KafkaSink(settings(cluster, topic), topics, logging.getLogger("librdkafka"))
     producer.send(answers_to(topic, keys), places(1)[0])
     assert producer.close(PATIENCE) == 0

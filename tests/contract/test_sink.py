@@ -70,7 +70,7 @@ class KafkaStage:
             group_id="g",
             config=config or {},
         )
-        topics = Topics({topic: 4}, {topic: 1_000_000}, Membership("consumer", "test", None))
+        topics = Topics({topic: 4}, {topic: 1_000_000}, Membership("consumer", "test"))
         self.producer = KafkaSink(kafka, topics, logging.getLogger("librdkafka"))
         self.sink: Sink = self.producer
 

@@ -20,8 +20,8 @@ from worker.tools.kafka.embedded import EmbeddedBroker
 
 PATIENCE = 60.0
 MEMBERSHIPS = {
-    "kafka-consumer": Membership("consumer", "test", None),
-    "kafka-classic": Membership("classic", "test", None),
+    "kafka-consumer": Membership("consumer", "test"),
+    "kafka-classic": Membership("classic", "test"),
 }
 LOGGER = logging.getLogger("librdkafka")
 
@@ -129,7 +129,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         with EmbeddedBroker() as broker:
             topic = fresh("requests")
             broker.create_topic(topic)
-            yield KafkaStage(Cluster(broker.bootstrap_servers), topic, Membership("consumer", "mock", None))
+            yield KafkaStage(Cluster(broker.bootstrap_servers), topic, Membership("consumer", "mock"))
     else:
         cluster: Cluster = request.getfixturevalue("kafka")
         topic = cluster.create_topic("requests", partitions=4)

@@ -15,7 +15,7 @@ from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Ending, Message, Partition, Place
-from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka.client.membership import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.ports import Transactions

@@ -29,8 +29,8 @@ from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.replica import Replica
 from tests.models import save, text_scores
 from tests.readme import blocks
-from worker.kafka.client.transactional_id import resolve_transactional_id
-from worker.kafka.cluster.access import needed, needed_for_transactions, wished
+from worker.kafka.client.membership import resolve_transactional_id
+from worker.kafka.cluster.topics import needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, ModelSettings
 from worker.telemetry.metrics import INFERENCE
 from worker.tools.kafka.embedded import EmbeddedBroker

@@ -31,7 +31,7 @@ from tests.faults.requests import TABLE, WEIGHTS
 from tests.faults.strangers import Strangers
 from tests.models import fragile, save, with_memory
 from tests.stores.running import RunningStore
-from worker.kafka.cluster.access import CHANGELOG_CONFIGS
+from worker.kafka.cluster.topics import CHANGELOG_CONFIGS
 from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
 

@@ -14,8 +14,7 @@ import time
 from tests.contract.test_sink import places
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message
-from worker.kafka.client.membership import Membership
-from worker.kafka.client.transactional_id import TransactionalId
+from worker.kafka.client.membership import Membership, TransactionalId
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.settings import KafkaSettings
@@ -29,7 +28,7 @@ def opened(
         KafkaSettings(
             bootstrap_servers=bootstrap_servers, request_topics=("requests",), response_topic=topic, group_id="g"
         ),
-        Topics({topic: 1}, {topic: 1_000_000}, Membership("consumer", "test", None)),
+        Topics({topic: 1}, {topic: 1_000_000}, Membership("consumer", "test")),
         TransactionalId(name, name, is_unique=False, is_stable=True),
         timeout_ms,
         lambda: None,

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from tests.kafka.broker import JvmBroker
 from tests.kafka.certificates import DAY, NOW, Authority, Certificate
 from tests.kafka.cluster import TIMEOUT, Cluster
-from worker.kafka.cluster.access import Right
+from worker.kafka.cluster.topics import Right
 
 USER, PASSWORD = "worker", "worker-secret"
 DOORS = {"SCRAM": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "MISNAMED": "SSL"}

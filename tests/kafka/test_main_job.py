@@ -1,46 +1,27 @@
-"""From request topic to response topic on a real Kafka: in every encoding, each request answered once, in order."""
+"""From request topic to response topic on a real Kafka: each request answered once, in order.
+
+`test_publish_consume.py` has every encoding.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2
 
-from tests.kafka.checker import Answer, Reference
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw, row
+from tests.kafka.scene import RAW_HEADER, ROWS, WIDTH, Scene, raw, row
 
 JSON_HEADER = ("content-type", b"application/json")
-PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
 
 
-def json_request(number: int, rows: int = 1, **more: Any) -> bytes:
-    """The value of an Open Inference Protocol request of so many rows from the n-th on."""
-    data = ROWS[number : number + rows]
-    tensor = {"name": "x", "shape": [rows, WIDTH], "datatype": "FP32", "data": data.ravel().tolist()}
-    return json.dumps({"inputs": [tensor], **more}).encode()
-
-
-def protobuf_request(number: int, **more: Any) -> bytes:
-    """The same in protobuf, as Triton's own client makes it."""
-    tensor = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, WIDTH])
-    request = service_pb2.ModelInferRequest(inputs=[tensor], raw_input_contents=[row(number)], **more)
-    value: bytes = request.SerializeToString()
-    return value
-
-
-def binary_request(number: int) -> tuple[bytes, int]:
-    """The same in the binary-data form: the value, and the length of its head."""
-    parameters = {"binary_data_size": 4 * WIDTH}
-    tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "parameters": parameters}
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    return head + row(number), len(head)
+def json_request(number: int) -> bytes:
+    """The value of an Open Inference Protocol request of the n-th row."""
+    tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": ROWS[number].tolist()}
+    return json.dumps({"inputs": [tensor]}).encode()
 
 
 @pytest.fixture(scope="module")
@@ -65,60 +46,6 @@ def test_every_raw_request_gets_its_answer(kafka: Cluster, tmp_path: Path, proto
         assert replica.exit_code() == 0, replica.log
         scene.expect_all_committed(timeout=0.0)
         assert len(scene.answers()) == 5000
-
-
-def test_json_requests_are_answered_in_json(shared: Scene) -> None:
-    """JSON is what a request without content-type is read as; id, model and values come back."""
-    shared.publish([Sent(b"j%d" % n, json_request(n, id=f"id-{n}")) for n in range(300)])
-
-    shared.verdict().expect_clean()
-    expected = Reference(MODEL).run(ROWS[:300])
-    for number, found in _by_number(shared, b"j").items():
-        body = json.loads(found.value or b"")
-        assert found.headers["content-type"] == "application/json"
-        assert (body["id"], body["model_name"], body["model_version"]) == (f"id-{number}", "model", "1")
-        assert found.headers["request-id"] == f"id-{number}"
-        assert body["outputs"][0] | {"data": []} == {"name": "y", "shape": [1, 4], "datatype": "FP32", "data": []}
-        np.testing.assert_allclose(body["outputs"][0]["data"], expected[number], rtol=1e-4, atol=1e-5)
-
-
-def _by_number(scene: Scene, kind: bytes) -> Mapping[int, Answer]:
-    answers = [found for found in scene.answers() if (found.key or b"").startswith(kind)]
-    assert all(found.headers["status"] == "ok" for found in answers), [a.value for a in answers if a.is_error][:2]
-    return {int((found.key or b"")[1:]): found for found in answers}
-
-
-def test_protobuf_requests_are_answered_in_protobuf(shared: Scene) -> None:
-    """A request serialized by Triton's client library is answered with a message that it can parse."""
-    requests = [protobuf_request(n, id=f"id-{n}", model_name="model") for n in range(300)]
-    shared.publish([Sent(b"p%d" % n, value, [PROTOBUF_HEADER]) for n, value in enumerate(requests)])
-
-    shared.verdict().expect_clean()
-    expected = Reference(MODEL).run(ROWS[:300])
-    for number, found in _by_number(shared, b"p").items():
-        body = service_pb2.ModelInferResponse.FromString(found.value)
-        assert found.headers["content-type"] == "application/x-protobuf"
-        assert (body.id, body.model_name, body.model_version) == (f"id-{number}", "model", "1")
-        assert [(t.name, t.datatype, list(t.shape)) for t in body.outputs] == [("y", "FP32", [1, 4])]
-        got = np.frombuffer(body.raw_output_contents[0], "<f4")
-        np.testing.assert_allclose(got, expected[number], rtol=1e-4, atol=1e-5)
-
-
-def test_binary_requests_are_answered_in_binary(shared: Scene) -> None:
-    """The Open Inference Protocol's binary-data form: a JSON head of the length said, then the tensors."""
-    made = [binary_request(n) for n in range(300)]
-    headers = [[RAW_HEADER, ("Inference-Header-Content-Length", b"%d" % length)] for _, length in made]
-
-    shared.publish([Sent(b"b%d" % n, made[n][0], headers[n]) for n in range(300)])
-
-    shared.verdict().expect_clean()
-    expected = Reference(MODEL).run(ROWS[:300])
-    for number, found in _by_number(shared, b"b").items():
-        length = int({k.lower(): v for k, v in found.headers.items()}["inference-header-content-length"])
-        head = json.loads((found.value or b"")[:length])
-        assert head["outputs"][0]["parameters"]["binary_data_size"] == 16
-        got = np.frombuffer((found.value or b"")[length:], "<f4")
-        np.testing.assert_allclose(got, expected[number], rtol=1e-4, atol=1e-5)
 
 
 def test_the_answer_is_encoded_as_the_request_asks(shared: Scene) -> None:

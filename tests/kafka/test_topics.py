@@ -34,7 +34,6 @@ def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> 
     assert topics.max_bytes == {answers: 200_000, dead: 5_000}
     assert (topics.largest_message, topics.largest_batch) == (200_000, 5_000)
     assert topics.membership.protocol == "consumer"
-    assert topics.membership.takeover_seconds == 3.0
     assert topics.notes == ()
 
 

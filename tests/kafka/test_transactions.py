@@ -22,7 +22,7 @@ from tests.kafka.dying_transaction import opened
 from tests.kafka.fixtures import NewBroker
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Ending, Message
-from worker.kafka.client.transactional_id import TransactionalId
+from worker.kafka.client.membership import TransactionalId
 
 PATIENCE = 30.0
 SHORT_MS = 1_000  # the least timeout that librdkafka takes; the test broker looks for what is over it twice a second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from math import inf
@@ -101,7 +100,7 @@ class Transactions(Part):
 def topics_that_take(answers: int) -> Topics:
     limits = {"answers": answers, "replies": REPLIES_TAKE, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
     partitions = {"requests": 3, "answers": 4, "replies": 5, "letters": 2}
-    return Topics(partitions, limits, Membership("consumer", "test", None))
+    return Topics(partitions, limits, Membership("consumer", "test"))
 
 
 class Assembled:
@@ -315,21 +314,6 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         reply_bytes={"replies": REPLIES_TAKE},
     )
     assert assembled.held["_codec"]._first.max_rows == 77
-
-
-def test_a_replica_announces_what_it_serves(tmp_path: Path) -> None:
-    """The file's own digest, or the one that it must have; none where it cannot be read, which its loading tells."""
-    file = tmp_path / "m.onnx"
-    file.write_bytes(b"abc")
-    base = {**LEAST, "WORKER_MODEL__NAME": "m", "WORKER_MODEL__PATH": str(file)}
-
-    plain = assembly.announcement(load(None, base))
-    pinned = assembly.announcement(load(None, {**base, "WORKER_MODEL__SHA256": "AB" * 32}))
-    absent = assembly.announcement(load(None, {**base, "WORKER_MODEL__PATH": str(tmp_path / "none")}))
-
-    assert plain[:3] == ("m", "1", hashlib.sha256(b"abc").hexdigest()[:8])
-    assert plain.wire == pinned.wire == absent.wire
-    assert (pinned.file, absent.file) == ("abababab", "")
 
 
 def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) -> None:

@@ -367,9 +367,9 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "an answer is dropped from a transaction where the producer's queue is full": Planted(
         TransactionalProducer,
-        "_send_late",
+        "_refused",
         _nothing,
-        lambda patch: test_sink.test_a_transaction_waits_for_room_and_drops_nothing(patch, test_sink.as_singles),
+        test_sink.test_a_transaction_that_finds_no_room_cannot_be_committed,
     ),
     "transactions are committed by the member of the first": Planted(
         KafkaTransactions,

@@ -8,9 +8,8 @@ import pytest
 
 from worker.core.failures import BadConfiguration
 from worker.settings import load
-from worker.settings.effective import NOTICED, effective, wire_digest
+from worker.settings.effective import effective
 from worker.settings.for_commands import load_parts
-from worker.settings.sections import SECTIONS
 
 MINIMUM = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
@@ -128,26 +127,3 @@ def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
     assert len(parts.problems) == 1
     with pytest.raises(BadConfiguration):
         load(tmp_path / "absent.toml", MINIMUM)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "is_noticed"),
-    [
-        ("KAFKA__RESPONSE_TOPIC", "others", True),
-        ("KAFKA__ROWS_HEADERS", "required", True),
-        ("MODEL__INPUT_DEFAULTS", '{"mask": 1}', True),
-        ("BATCHING__BUCKETS", '{"ids": {"axis": 1, "boundaries": [8, 16], "pad": 0}}', True),
-        ("STATE__TENSORS", '{"h_in": "h_out"}', True),
-        ("BATCHING__MAX_BATCH_SIZE", "64", False),
-        ("MODEL__DEVICE", "cpu", False),
-        ("KAFKA__BOOTSTRAP_SERVERS", "localhost:9092", False),
-    ],
-)
-def test_the_digest_is_of_what_a_requester_notices(name: str, value: str, is_noticed: bool) -> None:  # noqa: FBT001 - of the table
-    """Where answers go, what is taken, what comes back; not how a replica works."""
-    least = MINIMUM | {"WORKER_KAFKA__REQUEST_TOPICS": "requests"}
-
-    other = wire_digest(load(None, least | {f"WORKER_{name}": value}))
-
-    assert (other != wire_digest(load(None, least))) is is_noticed
-    assert all(keys <= SECTIONS[section].model_fields.keys() for section, keys in NOTICED.items())

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.assembled_states import store_server
-from worker.assembly import announcement, full_batch
+from worker.assembly import full_batch
 from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.registry import Codecs
@@ -25,13 +25,11 @@ from worker.core.tensors.signature import Signature
 from worker.inference import Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
-from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
+from worker.kafka.client.membership import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.admin_answers import LIMIT_KEY
 from worker.kafka.cluster.examination import START_TIMEOUT, judge
-from worker.kafka.cluster.losses import losses
-from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
+from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.conflicts import store_in_clear
@@ -73,20 +71,14 @@ def examined(
     """All that can be found out. A failure that would end a worker's start is a problem in there."""
     report = Report()
     parts = load_parts(config_path, environ)
-    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
+    report.refuse(parts.problems, 2 if parts.problems else 0)
     settings = parts.settings
     report.settings = list(effective(settings)) if settings else ()
     state = None if settings is None else settings.state
     model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
     if parts.kafka is not None:
-        client_id = announcement(settings).client_id if settings is not None else None
-        _look_at_cluster(
-            parts.kafka,
-            None if settings is None else settings.delivery,
-            report,
-            client_id,
-            creates_topics=creates_topics,
-        )
+        delivery = None if settings is None else settings.delivery
+        _look_at_cluster(parts.kafka, delivery, report, creates_topics=creates_topics)
         if model is not None:
             _look_at_room(model, parts.kafka, report, state)
             if with_example:
@@ -181,23 +173,16 @@ def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) ->
 
 
 def _look_at_cluster(
-    kafka: KafkaSettings,
-    delivery: DeliverySettings | None,
-    report: Report,
-    client_id: str | None,
-    *,
-    creates_topics: bool,
+    kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report, *, creates_topics: bool
 ) -> None:
     name = None
     if delivery is not None and delivery.guarantee == "exactly_once":
         name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-        if not name.is_stable:
-            report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
     try:
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
             report.created = create_missing(kafka, contact, START_TIMEOUT)
-        topics = _ask(kafka, contact, report, client_id, with_transactions=name is not None)
+        topics = _ask(kafka, contact, report, with_transactions=name is not None)
         if topics is not None and topics.can_administer:
             try_clients(kafka, topics)
             if name is not None and delivery is not None:
@@ -207,18 +192,16 @@ def _look_at_cluster(
         report.add(stop)
 
 
-def _ask(
-    kafka: KafkaSettings, contact: Contact, report: Report, client_id: str | None, *, with_transactions: bool
-) -> Topics | None:
+def _ask(kafka: KafkaSettings, contact: Contact, report: Report, *, with_transactions: bool) -> Topics | None:
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=with_transactions)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     report.warnings += verdict.warnings
-    others = other_groups(kafka, START_TIMEOUT, client_log()) if verdict.can_administer else {}
-    report.warn(*advice(kafka, verdict.seen, others))
+    asks = topics is not None and topics.can_administer
+    others = other_groups(kafka, START_TIMEOUT, client_log()) if asks else {}
+    report.warn(*advice(verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))
-        report.warn(*(topics.announcing(client_id).others(kafka.group_id) if client_id is not None else ()))
     brokers = [f"{broker.host}:{broker.port}" for _, broker in sorted(contact.cluster.brokers.items())]
     mock = ", a mock of librdkafka's" if contact.is_mock else ""
     report.cluster["brokers"] = f"{', '.join(brokers[:5])}{', …' if brokers[5:] else ''}{mock}"
@@ -238,15 +221,14 @@ def _tried_transactions(
 ) -> str:
     """Whether the broker prepares transactions: under a name like ours, for ours may be in use."""
     another = name.relative()
-    refused = missing(kafka, needed_for_transactions(another), "write")
+    refused = missing(needed_for_transactions(another), "write")
     try:
         try_transactions(kafka, topics, another, delivery.transaction_timeout_ms, NO_LOG, START_TIMEOUT)
     except Stop as stop:
-        if str(stop) != refused.text:
+        if str(stop) != refused:
             report.add(stop)
         elif name.is_stable:  # a rule for this very name may exist
-            untried = f"whether this client may use the transactional id {name.text} was not tried"
-            report.warnings.append(Finding(untried, missing(kafka, needed_for_transactions(name), "write").command))
+            report.warn(f"whether this client may use the transactional id {name.text} was not tried")
             return "not tried"
         else:
             report.refuse([refused], stop.exit_code)

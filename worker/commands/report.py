@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.core.failures import Stop
-from worker.kafka.cluster.access import Finding
 from worker.settings.effective import Effective
 from worker.terminal.terminal import WIDEST, count, printable, write
 
@@ -49,30 +48,30 @@ class Report:
     max_bytes: Mapping[str, int] = field(default_factory=dict)
     created: Mapping[str, int] = field(default_factory=dict)
     example: Example | None = None
-    problems: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     exit_code: int = 0
 
     def add(self, stop: Stop) -> None:
         """A reason why a worker would end, one problem for each line."""
-        self.refuse([Finding(line) for line in str(stop).splitlines()], stop.exit_code)
+        self.refuse(str(stop).splitlines(), stop.exit_code)
 
-    def refuse(self, problems: Sequence[Finding], exit_code: int) -> None:
+    def refuse(self, problems: Sequence[str], exit_code: int) -> None:
         """The first check that fails decides how a worker would end: they run in its own order."""
         self.problems += problems
         self.exit_code = self.exit_code or exit_code
 
     def warn(self, *texts: str | None) -> None:
         """None: there is nothing to say."""
-        self.warnings += [Finding(text) for text in texts if text is not None]
+        self.warnings += [text for text in texts if text is not None]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: one member for each section."""
         return {
             "starts": not self.problems,
             "exit_code": self.exit_code,
-            "problems": [problem._asdict() for problem in self.problems],
-            "warnings": [warning._asdict() for warning in self.warnings],
+            "problems": [{"text": problem} for problem in self.problems],
+            "warnings": [{"text": warning} for warning in self.warnings],
             "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
             "model": self.model,
             "cluster": self.cluster,
@@ -143,15 +142,13 @@ class _Page:
         is_short = len(body) <= _LONGEST_BODY and body.isascii() and body.decode("ascii").isprintable()
         self.line(f"  {body.decode('ascii') if is_short else f'{len(body):,} bytes, which --json shows'}")
 
-    def findings(self, title: str, style: str, findings: Sequence[Finding]) -> None:
+    def findings(self, title: str, style: str, findings: Sequence[str]) -> None:
         if findings:
             self.line(title, f"bold {style}", gap=True)
         for finding in findings:
             table = Table.grid(padding=(0, 1))
-            table.add_row(Text("•", style), Text(printable(finding.text), overflow="fold"))
+            table.add_row(Text("•", style), Text(printable(finding), overflow="fold"))
             write(self._console, table, width=self._width)
-            if finding.command:  # a terminal wraps it better than we could
-                self.line(f"    {finding.command}")
 
     def line(self, text: str, style: str = "", *, gap: bool = False) -> None:
         if gap and not self._is_empty:

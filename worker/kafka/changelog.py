@@ -22,12 +22,12 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
 from worker.kafka.client.config import MOST_UNPACKED, admin_config
-from worker.kafka.client.errors import UNREADABLE, ClientLog, is_closed, keys_have_moved, words_of
+from worker.kafka.client.errors import UNREADABLE, ClientLog, is_closed, words_of
 from worker.kafka.cluster.admin_answers import known_offset, told, told_offset, topic_configs
 from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
 from worker.kafka.consumer.flow import headers_of
@@ -159,7 +159,7 @@ class ChangelogRestorer:
             return {}
         now, each = self._date(), max(timeout / 2, LEAST_TIMEOUT)
         try:
-            self._look_for_leaders(each)
+            self._asking.list_topics(self._topic, each)
         except KafkaException:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types there
@@ -185,21 +185,22 @@ class ChangelogRestorer:
             self._hand_over(KafkaFatal(f"the changelog {self._topic} cannot be read: {error!r}; start again"))
 
     def _run(self) -> None:
-        consumer: Consumer | None = None
-        while not self._is_closing.is_set():
-            self._hear(consumer, is_idle=not (self._restores or self._waiting))
+        while True:
+            self._hear()
             if self._is_closing.is_set():
                 break
-            if consumer is None:
-                consumer = Consumer(self._config(), logger=self._log)
             if self._waiting and time.monotonic() >= self._ask_at:
-                self._start(consumer)
+                self._start()
             if self._restores:
-                self._read(consumer)
+                self._read()
             elif self._waiting:
                 time.sleep(WAIT)
-        if consumer is not None:
-            consumer.close()
+        if "_consumer" in self.__dict__:
+            self._consumer.close()
+
+    @cached_property
+    def _consumer(self) -> Consumer:
+        return Consumer(self._config(), logger=self._log)
 
     def _config(self) -> dict[str, Any]:
         promised = {
@@ -213,42 +214,36 @@ class ChangelogRestorer:
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         return Consumer({**looking(self._config()), **callbacks})
 
-    def _hear(self, consumer: Consumer | None, *, is_idle: bool) -> None:
+    def _hear(self) -> None:
         """Hear the loop's wishes; wait for one while there is nothing to do."""
-        while is_idle or not self._asked.empty():
+        while not self._is_closing.is_set() and not (self._asked.empty() and (self._restores or self._waiting)):
             asked = self._asked.get()
-            if asked is None:
-                return
             if isinstance(asked, _Wanted):
                 self._waiting.append(asked)
-                is_idle = False
-            else:
-                self._drop([partition.number for partition in asked], consumer)
-                is_idle = not (self._restores or self._waiting)
+            elif asked is not None:
+                self._drop([partition.number for partition in asked])
 
-    def _drop(self, numbers: Iterable[int], consumer: Consumer | None) -> None:
+    def _drop(self, numbers: Iterable[int]) -> None:
         gone = set(numbers)
         self._waiting = [wanted for wanted in self._waiting if wanted.partition.number not in gone]
         if left := [number for number in gone if self._restores.pop(number, None) is not None]:
-            assert consumer is not None
-            consumer.incremental_unassign([TopicPartition(self._topic, number) for number in left])
+            self._consumer.incremental_unassign([TopicPartition(self._topic, number) for number in left])
 
     # Where to begin and to end
 
-    def _start(self, consumer: Consumer) -> None:
+    def _start(self) -> None:
         """Begin with those whose end can be known now."""
-        asked_at, seen = self._date(), None
+        asked_at = self._date()
         try:
             # Else it finds the leaders 1 s later (measured 2026-11).
-            seen = consumer.list_topics(self._topic, ASK_TIMEOUT)
-            self._look_for_leaders(ASK_TIMEOUT)
-            committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
+            self._consumer.list_topics(self._topic, ASK_TIMEOUT)
+            self._asking.list_topics(self._topic, ASK_TIMEOUT)
+            committed = self._consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
             starts = self._offsets_of(OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client declares no types there
             ends = self._offsets_of(OffsetSpec.latest())  # type: ignore[no-untyped-call]  # as above
         except KafkaException as error:
             if is_closed(error.args[0]):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {words_of(error)}") from error
-            self._check_partitions(seen)
             self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {words_of(error)}")
             self._ask_at = time.monotonic() + ASK_AGAIN_AFTER
             return
@@ -275,7 +270,7 @@ class ChangelogRestorer:
                 begun.append(TopicPartition(self._topic, number, start))
         self._waiting = []
         if begun:
-            consumer.incremental_assign(begun)
+            self._consumer.incremental_assign(begun)
 
     def _usable(self, wanted: _Wanted, start: int, end: int) -> Extent | None:
         """How far the copy reaches, where it may be used. Otherwise it is to be thrown away."""
@@ -288,15 +283,11 @@ class ChangelogRestorer:
 
     @cached_property
     def _asking(self) -> AdminClient:
-        """One for all questions: the end of a client takes 3 s now and then (seen 2026-11)."""
-        return AdminClient(admin_config(self._kafka), logger=self._log)
+        """One for all questions: the end of a client takes 3 s now and then (seen 2026-11).
 
-    def _look_for_leaders(self, timeout: float) -> None:
-        """Raises `KafkaException`.
-
-        Without this a leader elected anew refuses each question, for minutes (FENCED_LEADER_EPOCH, librdkafka 2.16).
+        It looks for the leaders first. Else one elected anew refuses each question, for minutes (FENCED_LEADER_EPOCH).
         """
-        self._asking.list_topics(self._topic, timeout)
+        return AdminClient(admin_config(self._kafka), logger=self._log)
 
     def _offsets_of(self, spec: OffsetSpec) -> Mapping[int, int]:
         """By partition number, with what is in open transactions. Raises `KafkaException` where one is not told."""
@@ -304,37 +295,28 @@ class ChangelogRestorer:
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
 
-    def _check_partitions(self, seen: ClusterMetadata | None) -> None:
-        """Raises `BadConfiguration` where partitions were added to the request topic alone."""
-        changelog = None if seen is None else seen.topics.get(self._topic)
-        there = 0 if changelog is None else len(changelog.partitions)
-        last = max(wanted.partition for wanted in self._waiting)
-        if 0 < there <= last.number:
-            raise BadConfiguration(keys_have_moved(self._topic, last.topic, last.number + 1))
-
     # Reading
 
-    def _read(self, consumer: Consumer) -> None:
-        messages = consumer.consume(PORTION, WAIT)
+    def _read(self) -> None:
         by_number: dict[int, list[Message]] = {}
-        for message in messages:
+        for message in self._consumer.consume(PORTION, WAIT):
             if (error := message.error()) is None:
                 by_number.setdefault(message.partition() or 0, []).append(message)
             elif is_closed(error):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {error.str()}")
             elif error.code() in UNREADABLE:
-                self._fail(consumer, message.partition() or 0, message.offset() or 0, error.str())
+                self._fail(message.partition() or 0, message.offset() or 0, error.str())
             else:
                 self._log.tell("restore", f"the changelog {self._topic}: {error.str()}")
         for number, found in by_number.items():
             if (restore := self._restores.get(number)) is not None:
                 self._take(restore.restoration, found)
                 if restore.restoration.is_doubtful:
-                    self._begin_anew(restore.wanted, consumer)
+                    self._begin_anew(restore.wanted)
         self._look_into_stalls()
-        self._end_those_done(consumer)
+        self._end_those_done()
 
-    def _fail(self, consumer: Consumer, number: int, first: int, reason: str) -> None:
+    def _fail(self, number: int, first: int, reason: str) -> None:
         """Read the batch that begins at `first` again, or raise `KafkaFatal`: a failure may be the network's."""
         restore, partition = self._restores.get(number), Partition(self._topic, number)
         if restore is None:  # it left
@@ -343,7 +325,7 @@ class ChangelogRestorer:
         last, _ = find_end(self._new_looker, partition, first, at)
         if last >= at:
             raise _lost(partition, at, last, reason)
-        consumer.seek(TopicPartition(*partition, at))
+        self._consumer.seek(TopicPartition(*partition, at))
 
     def _look_into_stalls(self) -> None:
         """Tell what stands behind an open transaction. Raises `KafkaFatal` for records that cannot be parsed."""
@@ -374,21 +356,21 @@ class ChangelogRestorer:
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {self._topic} holds {error}; name another topic for this model"
             ) from None
 
-    def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
+    def _begin_anew(self, wanted: _Wanted) -> None:
         """Read all that is there, without the copy."""
         self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=DOUBTFUL))
-        self._drop([wanted.partition.number], consumer)
+        self._drop([wanted.partition.number])
         self._waiting.append(wanted._replace(extent=None))
 
-    def _end_those_done(self, consumer: Consumer) -> None:
+    def _end_those_done(self) -> None:
         numbers, left = list(self._restores), 0
-        for at in consumer.position([TopicPartition(self._topic, number) for number in numbers]):
+        for at in self._consumer.position([TopicPartition(self._topic, number) for number in numbers]):
             restore = self._restores[at.partition]
             end = restore.extent.next_offset
             left += end - min(max(at.offset, restore.start), end)
             if at.offset >= end:
                 del self._restores[at.partition]
-                consumer.incremental_unassign([TopicPartition(self._topic, at.partition)])
+                self._consumer.incremental_unassign([TopicPartition(self._topic, at.partition)])
                 self._hand_over(self._last(restore.restoration, restore.extent))
         self.left = left
 

@@ -1,28 +1,15 @@
-"""The settings in effect: every name with its value as it may be shown, and a digest of what requesters notice."""
+"""The settings in effect: every name with its value as it may be shown."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from hashlib import sha256
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from worker.core import secrets
 from worker.settings.sections import SECTIONS, Settings, variable
-
-# The settings that a requester can notice. Speed, load and place are none of them: replicas may differ there.
-NOTICED: Mapping[str, set[str]] = {
-    "kafka": {
-        *("response_topic", "reply_topics", "dead_letter_topic", "changelog_topic"),
-        *("max_request_bytes", "default_content_type", "rows_headers", "null_value"),
-    },
-    "model": {"input_defaults", "non_finite_input", "non_finite_output"},
-    "batching": {"timeout_ms", "max_request_rows", "buckets"},
-    "delivery": {"guarantee", "order"},
-    "state": {"tensors", "initial", "missing", "answer", "steps", "ttl_s"},
-}
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -76,9 +63,3 @@ def _held(key: str, value: object) -> str:
         return json.dumps([axis.model_dump(exclude_defaults=True) for axis in value])
     # A number is no secret, whatever it is called: `token_type_ids`.
     return secrets.MASK if isinstance(value, str) and secrets.NAME.search(key) else secrets.masked(str(value))
-
-
-def wire_digest(settings: Settings) -> str:
-    """The SHA-256 of what a requester can notice, in hexadecimal: replicas of one deployment have one."""
-    noticed = {name: getattr(settings, name).model_dump(mode="json", include=keys) for name, keys in NOTICED.items()}
-    return sha256(json.dumps(noticed, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 
 from worker.commands.report import Example, Report, show
-from worker.kafka.cluster.access import Finding
 from worker.settings.effective import Effective
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "check.txt"
@@ -34,8 +33,8 @@ def full_report() -> Report:
     report.created = {"answers": 1}
     headers = [("content-type", b"application/json")]
     report.example = Example(headers, b'{"inputs":[]}', [*headers, ("status", b"ok")], bytes(5000))
-    report.warnings = [Finding("something to know")]
-    report.refuse([Finding("something is wrong", "kafka-acls.sh --add")], 2)
+    report.warnings = ["something to know"]
+    report.refuse(["something is wrong"], 2)
     return report
 
 
@@ -53,7 +52,7 @@ def test_all_of_it_comes_as_one_object() -> None:
     found = full_report().as_json()
 
     assert (found["starts"], found["exit_code"]) == (False, 2)
-    assert found["problems"] == [{"text": "something is wrong", "command": "kafka-acls.sh --add"}]
+    assert found["problems"] == [{"text": "something is wrong"}]
     assert found["example"]["answer"]["headers"] == {"content-type": "application/json", "status": "ok"}
     assert found["cluster"]["brokers"] == "a:9092, b:9092"
 
@@ -64,7 +63,7 @@ def test_nothing_of_a_model_or_a_cluster_reaches_a_terminal_raw() -> None:
     report.settings = [Effective("WORKER_KAFKA__GROUP_ID", EVIL, is_default=False)]
     report.model, report.cluster = {"takes": EVIL}, {EVIL: EVIL}
     report.example = Example([(EVIL, EVIL.encode())], EVIL.encode(), [], b"\x1b")
-    report.problems = [Finding(EVIL, EVIL)]
+    report.problems = [EVIL]
 
     written = shown(report)
 

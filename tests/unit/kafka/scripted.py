@@ -177,11 +177,12 @@ class ScriptedClient:
         assert cached
         return self.first, self.end
 
-    def list_topics(self, timeout: float) -> ClusterMetadata:
+    def list_topics(self, name: str, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         metadata = ClusterMetadata()
+        topic = metadata.topics[name] = TopicMetadata()
+        topic.topic = name
         for partition in self.held:
-            topic = metadata.topics.setdefault(partition.topic, TopicMetadata())
             at = topic.partitions[partition.number] = PartitionMetadata()
             at.id, at.leader = partition.number, -1 if partition.number in self.leaderless else 1
         return metadata
@@ -204,7 +205,6 @@ class FurtherClient:
     """A further client of the same source, which asks the same group or cluster, or looks at the same log."""
 
     def __init__(self, first: ScriptedClient, config: dict[str, Any]) -> None:
-        self.committed = first.committed
         self._config = config
         self._first = first
         self._at: TopicPartition | None = None
@@ -382,12 +382,11 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standings, reports):
-        monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
+    monkeypatch.setattr(reports, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(spoiled_batches, "ThreadPoolExecutor", lambda *_: Beside(background))
     monkeypatch.setattr(standings, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
-    membership = Membership(protocol, "test", None)
+    membership = Membership(protocol, "test")
     made = KafkaSource(settings(**changes), membership, logger, watcher, clock)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, PartitionMetadata, TopicMetadata
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.scripted import Incoming
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import changelog as restoring
 from worker.kafka.changelog import ChangelogRestorer, _Restore, _Wanted
@@ -40,6 +39,7 @@ class Asking:
 class Reading:
     """A consumer whose group has committed nothing."""
 
+    def close(self) -> None: ...
     def list_topics(self, *_: object) -> None: ...
     def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
         return asked
@@ -50,46 +50,41 @@ def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> N
     restorer = ChangelogRestorer(
         settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
     )
-    consumer = cast("Consumer", Reading())
+    restorer.__dict__["_consumer"] = Reading()
     restorer._waiting = [_Wanted(P0, 1, None)]
     restorer.__dict__["_asking"] = Asking([0, OFFSET_INVALID, OFFSET_INVALID, 0, 0])
 
     for _ in range(2):
-        restorer._start(consumer)
+        restorer._start()
         assert restorer.found() is None
 
-    restorer._start(consumer)
+    restorer._start()
     found = restorer.found()
     assert found is not None
     assert found.is_last
     restorer.close(1.0)
 
 
-class Leaderless:
-    """A consumer that finds no leaders, of an answer that leaves the changelog out, as librdkafka hands one on."""
-
-    def list_topics(self, *_: object) -> ClusterMetadata:
-        return ClusterMetadata()
+class Leaderless(Reading):
+    """A consumer that finds no leaders."""
 
     def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no leaders found"))
 
 
-class Grown(Leaderless):
-    """One that knows of a changelog of one partition."""
+def test_partitions_whose_offsets_are_not_told_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    restorer._waiting = [_Wanted(P0, 1, None)]
+    restorer.__dict__["_asking"] = Asking([])
 
-    def list_topics(self, *asked: object) -> ClusterMetadata:
-        metadata = ClusterMetadata()
-        metadata.topics[str(asked[0])] = TopicMetadata()
-        metadata.topics[str(asked[0])].partitions = {0: PartitionMetadata()}
-        return metadata
+    restorer.__dict__["_consumer"] = Leaderless()
+    restorer._start()
 
-
-def test_partitions_that_the_changelog_lacks_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
-    """They were added to the request topic under its workers: keys have moved, and are answered from fresh states."""
-    with pytest.raises(BadConfiguration, match="requests has 2 partitions now, and states has fewer"):
-        told_while_waiting(Grown(), 1, caplog)
-    assert "wait: no leaders found" in told_while_waiting(Grown(), 0, caplog)
+    restorer.close(1.0)
+    assert "wait: no leaders found" in caplog.text
 
 
 def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
@@ -107,7 +102,7 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
     restorer.close(1.0)
 
 
-class Damaged:
+class Damaged(Reading):
     """A consumer that cannot unpack the batch of its changelog that begins at 3."""
 
     def __init__(self) -> None:
@@ -131,28 +126,14 @@ def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.
     )
     ends = iter([(2, ""), (9, "")])
     monkeypatch.setattr(restoring, "find_end", lambda *_: next(ends))
-    consumer = Damaged()
-    read = partial(restorer._read, cast("Consumer", consumer))
-    read()  # of a partition that has left
+    restorer.__dict__["_consumer"] = consumer = Damaged()
+    restorer._read()  # of a partition that has left
     restoration = Restoration(P0, 1, STATE, committed=0, is_exact=True)
     restorer._restores[0] = _Restore(restoration, _Wanted(P0, 1, None), 0, Extent(20, 0.0))
 
-    read()
+    restorer._read()
     with pytest.raises(KafkaFatal, match="the changelog states/0 cannot be read from offset 3 to 9: damaged; "):
-        read()
+        restorer._read()
 
     assert consumer.seeks == [3]
     restorer.close(1.0)
-
-
-def told_while_waiting(consumer: Leaderless, number: int, caplog: pytest.LogCaptureFixture) -> str:
-    logger = logging.getLogger(__name__)
-    restorer = ChangelogRestorer(settings(), "states", STATE, logger, is_exact=True, date=lambda: 0.0)
-    restorer._waiting = [_Wanted(Partition("requests", number), 1, None)]
-    restorer.__dict__["_asking"] = Asking([])
-
-    try:
-        restorer._start(cast("Consumer", consumer))
-    finally:
-        restorer.close(1.0)
-    return caplog.text

@@ -20,7 +20,7 @@ from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 _MAX_KNOWN = 1024  # claims remembered
 
-# As a client id has them, by which the members of a group tell each other what they serve.
+# Of a model file's digest, in an answer's `model-version`.
 EDITION_DIGITS = 8
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.

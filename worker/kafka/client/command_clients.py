@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -25,9 +24,6 @@ NEW_TOPIC_TIMEOUT, ASK_AGAIN_AFTER = 2.0, 0.2
 # Writes nothing: its lines would run through what a command draws.
 NO_LOG = logging.getLogger(__name__)
 NO_LOG.addHandler(logging.NullHandler())
-
-# difflib's ratio. `new-req` and `newc-req` have 0.93, `requests` and `digits-requests` 0.696.
-_NEAR = 0.65
 
 _Client = TypeVar("_Client", Producer, Consumer)
 
@@ -53,8 +49,7 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     cluster = look_up(contact.admin, topic, ANSWER_TIMEOUT, time.monotonic() + NEW_TOPIC_TIMEOUT)
     if (error := cluster.topics[topic].error) is None:
         return contact._replace(cluster=cluster)
-    near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if error.code() in GONE else ""
-    raise BadConfiguration(why_unusable(topic, error, operation) + near)
+    raise BadConfiguration(why_unusable(topic, error, operation))
 
 
 def look_up(admin: AdminClient, topic: str, timeout: float, wait_until: float) -> ClusterMetadata:
@@ -74,13 +69,6 @@ def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"this client may not use topic {topic}; grant it the operation {operation}"
     return f"topic {topic} cannot be used: {error.str()}"
-
-
-def near_topics(admin: AdminClient, topic: str, timeout: float, in_use: Container[str] = ()) -> str:
-    """`; did you mean newc-req?`, or nothing. Topics that are `in_use` for something else were not meant."""
-    others = [name for name in topics_told(admin, timeout) if name not in in_use]
-    near = difflib.get_close_matches(topic, others, cutoff=_NEAR)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def topics_told(admin: AdminClient, timeout: float) -> Mapping[str, int]:

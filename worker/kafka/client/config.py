@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 
 from pydantic import SecretStr
 
-from worker.kafka.client.membership import CLIENT_ID, Membership
-from worker.kafka.client.transactional_id import of_this_host
+from worker.kafka.client.membership import CLIENT_ID, Membership, of_this_host
 from worker.settings import Connection, KafkaSettings
 
 Config = dict[str, str | int | float | bool]
@@ -212,7 +211,7 @@ def _security_config(kafka: Connection) -> Config:
 
 def _group_config(kafka: KafkaSettings, membership: Membership) -> Config:
     config: Config = {
-        "client.id": membership.client_id,
+        "client.id": f"{CLIENT_ID}/consumer",
         "group.id": kafka.group_id,
         "group.protocol": membership.protocol,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,6 +25,7 @@ from worker.settings import Connection
 # twice as long: an answer that is slow to come must fit into one.
 FIRST_GLANCE = 0.5
 LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
+BELIEVED_AFTER = 1.0  # seconds: a broker that is restarted gets a second look
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # how the client begins to say so
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
@@ -32,92 +33,61 @@ _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/(?P<name>\w+)")
 
 
-class Failure(NamedTuple):
-    """One kind of failed connection: a part of the client's line, its cause and cure, and when it is believed.
-
-    `told` follows `WORKER_KAFKA__`. `believed_after` is in seconds: a broker that is restarted gets a second look.
-    `is_absence`: it passes by itself where a broker is just being started.
-    """
-
-    sign: str
-    told: str
-    believed_after: float = 0.0
-    is_absence: bool = False
-
-
-# The first sign that is found counts.
-FAILURES = (
-    Failure(
-        "certificate verify failed",
+# A part of the client's line, and the cause and cure behind `WORKER_KAFKA__`. The first part that is found counts.
+FAILURES: Mapping[str, str] = {
+    "certificate verify failed": (
         "SSL_CA_LOCATION: the certificate of the broker at {where} cannot be verified; set it to a PEM file with the "
-        "authority that signed the certificate, and see that this names {host} and has not expired",
+        "authority that signed the certificate, and see that this names {host} and has not expired"
     ),
-    Failure(
-        r"Unsupported SASL mechanism(?:.*supported mechanisms: (?P<offered>[\w,-]+))?",
-        "SASL_MECHANISM: the broker at {where} takes {offered}, not {mechanism}; set one that it takes",
+    r"Unsupported SASL mechanism(?:.*supported mechanisms: (?P<offered>[\w,-]+))?": (
+        "SASL_MECHANISM: the broker at {where} takes {offered}, not {mechanism}; set one that it takes"
     ),
-    Failure(
-        "not valid in current SASL state",
+    "not valid in current SASL state": (
         "SECURITY_PROTOCOL: the listener at {where} takes no login; set {without_login}, or name the port of a "
-        "listener that does",
+        "listener that does"
     ),
-    Failure(
-        "SASL authentication error|Authentication failed",
-        "SASL_MECHANISM: the broker at {where} does not accept the {mechanism} login{user}; check {login}",
+    "SASL authentication error|Authentication failed": (
+        "SASL_MECHANISM: the broker at {where} does not accept the {mechanism} login{user}; check {login}"
     ),
-    Failure(
-        "alert (bad certificate|certificate|unknown ca)",
+    "alert (bad certificate|certificate|unknown ca)": (
         "SSL_CERTIFICATE_LOCATION: the broker at {where} wants a client's certificate that it trusts, and gets "
-        "{certificate}; set one that has not expired, and WORKER_KAFKA__SSL_KEY_LOCATION",
+        "{certificate}; set one that has not expired, and WORKER_KAFKA__SSL_KEY_LOCATION"
     ),
-    Failure(
-        "connecting to a PLAINTEXT broker listener",
-        "SECURITY_PROTOCOL: the listener at {where} speaks no TLS; name the port of one that does, or set {plain}",
+    "connecting to a PLAINTEXT broker listener": (
+        "SECURITY_PROTOCOL: the listener at {where} speaks no TLS; name the port of one that does, or set {plain}"
     ),
-    Failure(
-        "closed by peer.*in state APIVERSION_QUERY",
+    "closed by peer.*in state APIVERSION_QUERY": (
         "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first word without TLS; set it to SSL "
-        "or SASL_SSL, or name the port of a listener without TLS",
-        believed_after=1.0,
+        "or SASL_SSL, or name the port of a listener without TLS"
     ),
-    Failure(
-        "closed by peer.*in state UP",
+    "closed by peer.*in state UP": (
         "SECURITY_PROTOCOL: the listener at {where} closes the connection at the first request without a login; set it "
-        "to SASL_{without_login}, with WORKER_KAFKA__SASL_MECHANISM and its login",
-        believed_after=1.0,
+        "to SASL_{without_login}, with WORKER_KAFKA__SASL_MECHANISM and its login"
     ),
-    Failure(
-        "Connection refused",
+    "Connection refused": (
         "BOOTSTRAP_SERVERS: nothing listens at {where} (connection refused); start the broker, or name the address of "
-        "one that runs",
-        believed_after=1.0,
-        is_absence=True,
+        "one that runs"
     ),
-    Failure(
-        "Failed to resolve",
-        "BOOTSTRAP_SERVERS: the name {host} is not known here; check its spelling and the network's DNS",
-        believed_after=1.0,
-        is_absence=True,
+    "Failed to resolve": (
+        "BOOTSTRAP_SERVERS: the name {host} is not known here; check its spelling and the network's DNS"
     ),
-)
-
-
-def failure_in(said: str) -> Failure | None:
-    """The kind of failure that a line of the client's is about."""
-    return next((failure for failure in FAILURES if re.search(failure.sign, said)), None)
+}
+# These pass by themselves where a broker is just being started.
+ABSENCES = ("Connection refused", "Failed to resolve")
 
 
 def explained(kafka: Connection, said: str) -> str | None:
     """The meaning of a line for its reader, with the cure; None where nothing more is known of it."""
-    failure, address = failure_in(said), _ADDRESS.match(said)
-    if failure is None or address is None:
+    address = _ADDRESS.match(said)
+    found, told = next(
+        ((found, told) for sign, told in FAILURES.items() if (found := re.search(sign, said))), (None, "")
+    )
+    if found is None or address is None:
         return None
-    found = re.search(failure.sign, said)
-    assert found is not None
     is_token = kafka.sasl_mechanism == "OAUTHBEARER"
     first, second = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET") if is_token else ("SASL_USERNAME", "SASL_PASSWORD")
     where = f"{address['host']}:{address['port']}"
-    told = failure.told.format(
+    told = told.format(
         where=where,
         host=address["host"],
         offered=found.groupdict().get("offered") or "no mechanism",
@@ -128,7 +98,7 @@ def explained(kafka: Connection, said: str) -> str | None:
         without_login=kafka.security_protocol.removeprefix("SASL_"),
         plain="SASL_PLAINTEXT or PLAINTEXT" if kafka.security_protocol == "SASL_SSL" else "PLAINTEXT",
     )
-    if failure.is_absence and address["name"] != "bootstrap" and where not in kafka.bootstrap_servers:
+    if found[0] in ABSENCES and address["name"] != "bootstrap" and where not in kafka.bootstrap_servers:
         told += f"; a broker calls itself {where} (advertised.listeners): name its listener for this network"
     return f"WORKER_KAFKA__{told}"
 
@@ -169,26 +139,22 @@ def connect(
         admin = AdminClient(config, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
         raise BadConfiguration(_refused(kafka, error)) from error
-    began = time.monotonic()
-    glance = FIRST_GLANCE
+    began, glance, is_told = time.monotonic(), FIRST_GLANCE, False
     while True:
         try:
             return Contact(admin, log, _look(admin, topic, min(glance, timeout)))
         except KafkaException as error:
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
-            failure = failure_in(log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
-            if failure is not None and failure.is_absence and waiting is not None:
-                waiting(f"{explained(kafka, log.last) or log.last}; waiting for it, {timeout:g} s at most")
-                waiting = _told_already
-            is_final = failure is not None and not (failure.is_absence and waiting) and waited >= failure.believed_after
+            told = explained(kafka, log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
+            is_waited_for = waiting is not None and any(sign in log.last for sign in ABSENCES)
+            if told and is_waited_for and waiting is not None and not is_told:
+                waiting(f"{told}; waiting for it, {timeout:g} s at most")
+                is_told = True
+            is_final = told and not is_waited_for and waited >= BELIEVED_AFTER
             if is_final or waited >= timeout:
                 raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
-
-
-def _told_already(_: str) -> None:
-    """A worker says once that it waits."""
 
 
 def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:

@@ -58,26 +58,15 @@ def words_of(error: Exception) -> str:
 
 def kafka_error(failure: BaseException) -> KafkaError | None:
     """The client's own word in an exception. A broken producer raises a `SystemError` around it."""
-    return next(filter(None, map(_word, (failure, failure.__cause__))), None)
-
-
-def _word(failure: BaseException | None) -> KafkaError | None:
-    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
-        return failure.args[0]
+    for error in (failure, failure.__cause__):
+        if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+            return error.args[0]
     return None
 
 
 def is_closed(error: KafkaError) -> bool:
     """Whether the topic, or the broker, is closed to this client until an operator acts."""
     return error.fatal() or error.code() in _CLOSED
-
-
-def keys_have_moved(changelog: str, topic: str, partitions: int) -> str:
-    """The message where a request topic has got `partitions`, more than its changelog: keys left their states."""
-    return (
-        f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {partitions} partitions now, and {changelog} has fewer: keys left "
-        "their states; stop all workers and move the states, as `inference-worker check` says"
-    )
 
 
 @contextmanager

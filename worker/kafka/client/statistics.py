@@ -18,8 +18,6 @@ from worker.kafka.client.errors import ClientLog
 _NO_PARTITION = "-1"
 # Its coordinator is listed among its brokers, under that name, besides the broker that it is.
 _BY_ROLE = "logical"
-# Seconds of waiting for a quota, said within one, that are worth a line.
-_THROTTLED = 0.2
 # Seconds without an acknowledgement until that is logged. A leader that moves takes less.
 SILENCE = 30.0
 
@@ -74,14 +72,6 @@ def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
     return sum(int(broker["rxpartial"]) for broker in said["brokers"].values())
 
 
-class ProducerStatistics(NamedTuple):
-    """Open connections, known brokers, and messages that no broker has acknowledged."""
-
-    connections: int
-    brokers: int
-    outstanding: int
-
-
 class Unacknowledged:
     """Tells the watcher what a producer's topics owe it, and logs a producer that nothing is acknowledged to.
 
@@ -97,8 +87,8 @@ class Unacknowledged:
         self._clock = clock
         self._acknowledged, self._since = -1, 0.0  # messages, and since when no more
 
-    def heard(self, text: str) -> ProducerStatistics | None:
-        """The client's figures; None without a watcher, and for a text that is not understood. Raises nothing."""
+    def heard(self, text: str) -> int | None:
+        """How many brokers the client knows; None without a watcher, or for an odd text. Raises nothing."""
         if self._watcher is None:
             return None
         try:
@@ -107,17 +97,17 @@ class Unacknowledged:
             self._log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
             return None
 
-    def _told(self, said: Mapping[str, Any], watcher: ClientWatcher) -> ProducerStatistics:
-        seen = ProducerStatistics(_connections(said), _brokers(said), said.get("msg_cnt", 0))
+    def _told(self, said: Mapping[str, Any], watcher: ClientWatcher) -> int:
         topics = {topic: list(partitions.values()) for topic, partitions in _partitions(said).items()}
+        outstanding = said.get("msg_cnt", 0)
         undelivered = {
-            topic: min(seen.outstanding, sum(at["msgs"] - at["acked_msgid"] for at in partitions))
+            topic: min(outstanding, sum(at["msgs"] - at["acked_msgid"] for at in partitions))
             for topic, partitions in topics.items()
         }
-        watcher.producer_seen(seen.connections, undelivered)
-        tell_throttled(watcher, self._log, "producer", _throttled(said))
+        watcher.producer_seen(_connections(said), undelivered)
+        watcher.throttled("producer", _throttled(said))
         self._look_for_silence(sum(at["acked_msgid"] for of in topics.values() for at in of), undelivered)
-        return seen
+        return _brokers(said)
 
     def _look_for_silence(self, acknowledged: int, undelivered: Mapping[str, int]) -> None:
         now, waiting = self._clock(), {topic: count for topic, count in undelivered.items() if count}
@@ -131,18 +121,6 @@ class Unacknowledged:
                 "their brokers up, with as many replicas in sync as min.insync.replicas asks for? kafka-topics.sh "
                 "--describe --under-min-isr-partitions",
             )
-
-
-def tell_throttled(watcher: ClientWatcher, log: ClientLog, client: str, seconds: float) -> None:
-    """Say what neither the client nor the brokers' logs say."""
-    if seconds > 0:
-        watcher.throttled(client, seconds)
-    if seconds >= _THROTTLED:
-        log.tell(
-            f"throttled {client}",
-            f"a quota of the brokers lets the {client} wait, {seconds:.1f} s by what they said within a second; "
-            "kafka-configs.sh --describe --entity-type clients, or users, shows it",
-        )
 
 
 def _partitions(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""When only a new start helps a client: it is cut off while the brokers answer others, or its login was changed.
+"""When only a new start helps a client: it has lost all its brokers while they answer others, or its login was changed.
 
 librdkafka 2.16 lets go of all brokers that it knows when one that is just starting answers that there is none
 (librdkafka #5301), and may then connect to none for as long as it runs: `tests/kafka/test_stranded.py` makes it so.
@@ -13,16 +13,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's own codes begin so
 
-# A client tries again after 10 s at most (`reconnect.backoff.max.ms`).
-STRANDED_AFTER = 45.0
-# One that has no broker left takes the first ones again, within milliseconds.
+# A client that has no broker left takes the first ones again, within milliseconds.
 LOST_AFTER = 5.0
 ASK_AGAIN_AFTER = 15.0
 ASK_TIMEOUT = 2.0  # the loop waits for it, with nothing to read or to send
 
 
 class Stranded:
-    """Hears once a second what one client says of its brokers. Owns since when it has none, or no connection."""
+    """Hears once a second how many brokers one client knows. Owns since when it knows none."""
 
     def __init__(self, whose: str, new_client: Callable[[], Consumer], clock: Callable[[], float]) -> None:
         """`new_client` makes one that has to connect first, as a new start would."""
@@ -30,26 +28,23 @@ class Stranded:
         self._new_client = new_client
         self._clock = clock
         self._lost_at: float | None = None
-        self._cut_off_at: float | None = None
         self._ask_at = 0.0
 
-    def why(self, connections: int, brokers: int, *, is_waiting: bool = True) -> str | None:
-        """Why to start again, given open connections and known brokers; None: it would help nothing."""
+    def why(self, brokers: int) -> str | None:
+        """Why to start again, given the number of known brokers; None: it would help nothing."""
         now = self._clock()
-        self._lost_at = _since(self._lost_at, now, lasts=not brokers)
-        self._cut_off_at = _since(self._cut_off_at, now, lasts=is_waiting and not connections)
-        told = self._told(now)
-        if told is None or now < self._ask_at:
+        if brokers:
+            self._lost_at = None
+            return None
+        if self._lost_at is None:
+            self._lost_at = now
+        lost_for = now - self._lost_at
+        if lost_for < LOST_AFTER or now < self._ask_at:
             return None
         self._ask_at = now + ASK_AGAIN_AFTER
-        return f"{told}, and a new client is answered at once" if self._do_brokers_answer() else None
-
-    def _told(self, now: float) -> str | None:
-        if self._lost_at is not None and (lost_for := now - self._lost_at) >= LOST_AFTER:
-            return f"the {self._whose} has known no broker for {lost_for:.0f} s"
-        if self._cut_off_at is not None and (cut_off_for := now - self._cut_off_at) >= STRANDED_AFTER:
-            return f"the {self._whose} has had no connection for {cut_off_for:.0f} s"
-        return None
+        if not self._do_brokers_answer():
+            return None
+        return f"the {self._whose} has known no broker for {lost_for:.0f} s, and a new client is answered at once"
 
     def _do_brokers_answer(self) -> bool:
         try:
@@ -92,9 +87,3 @@ def _written_at(file: Path) -> int | None:
     except OSError:
         return None
     return found.st_mtime_ns if found.st_size else None
-
-
-def _since(earlier: float | None, now: float, *, lasts: bool) -> float | None:
-    if not lasts:
-        return None
-    return now if earlier is None else earlier

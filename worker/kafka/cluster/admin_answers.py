@@ -57,9 +57,7 @@ def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | 
         return None
 
 
-def described_group(
-    kafka: Connection, group: str, timeout: float, log: ClientLog, *, with_operations: bool = False
-) -> ConsumerGroupDescription:
+def described_group(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription:
     """A group, as its coordinator describes it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
     Asked by a client of its own: a coordinator that answers too late ends the process (librdkafka 2.16, an assertion in
@@ -67,9 +65,7 @@ def described_group(
     """
     admin = AdminClient(admin_config(kafka), logger=log)
     try:
-        asked = admin.describe_consumer_groups(
-            [group], include_authorized_operations=with_operations, request_timeout=timeout
-        )
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout)
         return cast("ConsumerGroupDescription", asked[group].result(timeout))
     finally:
         del admin  # which the traceback of an error would keep
@@ -88,17 +84,10 @@ def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[
     }
 
 
-def record_limits(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, int | None]:
-    """The bytes that each topic takes as one batch, and so as one record."""
-    found = topic_configs(admin, topics, [LIMIT_KEY], timeout)
-    return {topic: int(config[LIMIT_KEY]) if config else None for topic, config in found.items()}
-
-
 def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
-    """The bytes that the topic takes as one record; None where the broker does not tell us."""
-    if contact.is_mock:
-        return None
-    return record_limits(contact.admin, [topic], timeout)[topic]
+    """The bytes that the topic takes as one batch, and so as one record; None where the broker does not tell us."""
+    config = None if contact.is_mock else topic_configs(contact.admin, [topic], [LIMIT_KEY], timeout)[topic]
+    return int(config[LIMIT_KEY]) if config else None
 
 
 def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:

@@ -24,22 +24,10 @@ from confluent_kafka.admin import (
 )
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up, near_topics
+from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up
 from worker.kafka.client.connecting import Contact, connect, explained
 from worker.kafka.client.errors import GONE, words_of
-from worker.kafka.client.membership import Member, Membership, choose_membership
-from worker.kafka.cluster.access import (
-    CHANGELOG_CONFIGS,
-    LAG_KEY,
-    Finding,
-    Right,
-    acl_command,
-    missing,
-    needed,
-    used,
-    wished,
-    written,
-)
+from worker.kafka.client.membership import choose_membership
 from worker.kafka.cluster.admin_answers import (
     LARGEST_USUAL_RECORD,
     LIMIT_KEY,
@@ -49,12 +37,18 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.topics import (
+    CHANGELOG_CONFIGS,
+    LAG_KEY,
+    Right,
+    Topics,
+    missing,
+    needed,
+    used,
+    written,
+)
 from worker.settings import KafkaSettings
 
-# A reply topic has to take so much, if the response topic does: batches to all topics are as small as the smallest of
-# them wants. An answer took 3.3 µs of the client's CPU in batches of 1 MB, 4.2 of 64 KiB, 9 of 16 KiB (2026-11).
-LEAST_REPLY_BYTES = 64 * 1024
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -81,11 +75,10 @@ class StartVerdict(NamedTuple):
     `seen` are our topics that we may see; `warnings` name what a worker does without.
     """
 
-    problems: tuple[Finding, ...]
+    problems: tuple[str, ...]
     topics: Topics | None
     seen: tuple[TopicFacts, ...]
-    can_administer: bool
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def examine(
@@ -100,7 +93,7 @@ def examine(
     contact = connect(kafka, logger, timeout, kafka.response_topic, waiting)
     verdict = judge(kafka, contact, timeout, with_transactions=with_transactions)
     if verdict.topics is None:
-        raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
+        raise BadConfiguration("\n".join(verdict.problems))
     return verdict.topics
 
 
@@ -120,9 +113,9 @@ class _Examination:
         self._contact = contact
         self._admin = contact.admin
         self._timeout = timeout
-        self._problems: list[Finding] = []
-        self._warnings: list[Finding] = []
-        self._members: tuple[Member, ...] = ()
+        self._problems: list[str] = []
+        self._warnings: list[str] = []
+        self._has_members = False
         self._written = written(kafka)
         self._shut: dict[str, str] = {}
         self._can_administer = not contact.is_mock
@@ -130,7 +123,9 @@ class _Examination:
 
     def run(self) -> StartVerdict:
         if self._with_transactions and self._contact.is_mock:
-            self._refuse("WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock")
+            self._problems.append(
+                "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is a mock"
+            )
         settings = used(self._kafka)
         found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
         if self._can_administer:
@@ -146,32 +141,23 @@ class _Examination:
         if self._can_administer and not self._problems:
             self._check_compaction(configs)
         topics = None if self._problems else self._topics(partitions, configs)
-        return StartVerdict(tuple(self._problems), topics, seen, self._can_administer, tuple(self._warnings))
+        return StartVerdict(tuple(self._problems), topics, seen, tuple(self._warnings))
 
     def _topics(self, partitions: Mapping[str, int], configs: Configs) -> Topics:
         dense = self._compacted(configs)
         limits = self._limits(configs)
         replies = frozenset(topic for topic, setting in self._written.items() if setting == "REPLY_TOPICS")
-        self._shut_small(replies, limits)
         return Topics(
             partitions,
             limits,
-            self._ask_group() if self._can_administer else choose_membership(self._kafka, None),
-            notes=tuple(warning.text for warning in self._warnings),
+            choose_membership(self._kafka, is_absent=self._can_administer and self._is_kip_848_absent()),
+            notes=tuple(self._warnings),
             changelog=self._kafka.changelog_topic,
-            members=self._members,
+            has_members=self._has_members,
             compacted=dense,
             replies=replies,
             can_administer=self._can_administer,
         ).shutting(self._shut)
-
-    def _refuse(self, why: str) -> None:
-        self._problems.append(Finding(why))
-
-    def _miss(self, name: str, why: str) -> None:
-        """The right of this name is wished for; a mock has none to grant."""
-        right = next(right for right in wished(self._kafka) if right.name == name)
-        self._warnings.append(Finding(why, acl_command(self._kafka, right) if self._can_administer else ""))
 
     def _compacted(self, configs: Configs) -> frozenset[str]:
         """The topics that should not be compacted and are; a request would be dropped unanswered there."""
@@ -182,7 +168,7 @@ class _Examination:
             and "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")
         ]
         keeps = "is compacted: only the last record of each key is kept; set its cleanup.policy to delete"
-        self._warnings += [Finding(f"topic {topic} {keeps}") for topic in dense]
+        self._warnings += [f"topic {topic} {keeps}" for topic in dense]
         return frozenset(dense) & self._written.keys()
 
     # Topics
@@ -191,39 +177,30 @@ class _Examination:
         try:
             found = look_up(self._admin, topic, self._timeout, self._new_topics_by).topics[topic]
         except KafkaException as error:
-            self._refuse(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}")
+            self._problems.append(
+                f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
+            )
             return None
         if found.error is not None:
             self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
         return found
 
-    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> str:
         if error.code() in GONE:
-            near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
             make = "let `inference-worker check --create-topics` make it, or name another"
-            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}{near}")
+            return f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}"
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
-            return missing(self._kafka, right, "see")
-        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
+            return missing(right, "see")
+        return f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}"
 
-    def _object(self, setting: str, topic: str, finding: Finding, why: str) -> None:
+    def _object(self, setting: str, topic: str, problem: str, why: str) -> None:
         """Nothing works without the topic, unless it is a reply topic: that may be another owner's."""
         if setting != "REPLY_TOPICS":
-            self._problems.append(finding)
+            self._problems.append(problem)
             return
         self._shut[topic] = f"it {why}, as the worker saw it at its start"
-        why = f"{finding.text}; until a worker starts with it, requests that name it get an error"
-        self._warnings.append(Finding(why, finding.command))
-
-    def _shut_small(self, replies: Collection[str], limits: Mapping[str, int]) -> None:
-        """A batch must fit into each of the topics, so one that takes little would slow all answers down."""
-        least = min(LEAST_REPLY_BYTES, limits[self._kafka.response_topic])
-        for topic in replies - self._shut.keys():
-            if (limit := limits[topic]) < least:
-                takes = f"takes records of {limit} bytes, and {least} are the least"
-                why = f"WORKER_KAFKA__REPLY_TOPICS: topic {topic} {takes}; raise its max.message.bytes"
-                self._object("REPLY_TOPICS", topic, Finding(why), takes)
+        self._warnings.append(f"{problem}; until a worker starts with it, requests that name it get an error")
 
     def _limits(self, configs: Configs) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
@@ -231,7 +208,7 @@ class _Examination:
         for topic in self._written if self._kafka.max_message_bytes is None else ():
             if topic not in told and topic not in self._shut:
                 why = f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant"
-                self._miss(topic, f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
+                self._warnings.append(f"{why} DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES")
         most = LARGEST_USUAL_RECORD
         if self._can_administer:
             most = largest_record(self._admin, next(iter(self._contact.cluster.brokers)), LIMIT_TIMEOUT)
@@ -243,7 +220,7 @@ class _Examination:
         """Each partition of requests has one of states."""
         changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
         if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
-            self._refuse(
+            self._problems.append(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {partitions[changelog]} partitions and {requests} has "
                 f"{partitions[requests]}, so keys left their states; name a new changelog, with which every key begins "
                 "anew, or export the states and import them there"
@@ -254,9 +231,9 @@ class _Examination:
         if (changelog := self._kafka.changelog_topic) is None:
             return
         if (config := configs[changelog]) is None:
-            self._miss(changelog, f"the broker does not tell whether the changelog {changelog} is compacted")
+            self._warnings.append(f"the broker does not tell whether the changelog {changelog} is compacted")
         elif (policy := config.get("cleanup.policy")) != "compact":
-            self._refuse(
+            self._problems.append(
                 f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
                 "of keys that no request wrote for a while; set it to compact"
             )
@@ -265,7 +242,7 @@ class _Examination:
                 f"the changelog {changelog} has {LAG_KEY}={config.get(LAG_KEY, 0)}: requests that come again after a "
                 f"kill may miss the state before them; set it to {CHANGELOG_CONFIGS[LAG_KEY]}, an hour, or more"
             )
-            self._warnings.append(Finding(why))
+            self._warnings.append(why)
 
     # Rights, and the group
 
@@ -277,8 +254,8 @@ class _Examination:
             if right.kind == "topic":
                 self._require(right, partial(asked[right.name].result, self._timeout))
             elif self._can_administer:
-                group = partial(described_group, self._kafka, right.name, self._timeout, self._contact.log)
-                self._require(right, partial(group, with_operations=True))
+                log = self._contact.log
+                self._require(right, partial(described_group, self._kafka, right.name, self._timeout, log))
 
     def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
         """A broker that does not tell is believed: what is missing shows when it is used."""
@@ -288,15 +265,15 @@ class _Examination:
             code = TIMED_OUT if isinstance(error, TimeoutError) else error.args[0].code()
             # A topic that we may not see is a problem already.
             if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+                self._problems.append(missing(right, right.operation.lower()))
             if code == TIMED_OUT and right.kind == "topic" and self._can_administer:
                 self._give_up()
             return
         if isinstance(found, ConsumerGroupDescription):
-            self._members = _members_of(found)
+            self._has_members = bool(found.members)
         allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
         if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
-            refused = missing(self._kafka, right, right.operation.lower())
+            refused = missing(right, right.operation.lower())
             self._object(right.setting, right.name, refused, "may not be written")
 
     def _give_up(self) -> None:
@@ -304,32 +281,18 @@ class _Examination:
         self._admin.poll(0)  # hear what the client has met there
         if why := explained(self._kafka, self._contact.log.last):
             self._can_administer = False
-            self._refuse(why)
+            self._problems.append(why)
 
-    def _ask_group(self) -> Membership:
+    def _is_kip_848_absent(self) -> bool:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
         resource = ConfigResource(ResourceType.GROUP, self._kafka.group_id)
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
         try:
-            described = asked[resource].result(self._timeout)
+            return SESSION_KEY not in asked[resource].result(self._timeout)
         except TimeoutError:
-            return choose_membership(self._kafka, None)
+            return False
         except KafkaException as error:
-            is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
-            membership = choose_membership(self._kafka, None, is_absent=is_absent)
-            if membership.takeover_seconds is None:
-                group = self._kafka.group_id
-                why = f"the broker does not tell how long a killed replica of group {group} keeps its partitions"
-                self._miss(group, f"{why}; grant DESCRIBE_CONFIGS on it to know")
-            return membership
-        session = described.get(SESSION_KEY)
-        if session is None:
-            return choose_membership(self._kafka, None, is_absent=True)
-        return choose_membership(self._kafka, int(session.value) / 1000)
-
-
-def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
-    return tuple(Member(member.client_id, member.host) for member in group.members)
+            return bool(error.args[0].code() == KafkaError.INVALID_REQUEST)
 
 
 def _replication(topic: TopicMetadata) -> int:

@@ -1,23 +1,27 @@
-"""The questions of `check` beyond a start's: who else reads, whether the clients can be made, what may be regretted."""
+"""What an operator should know besides: who else reads, what a group has lost, what may be regretted.
+
+A group loses offsets of some partitions, or states under offsets that go on, while none of its workers runs. Nothing
+else tells: a partition without an offset looks like a new one. It is said, and nothing is refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopic
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopic, OffsetSpec
 
-from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import client_log
-from worker.kafka.client.config import admin_config, consumer_config, producer_config
+from worker.core.failures import BadConfiguration, listed
+from worker.core.records import Partition
+from worker.kafka.client.command_clients import client_log, open_client
+from worker.kafka.client.config import Config, admin_config, consumer_config, producer_config
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.errors import GONE, ClientLog, configuring, words_of
-from worker.kafka.client.membership import Announcement
-from worker.kafka.cluster.access import CHANGELOG_CONFIGS, used
-from worker.kafka.cluster.admin_answers import LIMIT_KEY, told
+from worker.kafka.client.membership import CLIENT_ID
+from worker.kafka.cluster.admin_answers import told, told_offset
 from worker.kafka.cluster.examination import TopicFacts
-from worker.kafka.cluster.topics import Topics
-from worker.settings import KafkaSettings
+from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, Topics, used
+from worker.settings import Connection, KafkaSettings
 
 # Partitions of a topic that is made before any request topic is there: as many replicas can share one.
 PARTITIONS = 12
@@ -28,6 +32,16 @@ _IN_USE = {
     ConsumerGroupState.STABLE,
     ConsumerGroupState.PREPARING_REBALANCING,
     ConsumerGroupState.COMPLETING_REBALANCING,
+}
+
+TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
+UNKNOWN = "whether the group has lost offsets, or states, is not known: the cluster does not tell its offsets now"
+_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
+# The fate of records without an offset of the group, by AUTO_OFFSET_RESET.
+_RESETS = {
+    "earliest": "are read from the beginning, and what was answered before is answered again",
+    "latest": "are passed over unanswered",
+    "error": "are not read, and the worker that is given them ends",
 }
 
 
@@ -55,7 +69,7 @@ def reading(groups: Iterable[ConsumerGroupDescription], topics: Collection[str])
         group.group_id: at.topic
         for group in groups
         for member in group.members
-        if Announcement.read(member.client_id) is not None
+        if member.client_id.startswith(CLIENT_ID)
         for at in member.assignment.topic_partitions
         if at.topic in topics
     }
@@ -91,7 +105,75 @@ def try_clients(kafka: KafkaSettings, topics: Topics) -> None:
         Producer({**producer_config(kafka, topics.largest_message, topics.largest_batch)}, logger=client_log())
 
 
-def advice(kafka: KafkaSettings, topics: Sequence[TopicFacts], others: Mapping[str, str]) -> Iterator[str]:
+def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
+    """A sentence for each loss that the cluster shows. Members have said it when they began. Takes 70 ms."""
+    if topics.has_members or not topics.can_administer:
+        return []
+    requests = [
+        Partition(topic, number) for topic in kafka.request_topics for number in range(topics.partitions[topic])
+    ]
+    changelog = kafka.changelog_topic
+    states = [Partition(changelog, number) for number in range(topics.partitions[changelog])] if changelog else []
+    known = committed(kafka, requests)
+    if known is not None and not known:  # it is new
+        return []
+    logs = extents(kafka, [*requests, *states])
+    if known is None or logs is None:
+        return [UNKNOWN]
+    said: list[str] = []
+    if lost := [at for at in requests if at not in known and logs[at]]:
+        said.append(
+            f"group {kafka.group_id} has no offset for {len(lost)} of {len(requests)} partitions with requests "
+            f"({listed(lost)}), and offsets for {len(known)}: by AUTO_OFFSET_RESET their "
+            f"{sum(len(logs[at]) for at in lost):,} records {_RESETS[kafka.auto_offset_reset]}; to go on elsewhere "
+            "stop all workers, and set the offsets with `kafka-consumer-groups.sh --reset-offsets`"
+        )
+    passed = {at.number for at, offset in known.items() if offset > 0}
+    if gone := [at for at in states if logs[at].start > 0 or (at.number in passed and not logs[at])]:
+        said.append(
+            f"the changelog is empty, or its first records were deleted, in {len(gone)} of {len(states)} partitions "
+            f"({listed(gone)}) of which requests were answered: keys with states in there begin anew; if that is not "
+            "meant, stop all workers and bring a backup back (`state import`)"
+        )
+    return said
+
+
+def extents(kafka: Connection, partitions: Collection[Partition]) -> Mapping[Partition, range] | None:
+    """The offsets from the beginning to the end of each log; None where a leader does not tell."""
+    admin = AdminClient(admin_config(kafka), logger=client_log())
+    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client declares no types there
+    asked = [
+        admin.list_offsets({TopicPartition(*at): spec for at in partitions}, request_timeout=TIMEOUT) for spec in specs
+    ]
+    begins, ends = (
+        {Partition(at.topic, at.partition): told_offset(future, TIMEOUT) for at, future in futures.items()}
+        for futures in asked
+    )
+    logs = {
+        at: range(begin, end) for at, begin in begins.items() if begin is not None and (end := ends[at]) is not None
+    }
+    return logs if len(logs) == len(partitions) else None
+
+
+def committed(kafka: KafkaSettings, partitions: Collection[Partition]) -> Mapping[Partition, int] | None:
+    """The group's next offsets, where it has one; None where its coordinator does not tell.
+
+    The admin client's `list_consumer_group_offsets` ends the process when the coordinator has moved (librdkafka 2.16).
+    """
+    promised = {"group.id": kafka.group_id, "enable.auto.commit": False}
+    consumer = open_client(Consumer, kafka, _AS_IT_IS, promised, client_log())
+    try:
+        found = consumer.committed([TopicPartition(*at) for at in partitions], TIMEOUT)
+    except KafkaException:
+        return None
+    finally:
+        consumer.close()
+    if any(at.error is not None for at in found):
+        return None
+    return {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+
+def advice(topics: Sequence[TopicFacts], others: Mapping[str, str]) -> Iterator[str]:
     """The facts that a worker can live with and its operator may regret, each a sentence."""
     for group, topic in others.items():
         yield (
@@ -103,10 +185,3 @@ def advice(kafka: KafkaSettings, topics: Sequence[TopicFacts], others: Mapping[s
             f"{', '.join(single)}: on one broker only (replication factor 1): with its disk, records are lost, and "
             "while it is away nothing is answered"
         )
-    for each in topics:
-        kept = int((each.config or {}).get(LIMIT_KEY, 0))
-        if each.setting == "DEAD_LETTER_TOPIC" and 0 < kept < kafka.max_request_bytes:
-            yield (
-                f"topic {each.name} takes records of {kept:,} bytes, fewer than WORKER_KAFKA__MAX_REQUEST_BYTES: "
-                "larger rejected requests are kept without their value; raise its max.message.bytes"
-            )

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import Partition
 from worker.core.stalls import Stall, Stalls
@@ -75,93 +75,44 @@ def find_end(new_client: NewLooker, partition: Partition, first: int | None, at:
 
     `first` None: of records that cannot be parsed. It lies before `at` where none is known.
     """
-    search, unparsed, trouble = Search(at, first), _Unparsed(partition), ""
+    last, step, reports = at - 1, 1, list[str]()
     try:
-        client = new_client({"stats_cb": unparsed.hear})
+        client = new_client({"stats_cb": reports.append})
         try:
-            search.begin(client.get_watermark_offsets(TopicPartition(*partition), LOOK_TIMEOUT)[1])
-            while not trouble and (offset := search.next) is not None:
-                trouble = _look(client, search, unparsed, offset)
+            _, beyond = client.get_watermark_offsets(TopicPartition(*partition), LOOK_TIMEOUT)
+            if first is None:
+                beyond = min(beyond, at + MOST_UNPARSED)
+            while (left := beyond - last - 1) > 0:
+                offset = last + min(step, (left + 1) // 2)
+                if _is_inside(client, reports, partition, offset, first):
+                    last, step = offset, 1 if first is None else step * 2
+                else:
+                    beyond = offset
         finally:
             client.close()
     except Exception as error:  # noqa: BLE001  # the offsets found by then are true all the same
-        trouble = words_of(error)
-    return search.last, trouble
+        return last, words_of(error)
+    return last, ""
 
 
-class Search:
-    """Which offset to look at next. Decides, and looks at nothing itself."""
-
-    def __init__(self, at: int, first: int | None) -> None:
-        self.first = first
-        self.last = at - 1
-        self._beyond = at
-        self._step = 1
-
-    def begin(self, end: int) -> None:
-        """At `end` there is nothing, or nothing yet."""
-        self._beyond = end if self.first is not None else min(end, self.last + 1 + MOST_UNPARSED)
-
-    @property
-    def next(self) -> int | None:
-        """None: `last` is the last one."""
-        left = self._beyond - self.last - 1
-        return self.last + min(self._step, (left + 1) // 2) if left > 0 else None
-
-    def look(self, *, is_inside: bool) -> None:
-        assert self.next is not None
-        if is_inside:
-            self.last, self._step = self.next, 1 if self.first is None else self._step * 2
-        else:
-            self._beyond = self.next
-
-
-class _Unparsed:
-    """How often a client could not parse what lies at one offset."""
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.stand(-1)
-
-    def stand(self, offset: int) -> None:
-        self._offset = offset
-        self._before: int | None = None  # unparsed batches when the client stood there for the first time
-        self.times = 0
-
-    def hear(self, statistics: str) -> None:
-        """The client's callback, inside its poll."""
-        count = unparsed_at(statistics, self.partition, self._offset)
-        if count is not None:
-            self._before = count if self._before is None else self._before
-            self.times = count - self._before
-
-
-def _look(client: Consumer, search: Search, unparsed: _Unparsed, offset: int) -> str:
-    """Look at this offset. Returns what was in the way."""
-    unparsed.stand(offset)
+def _is_inside(client: Consumer, reports: list[str], partition: Partition, offset: int, first: int | None) -> bool:
+    """Look at this offset. Raises `TimeoutError` or `KafkaException` where nothing is seen."""
     # A seek takes 1 s nine times as often (measured 2026).
-    client.assign([TopicPartition(*unparsed.partition, offset)])
+    client.assign([TopicPartition(*partition, offset)])
     until = time.monotonic() + LOOK_TIMEOUT
+    counts: list[int] = []  # of batches that were not parsed, since the client stands there
     while (seen := client.poll(_POLL_SLICE)) is None:
-        if unparsed.times >= _TIMES_UNPARSED:
-            search.look(is_inside=search.first is None)
-            return ""
+        while reports:
+            if (count := unparsed_at(reports.pop(0), partition, offset)) is not None:
+                counts.append(count)
+        if counts and counts[-1] - counts[0] >= _TIMES_UNPARSED:
+            return first is None
         if time.monotonic() > until:
-            return f"the broker does not show offset {offset}"
+            raise TimeoutError(f"the broker does not show offset {offset}")
     error = seen.error()
     if error is not None and error.code() not in _TELLING:
-        return error.str()
-    is_unreadable = error is not None and error.code() in UNREADABLE
-    search.look(is_inside=is_unreadable and seen.offset() == search.first)
-    return ""
-
-
-class Damage(NamedTuple):
-    """Records that no client can parse, from the `first` offset to the `last`."""
-
-    partition: Partition
-    first: int
-    last: int
+        raise KafkaException(error)
+    return error is not None and error.code() in UNREADABLE and seen.offset() == first
 
 
 class StallWatch:
@@ -172,7 +123,6 @@ class StallWatch:
         self._clock = clock
         self._stalls = Stalls(LOOKS)
         self._report: str | None = None
-        self.standing: Mapping[Partition, Stall] = {}  # as last told
 
     @property
     def config(self) -> dict[str, Any]:
@@ -188,13 +138,12 @@ class StallWatch:
         report, self._report = self._report, None
         if report is None:
             return []
-        self.standing = self._stalls.seen(read_consumer(report).reaches, self._clock())
-        return list(self.standing.items())
+        return list(self._stalls.seen(read_consumer(report).reaches, self._clock()).items())
 
-    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[Damage]:
-        """Which of these are damaged there. Takes seconds, and more for thousands of records."""
+    def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[tuple[Partition, int, int]]:
+        """Which of these are damaged there, and the first and last offset. Takes seconds, and more for thousands."""
         for partition, stall in stalls:
             if stall.is_due:
                 last, _ = find_end(self._new_looker, partition, None, stall.offset)
                 if last >= stall.offset:
-                    yield Damage(partition, stall.offset, last)
+                    yield partition, stall.offset, last

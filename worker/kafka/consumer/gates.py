@@ -23,7 +23,7 @@ While all partitions flow nothing is asked, and a poll costs 0.04 µs more than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -33,13 +33,13 @@ from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import SUSPECT_FROM, KafkaOffsets, Note
-from worker.kafka.offsets.standings import NOTHING, GroupStanding, StandingAnswer
+from worker.kafka.offsets.standings import NOTHING, GroupStanding
 from worker.ports import Assignments
 
-# From a question that the group did not answer in full to the next one, seconds.
-ASK_AGAIN_AFTER = 0.5
+# From a question that was asked in vain to the next one, seconds: the loop stands still for each.
+ASK_AGAIN_AFTER = 1.0
 
-# The longest poll while something is held or asked, seconds: what it waits for comes in a poll, or beside it.
+# The longest poll while something is held, seconds: what it waits for comes in a poll.
 WAKING_SLICE = 0.005
 
 
@@ -53,7 +53,6 @@ class _Gate:
     is_shut: bool = False
     is_adrift: bool = False  # shut, and the client may be looking up where it begins
     start: int | None = None  # of a shut one: to be committed before anything comes
-    standing: GroupStanding | None = None  # by which it was moved, for what comes there: we commit it first
     wanted: Note | None = None  # to be taken by the group before what is held is handed out
 
 
@@ -90,10 +89,10 @@ class Gates:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._closed or self._held.ready or self._standings.is_under_way)
+        return bool(self._closed or self._held.ready)
 
     def patience(self, timeout: float) -> float:
-        return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.held else timeout
+        return min(timeout, WAKING_SLICE) if self._held.held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
@@ -114,9 +113,10 @@ class Gates:
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more: for all that the gates work with, too."""
-        for memory in (self._pauses, self._spoiled, self._offsets):
-            memory.forget(partitions)
+        self._pauses.forget(partitions)
+        self._offsets.forget(partitions)
         for partition in partitions:
+            self._spoiled.forget(partition)
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
                 self._closed.pop(partition, None)
@@ -135,7 +135,6 @@ class Gates:
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         """From now on nothing comes of our partitions among these, until we know where the group stands."""
-        self._standings.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
                 self._drop(partition, gate)
@@ -151,10 +150,8 @@ class Gates:
 
     def attend(self, assignments: Assignments) -> None:
         """Hand out what is held, and go on with what is shut, where the answers have come. Tells of suspects."""
-        if not self._standings.is_under_way and self._clock() >= self._ask_at:
+        if self._clock() >= self._ask_at:
             self._ask(assignments)
-        if (answer := self._standings.answer()) is not None:
-            self._learn(answer, assignments)
         for partition, gate in list(self._closed.items()):
             if gate.wanted is not None and self._offsets.note(partition, gate.wanted):
                 self._wake(partition, gate)
@@ -186,7 +183,7 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
-        self._spoiled.rewind(partition)
+        self._spoiled.forget(partition)
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
@@ -200,40 +197,35 @@ class Gates:
         self._flowing.stop(partition)
         if self._held.drop(partition):
             self._pauses.release(partition, By.SOURCE)
-        gate.standing = gate.wanted = None
+        gate.wanted = None
 
     def _ask(self, assignments: Assignments) -> None:
         """Ask where the group stands, for each partition that gives nothing until that is known."""
-        asked: list[Partition] = []
-        known: dict[Partition, GroupStanding] = {}
-        for partition, gate in self._closed.items():
-            is_decided = gate.wanted is not None or gate.start is not None
-            if is_decided or gate.is_adrift or assignments.is_in_doubt(partition):
-                continue
-            if gate.standing is None:
-                asked.append(partition)
-            else:
-                known[partition] = gate.standing
-        if asked:
-            self._standings.ask(asked)
-        if known:
-            self._learn(StandingAnswer(known, known), assignments)
+        asked = [
+            partition
+            for partition, gate in self._closed.items()
+            if gate.wanted is None
+            and gate.start is None
+            and not gate.is_adrift
+            and not assignments.is_in_doubt(partition)
+        ]
+        if asked and not self._learn(self._standings.ask(asked), assignments):
+            self._ask_at = self._clock() + ASK_AGAIN_AFTER
 
-    def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
-        standings = answer.standings
+    def _learn(self, standings: Mapping[Partition, GroupStanding], assignments: Assignments) -> bool:
+        """Go on where the group stands. False where that, or an end, is not known yet."""
         hanging = [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
         ends = self._standings.ends(hanging)
-        is_known = len(standings) == len(answer.wanted)
+        is_known = bool(standings)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():
             if self.is_shut(partition):
                 is_known = self._find(partition, standing, ends.get(partition)) and is_known
             else:
                 is_known = self._begin_attempt(partition, standing, ends.get(partition), suspects) and is_known
-        if not is_known:
-            self._ask_at = self._clock() + ASK_AGAIN_AFTER
         if suspects:
             assignments.suspected(suspects)
+        return is_known
 
     def _hangs_on_end(self, partition: Partition, standing: GroupStanding) -> bool:
         """Whether what is done about it may depend on where it ends."""
@@ -279,15 +271,13 @@ class Gates:
         if standing.offset is not None:
             gate.begun = standing.offset
         self._go_on(partition, gate, gate.first if standing.offset is None else standing.offset)
-        if not gate.is_shut:
-            gate.standing = standing
         return True
 
     def _go_on(self, partition: Partition, gate: _Gate, offset: int | None) -> None:
         """Read on from there; None: where the client is, having handed out nothing."""
         if offset is not None:
             try:
-                self._consumer.seek(TopicPartition(*partition, self._spoiled.passed(partition, offset)))
+                self._consumer.seek(TopicPartition(*partition, offset))
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return

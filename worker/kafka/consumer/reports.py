@@ -16,13 +16,14 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import Empty, Queue
+from threading import Thread
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
 from worker.kafka.client.errors import GONE, ClientLog, words_of
-from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer, tell_throttled
-from worker.kafka.offsets.standings import in_background
+from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
@@ -66,7 +67,7 @@ class Reports:
                     for begun_at in (begun(partition),)
                 }
                 self.watcher.consumer_seen(seen.connections, standings)
-                tell_throttled(self.watcher, self._log, "consumer", seen.throttled)
+                self.watcher.throttled("consumer", seen.throttled)
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return None
@@ -89,6 +90,14 @@ class Reports:
         self._ask_at = self._clock() + (ASK_AGAIN_AFTER if self._lost else 0.0)
 
 
+class TopicsSeen(NamedTuple):
+    """The partitions of each topic that the cluster told of; which topics are absent, and which are back, as news."""
+
+    partitions: Mapping[str, int]
+    absent: Collection[str] | None = None
+    back: Collection[str] = ()
+
+
 class RequestTopics:
     """Whether the cluster has the topics that we read, and with how many partitions. Used by the loop's thread.
 
@@ -96,19 +105,9 @@ class RequestTopics:
     the fetch before it. A topic is absent by two looks: a broker that has just started may not know of it yet.
     """
 
-    def __init__(
-        self,
-        topics: Sequence[str],
-        new_client: Callable[[], Consumer],
-        tell: Callable[[Collection[str], Collection[str]], object],
-        counted: Callable[[Mapping[str, int]], object],
-        clock: Callable[[], float],
-    ) -> None:
-        """`tell` hears which topics are absent and which are back, `counted` how many partitions each has."""
+    def __init__(self, topics: Sequence[str], new_client: Callable[[], Consumer], clock: Callable[[], float]) -> None:
         self._topics = topics
         self._new_client = new_client
-        self._tell = tell
-        self._counted = counted
         self._clock = clock
         self._client: Consumer | None = None
         self._look_at = clock() + LOOK_EVERY  # the start has just looked
@@ -117,32 +116,29 @@ class RequestTopics:
         self._missed: frozenset[str] = frozenset()  # by the last look
         self._absent: frozenset[str] = frozenset()  # by the last two
 
-    def attend(self) -> None:
-        """Hear what was found, and look when it is time. To be called once a second."""
-        if self._is_asking:
-            self._hear()
+    def attend(self) -> TopicsSeen | None:
+        """What was found, if anything was; and look when it is time. To be called once a second."""
+        seen = self._hear() if self._is_asking else None
         if not self._is_asking and self._clock() >= self._look_at:
             self._is_asking = True
             in_background(self._ask, "request-topics")
+        return seen
 
     def close(self) -> None:
         if self._client is not None and not self._is_asking:
             self._client.close()
 
-    def _hear(self) -> None:
+    def _hear(self) -> TopicsSeen | None:
         try:
             found = self._found.get_nowait()
         except Empty:
-            return
+            return None
         self._is_asking, self._look_at = False, self._clock() + LOOK_EVERY
         if not found:
-            return
-        self._counted(found)
+            return None
         missed = frozenset(topic for topic, partitions in found.items() if not partitions)
-        absent, self._missed = missed & self._missed, missed
-        if absent != self._absent:
-            back, self._absent = self._absent - absent, absent
-            self._tell(absent, back)
+        before, self._absent, self._missed = self._absent, missed & self._missed, missed
+        return TopicsSeen(found) if self._absent == before else TopicsSeen(found, self._absent, before - self._absent)
 
     def _ask(self) -> None:
         """Find how many partitions they have, as far as the cluster tells; nothing where it tells nothing."""
@@ -157,6 +153,11 @@ class RequestTopics:
             if client is not None:
                 client.close()
         self._found.put(found)
+
+
+def in_background(work: Callable[[], object], name: str) -> None:
+    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
+    Thread(target=work, name=name, daemon=True).start()
 
 
 def _partitions(client: Consumer, topic: str) -> int | None:

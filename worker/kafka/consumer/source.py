@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition, Record
 from worker.core.stalls import Reach, Stalls
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, keys_have_moved, refusal, words_of
+from worker.kafka.client.errors import FATAL, UNREADABLE, ClientLog, configuring, refusal, words_of
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import LoginFiles, Stranded
@@ -28,7 +28,7 @@ from worker.kafka.consumer.batch_end import looking
 from worker.kafka.consumer.flow import By, Flowing, HeldRecords, Pauses, partition_of, to_records
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.rebalances import Rebalances
-from worker.kafka.consumer.reports import Reports, RequestTopics
+from worker.kafka.consumer.reports import Reports, RequestTopics, TopicsSeen
 from worker.kafka.consumer.spoiled_batches import SpoiledBatches
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
@@ -59,9 +59,7 @@ class KafkaSource(KafkaOffsets):
         self._login_files = LoginFiles([*kafka.secret_files, *kafka.certificates.values()])
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
         self._most_partitions = most_partitions
-        self._request_topics = RequestTopics(
-            kafka.request_topics, self._new_asking_client, self._on_absent, self._on_counted, clock
-        )
+        self._request_topics = RequestTopics(kafka.request_topics, self._new_asking_client, clock)
         self._is_to_rejoin = False
         self._failure: Exception | None = None
         self._flowing = Flowing()
@@ -179,7 +177,7 @@ class KafkaSource(KafkaOffsets):
     def _open(self) -> None:
         """A consumer, and all that holds on to it."""
         self._consumer = consumer = self._new_consumer()
-        super().__init__(consumer, self._new_asking_client, self._log, self._clock)
+        super().__init__(consumer, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
         self._stalls = Stalls()
         self._spoiled = SpoiledBatches(consumer, self._flowing, self._pauses, self._new_looker, self._log)
@@ -298,7 +296,7 @@ class KafkaSource(KafkaOffsets):
 
     def _fall_back(self, said: str) -> None:
         """The broker has no KIP-848. Nothing was assigned yet, so nothing is lost with the first consumer."""
-        self.membership = fall_back(self.membership, said)
+        self.membership = fall_back(said)
         self._log.tell("membership", str(self.membership))
         self._consumer.close()
         assignments = self._rebalances.assignments
@@ -315,9 +313,10 @@ class KafkaSource(KafkaOffsets):
         self._watch_stalls(seen.reaches)
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
-        if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
+        if (why := self._stranded.why(seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
-        self._request_topics.attend()
+        if (topics := self._request_topics.attend()) is not None:
+            self._hear_of_topics(topics)
 
     def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
         """Tell which partitions stand, and look into each that no open transaction holds back."""
@@ -352,25 +351,27 @@ class KafkaSource(KafkaOffsets):
         if self._failure is None and error.fatal() and not self._may_fall_back():
             self._hear(error)
 
-    def _on_absent(self, absent: Collection[str], back: Collection[str]) -> None:
-        """A request topic has gone, or is back.
+    def _hear_of_topics(self, seen: TopicsSeen) -> None:
+        """A request topic may have gone, or be back, or have got partitions.
 
         A classic group looks at its topics when a member joins, and every 5 minutes: meanwhile it would commit the old
         topic's place in the new one. A KIP-848 group heeds both by itself.
         """
-        if self._reports.watcher is not None:
-            self._reports.watcher.topics_absent(sorted(absent))
-        if self.membership.protocol == "classic":
+        if (watcher := self._reports.watcher) is not None:
+            watcher.topics_counted(seen.partitions)
+            if seen.absent is not None:
+                watcher.topics_absent(sorted(seen.absent))
+        if seen.absent is not None and self.membership.protocol == "classic":
             held = {at.topic for at in self._consumer.assignment()}
-            self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
-
-    def _on_counted(self, partitions: Mapping[str, int]) -> None:
-        if self._reports.watcher is not None:
-            self._reports.watcher.topics_counted(partitions)
-        for topic, count in partitions.items():
+            self._is_to_rejoin = not held.isdisjoint(seen.absent) or not held.issuperset(seen.back)
+        for topic, count in seen.partitions.items():
             if self._most_partitions is not None and count > self._most_partitions:
-                assert self._kafka.changelog_topic is not None
-                self._fail(BadConfiguration(keys_have_moved(self._kafka.changelog_topic, topic, count)))
+                why = (
+                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {topic} has {count} partitions now, and "
+                    f"{self._kafka.changelog_topic} has fewer: keys left their states; stop all workers and move the "
+                    "states, as `inference-worker check` says"
+                )
+                self._fail(BadConfiguration(why))
 
     def __repr__(self) -> str:
         return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

@@ -10,7 +10,6 @@ the client goes on behind the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -50,7 +49,6 @@ class SpoiledBatches:
         self._spoiled: dict[Partition, _Spoiled] = {}
         self._suspects: dict[Partition, int] = {}
         self._past: dict[Partition, int] = {}  # nothing below is wanted any more
-        self._known: dict[Partition, tuple[range, str]] = {}  # the offsets given up last, and why
 
     def failed(self, partition: Partition, first: int, begun: int, reason: str) -> None:
         """The batch that begins at `first` cannot be read; the group stood at `begun`."""
@@ -65,16 +63,6 @@ class SpoiledBatches:
         """The partition stands there, and nothing says why. Called in a callback of the client, which only notes it."""
         if partition not in self._spoiled:
             self._suspects[partition] = at
-
-    def passed(self, partition: Partition, offset: int) -> int:
-        """Where to go on for a partition that is read again from `offset`: behind records known to be spoiled."""
-        known, reason = self._known.get(partition, (range(0), ""))
-        if offset not in known:
-            return offset
-        self._pauses.stop(partition, By.SPOILED)
-        self._spoiled[partition] = _Spoiled(reason, offset, known[-1])
-        self._past[partition] = known[-1] + 1  # its batch may be longer than was found
-        return known[-1] + 1
 
     @property
     def is_waiting(self) -> bool:
@@ -99,14 +87,8 @@ class SpoiledBatches:
     def holds(self, partition: Partition) -> bool:
         return partition in self._spoiled
 
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more."""
-        for partition in partitions:
-            self.rewind(partition)
-            self._known.pop(partition, None)
-
-    def rewind(self, partition: Partition) -> None:
-        """It is read again from elsewhere."""
+    def forget(self, partition: Partition) -> None:
+        """It is not ours any more, or read again from elsewhere."""
         self._past.pop(partition, None)
         self._suspects.pop(partition, None)
         self._fetch(partition)
@@ -141,7 +123,6 @@ class SpoiledBatches:
             self._fetch(partition)
             return
         spoiled.last, self._past[partition] = last, last + 1
-        self._known[partition] = range(at, last + 1), spoiled.reason
         self._log.tell(
             f"unreadable {partition}",
             f"{partition}: the {last + 1 - at} records from {at} to {last}, one batch, cannot be read and are answered "

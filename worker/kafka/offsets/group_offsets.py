@@ -105,14 +105,11 @@ class Notes:
 class KafkaOffsets:
     """Owns what is under way to the group; `standings` asks it. One for each consumer, used by the loop's thread."""
 
-    def __init__(
-        self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog, clock: Callable[[], float]
-    ) -> None:
-        """`new_client` makes one that never joins the group: it asks beside the loop."""
+    def __init__(self, consumer: Consumer, log: ClientLog, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._clock = clock
         self._notes = Notes(consumer, clock)
-        self.standings = StandingLookup(consumer, new_client, log)
+        self.standings = StandingLookup(consumer, log)
         self._results: list[CommitResult] = []
         self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
         self._isolated: dict[Partition, int] = {}  # the offset that was noted last to run alone
@@ -241,7 +238,6 @@ class KafkaOffsets:
         return self._notes.is_under_way(partitions)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        self.standings.forget(partitions)
         self._notes.forget(partitions)
         for partition in partitions:
             self._attempts.pop(partition, None)

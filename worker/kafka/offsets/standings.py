@@ -1,10 +1,8 @@
-"""Where the group stands with partitions, and where these end: asked of the brokers.
+"""Where the group stands with partitions, and where these end: asked of the brokers in the loop's thread.
 
 While the transaction of a dead replica is open, the group says nothing about the partitions that it was about to
-commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for it held up every other
-partition: 5.3 of 7 s (measured 2026). So a question that is not answered at once is asked beside the loop, about each
-partition alone, by a client that never joins the group: while the consumer is asked, a `poll` of it waits until the
-question is over (confluent-kafka 2.16).
+commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`), and tells of all that are asked about together or
+of none. So a question gets little time, and after one in vain one partition alone is asked about.
 """
 
 from __future__ import annotations
@@ -12,10 +10,9 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from queue import Empty, Queue
-from threading import Thread
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
@@ -23,16 +20,13 @@ from worker.core.records import Partition
 from worker.kafka.client.errors import ClientLog, words_of
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
-# and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
-QUICK, QUICK_AGAIN = 0.3, 5
-# Beside the loop: for all together, for one of them, and for one after the other.
-TOGETHER, ALONE, PATIENT = 1.0, 0.25, 1.5
+# and back elsewhere.
+ANSWER_TIMEOUT = 0.5
 # At an assignment: from a question that was not answered to the next one.
 ASK_AGAIN_AFTER = 0.1
 # For the end of partitions. A broker answers a connection's requests in turn, and a fetch before ours may take
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
-
 
 _TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
 
@@ -74,13 +68,6 @@ class GroupStanding(NamedTuple):
 NOTHING = GroupStanding(None, NONE)
 
 
-class StandingAnswer(NamedTuple):
-    """The partitions asked about and still `wanted`, and where the group stands as far as it tells."""
-
-    wanted: Collection[Partition]
-    standings: Mapping[Partition, GroupStanding]
-
-
 class AssignmentStandings(NamedTuple):
     """The partitions of an assignment of which the group told where it stands, and all others."""
 
@@ -88,37 +75,23 @@ class AssignmentStandings(NamedTuple):
     unknown: Sequence[TopicPartition] = ()
 
 
-Found: TypeAlias = "list[TopicPartition] | Exception"
-
-
-def in_background(work: Callable[[], object], name: str) -> None:
-    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name=name, daemon=True).start()
-
-
 class StandingLookup:
-    """One question at a time. Used by the loop's thread; owns a client that another thread uses."""
+    """Used by the loop's thread."""
 
-    def __init__(self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog) -> None:
-        """`new_client` makes one that never joins the group."""
+    def __init__(self, consumer: Consumer, log: ClientLog) -> None:
         self._consumer = consumer
-        self._new_client = new_client
         self._log = log
-        self._client: Consumer | None = None  # while answers come late
-        self._in_vain = 0  # questions in a row
-        self._wanted: dict[Partition, None] = {}  # in order
-        self._found: Queue[Found] = Queue()
-        self.is_under_way = False
+        self._is_in_vain = False  # the last question
 
-    def now(self, assigned: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
+    def now(self, places: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
         """The group's answer within `patience` seconds: a coordinator that has moved is found anew meanwhile."""
         give_up_at = time.monotonic() + patience
         while True:
-            found = _committed(self._consumer, list(assigned), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
-            if isinstance(found, RuntimeError):
-                raise found
-            known = [at for at in found if at.error is None] if isinstance(found, list) else []
-            unknown = [at for at in found if at.error is not None] if isinstance(found, list) else assigned
+            known, unknown = list[TopicPartition](), places
+            with suppress(KafkaException):
+                found = self._consumer.committed(list(places), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+                known = [at for at in found if at.error is None]
+                unknown = [at for at in found if at.error is not None]
             if not unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
                 return AssignmentStandings(known, unknown)
             time.sleep(ASK_AGAIN_AFTER)
@@ -128,112 +101,39 @@ class StandingLookup:
         found = self.now([TopicPartition(*partition)], patience).known
         return any(at.offset == offset and (read_attempts(at.metadata) or NONE).is_isolated for at in found)
 
-    def ask(self, partitions: Sequence[Partition]) -> None:
-        """Ask about these. Nothing may be under way."""
-        self.is_under_way = True
-        self._wanted = dict.fromkeys(partitions)
-        places = [TopicPartition(*partition) for partition in partitions]
-        if self._in_vain % QUICK_AGAIN == 0:
-            found = _committed(self._consumer, places, QUICK)
-            if isinstance(found, list):
-                self._found.put(found)
-                return
-        in_background(lambda: self._ask_beside(places), "standing-lookup")
-
-    def answer(self) -> StandingAnswer | None:
-        """The answer to the last question; None while there is none."""
-        try:
-            found = self._found.get_nowait()
-        except Empty:
-            return None
-        self.is_under_way = False
-        told = {
-            Partition(at.topic, at.partition): _standing(at)
-            for at in (found if isinstance(found, list) else ())
-            if at.error is None
-        }
-        standings = {partition: told[partition] for partition in self._wanted if partition in told}
-        if waiting := len(self._wanted) - len(standings):
-            why = "" if isinstance(found, list) else f": {words_of(found)}"
-            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {waiting}{why}")
-        self._in_vain = self._in_vain + 1 if waiting else 0
-        return StandingAnswer(self._wanted, standings)
-
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """An answer about these is not wanted any more: things have moved on since."""
-        for partition in partitions:
-            self._wanted.pop(partition, None)
+    def ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, GroupStanding]:
+        """The group's standing with these, as far as it tells."""
+        asked = random.sample(partitions, 1) if self._is_in_vain else partitions
+        found = self.now([TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT).known
+        self._is_in_vain = not found
+        if not found:
+            self._log.tell("committed", f"the group does not tell its offsets, partitions wait: {len(partitions)}")
+        return {Partition(at.topic, at.partition): _standing(at) for at in found}
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
 
-        All at once, for one alone is asked behind the fetch under way. But one without a leader holds up the others.
+        All at once, for one alone is asked behind the fetch under way. One without a leader would hold up the others.
         """
-        ends = self._ends(partitions)
-        if partitions and not ends and (led := self._led(partitions)) != partitions:
-            ends = self._ends(led)
-        return ends
-
-    def _ask_beside(self, places: list[TopicPartition]) -> None:
-        try:
-            client = self._client = self._client or self._new_client()
-            found = _committed(client, places, TOGETHER)
-            if not isinstance(found, list):
-                self._found.put((_each_alone(client, places) if len(places) > 1 else []) or found)
-                return
-        except Exception as error:  # noqa: BLE001  # the loop says why it has no answer
-            self._found.put(error)
-            return
-        self._client = None
-        self._found.put(found)
-        client.close()
-
-    def _ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         if not partitions:
             return {}
+        found, why = list[TopicPartition](), ""
         try:
-            found = self._consumer.offsets_for_times([TopicPartition(*p, OFFSET_END) for p in partitions], END_TIMEOUT)
-            unknown = [at.error.str() for at in found if at.error is not None]
+            topics = [
+                self._consumer.list_topics(at, timeout=END_TIMEOUT).topics[at] for at in {p.topic for p in partitions}
+            ]
+            leaders = {(topic.topic, at.id): at.leader for topic in topics for at in topic.partitions.values()}
+            led = [TopicPartition(*p, OFFSET_END) for p in partitions if leaders.get(p, -1) >= 0]
+            found = self._consumer.offsets_for_times(led, END_TIMEOUT) if led else []
         except KafkaException as error:
-            found, unknown = [], [words_of(error)] * len(partitions)
-        if unknown:
-            why = f"the broker does not tell where partitions end, partitions wait: {len(unknown)}: {unknown[0]}"
-            self._log.tell("end", why)
-        return {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
-
-    def _led(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
-        """The partitions that have a leader; none while that is not known."""
-        try:
-            topics = self._consumer.list_topics(timeout=END_TIMEOUT).topics
-        except KafkaException:  # the question before this one failed, too, and was logged
-            return []
-        found = {
-            Partition(name, at.id): at.leader for name, topic in topics.items() for at in topic.partitions.values()
-        }
-        return [partition for partition in partitions if found.get(partition, -1) >= 0]
+            why = f": {words_of(error)}"
+        ends = {Partition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+        if waiting := len(partitions) - len(ends):
+            self._log.tell("end", f"the broker does not tell where partitions end, partitions wait: {waiting}{why}")
+        return ends
 
 
 def _standing(at: TopicPartition) -> GroupStanding:
     if at.offset < 0:
         return GroupStanding(None, NEW)
     return GroupStanding(at.offset, read_attempts(at.metadata) or NONE)
-
-
-def _each_alone(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-    """The group's offsets, asked in an order by chance: with many that it does not tell, time is over before the
-    last."""
-    give_up_at = time.monotonic() + PATIENT
-    told: list[TopicPartition] = []
-    for place in random.sample(places, len(places)):
-        found = _committed(client, [place], ALONE)
-        told += found if isinstance(found, list) else []
-        if time.monotonic() >= give_up_at:
-            break
-    return told
-
-
-def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -> Found:
-    try:
-        return client.committed(places, timeout)
-    except (KafkaException, RuntimeError) as error:
-        return error

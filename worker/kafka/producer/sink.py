@@ -160,10 +160,8 @@ class KafkaSink:
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
-        if (seen := self._unacknowledged.heard(statistics)) is None:
-            return
-        why = self._stranded.why(seen.connections, seen.brokers, is_waiting=seen.outstanding > 0)
-        if why is not None:
+        brokers = self._unacknowledged.heard(statistics)
+        if brokers is not None and (why := self._stranded.why(brokers)) is not None:
             self._receipts.fail(KafkaFatal(f"{why}; start again: what it had to send is answered then"))
 
     def _new_asking_client(self) -> Consumer:

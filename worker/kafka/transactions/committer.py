@@ -23,10 +23,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from worker.core.failures import KafkaFatal
 from worker.core.records import Ending
 from worker.kafka.client.errors import ClientLog, refusal
-from worker.kafka.client.transactional_id import TransactionalId
-from worker.kafka.cluster.access import missing, needed_for_transactions
+from worker.kafka.client.membership import TransactionalId
+from worker.kafka.cluster.topics import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
-from worker.settings import KafkaSettings
 
 # Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
 # is away, and whether the worker wants to end.
@@ -35,7 +34,7 @@ SLICE = 0.5
 PAUSE = 0.01
 # Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
 OFFSETS_TIMEOUT = 3.0
-# Seconds to ask for a topic. It is a word in the log, and the broker may be away.
+# Seconds to ask whether a topic is gone: the client itself says so too late, and the broker may be away.
 ASK_TIMEOUT = 1.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
@@ -64,7 +63,6 @@ class TransactionCommitter:
 
     def __init__(
         self,
-        kafka: KafkaSettings,
         name: TransactionalId,
         timeout_ms: int,
         new_producer: Callable[[], TransactionalProducer],
@@ -72,7 +70,6 @@ class TransactionCommitter:
         failure: str | None = None,
     ) -> None:
         """Raises `BadConfiguration`."""
-        self._kafka = kafka
         self._name = name
         self._timeout_ms = timeout_ms
         self._new_producer = new_producer
@@ -148,7 +145,8 @@ class TransactionCommitter:
             ended = self._commit(asked.offsets, asked.member)
             if ended is None:
                 return None
-            failure = self._why_unsent(ended) or producer.failure or ended.text
+            patience = max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic()))
+            failure = producer.why_absent(patience) or producer.failure or ended.text
         trouble = ended
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", producer.abort)
@@ -178,12 +176,6 @@ class TransactionCommitter:
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
         return trouble
-
-    def _why_unsent(self, trouble: Trouble) -> str | None:
-        """Which topic is gone, where a transaction could not be sent in time: the client itself says so too late."""
-        if trouble.reaction is not Reaction.AGAIN and not self.producer.is_late:
-            return None
-        return self.producer.why_absent(max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic())))
 
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None
@@ -239,10 +231,5 @@ class TransactionCommitter:
                 "own, WORKER_DELIVERY__TRANSACTIONAL_ID, and end a predecessor that stood still"
             )
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return missing(self._kafka, needed_for_transactions(self._name), "write").text
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return (
-                f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: {self._timeout_ms} is more than the broker's "
-                "transaction.max.timeout.ms; lower it"
-            )
+            return missing(needed_for_transactions(self._name), "write")
         return f"Kafka opens no transactions for {self._name.text}: {trouble.text}; start again"

@@ -20,8 +20,8 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.errors import ClientLog
+from worker.kafka.client.membership import TransactionalId
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
-from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.examination import START_TIMEOUT
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.sink import Destinations
@@ -52,7 +52,6 @@ class KafkaTransactions:
         `member` gives the consumer's group metadata of that moment, by which the broker knows what it may commit.
         `on_error` hears in any thread what goes wrong with connections.
         """
-        self._kafka = kafka
         self._name = name
         self._timeout_ms = timeout_ms
         self._member = member
@@ -133,7 +132,7 @@ class KafkaTransactions:
             self._unacknowledged.heard(statistics)
 
     def _new_committer(self, failure: str | None = None) -> TransactionCommitter:
-        return TransactionCommitter(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)
+        return TransactionCommitter(self._name, self._timeout_ms, self._new_producer, self._log, failure)
 
     def _abandon(self) -> None:
         """A client that hangs is left where it is: the next one finds out how far it came."""

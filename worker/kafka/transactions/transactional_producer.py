@@ -29,14 +29,6 @@ from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
 from worker.kafka.producer.sink import ANY_PARTITION, PURGED, Destinations, why_refused
 
-# How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
-# flight; what fills it is a broker that is away.
-ROOM_TIMEOUT = 0.2
-ROOM_SLICE = 0.02
-
-_LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
-
-
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 # After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
@@ -76,7 +68,6 @@ class _Found:
 
     failure: str | None = None
     refused: tuple[str | None, KafkaError | None] | None = None  # for good: the topic and the reason
-    is_late = False
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -93,7 +84,6 @@ class _Found:
         if error is not None and error.code() not in PURGED:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
-            self.is_late |= error.code() == _LATE
 
 
 class TransactionalProducer:
@@ -124,11 +114,6 @@ class TransactionalProducer:
             self._found.hear(None, trouble.error)
         return None if self._found.refused is None else self._destinations.failure(why, *self._found.refused)
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the client gave up a record of it that it could not send in time."""
-        return self._found.is_late
-
     def begin(self) -> None:
         """Open a transaction. Asks no broker."""
         self._found.failure = None
@@ -147,9 +132,7 @@ class TransactionalProducer:
                 key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
-            except BufferError:
-                self._send_late(Message(topic, key, value, headers or [], source), place, partition)
-            except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
+            except Exception as error:  # noqa: BLE001  # also a full queue, and a SystemError of a broken producer
                 self._refused(topic, place, trouble_of(error))
 
     def serve(self, timeout: float) -> None:
@@ -185,21 +168,6 @@ class TransactionalProducer:
     def drop(self) -> None:
         """Forget what was to be sent. The end of the last reference closes the client, so no cycle may hold it."""
         self._try(self._client.purge)
-
-    def _send_late(self, message: Message, place: Place, partition: int) -> None:
-        topic, key, value, headers, _, _ = message
-        deadline = time.monotonic() + ROOM_TIMEOUT
-        while self.failure is None:
-            self.serve(ROOM_SLICE)
-            try:
-                self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
-            except BufferError:
-                if time.monotonic() >= deadline:
-                    self._refused(topic, place, Trouble(Reaction.RENEW, "its queue is full", None))
-            except Exception as error:  # noqa: BLE001  # as in `send`
-                self._refused(topic, place, trouble_of(error))
-            else:
-                return
 
     def _refused(self, topic: str, place: Place, trouble: Trouble) -> None:
         self._found.hear(topic, trouble.error)

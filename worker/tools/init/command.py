@@ -17,8 +17,8 @@ from worker.core.failures import BadConfiguration
 from worker.inference import Inspected, inspect
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log, topics_told
 from worker.kafka.client.connecting import connect
-from worker.kafka.cluster.access import used
 from worker.kafka.cluster.survey import other_groups
+from worker.kafka.cluster.topics import used
 from worker.settings import KafkaSettings, Settings, load
 from worker.settings.loading import USUAL_FILE
 from worker.terminal.terminal import console, count, printable, say

@@ -20,8 +20,8 @@ from worker.kafka.client.config import (
 from worker.kafka.client.membership import Membership
 from worker.settings import KafkaSettings
 
-CONSUMER = Membership("consumer", "test", None)
-CLASSIC = Membership("classic", "test", None)
+CONSUMER = Membership("consumer", "test")
+CLASSIC = Membership("classic", "test")
 
 
 def settings(**changes: object) -> KafkaSettings:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import pytest
 
-from tests.fakes import Onlooker
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach
-from worker.kafka.client.errors import ClientLog
-from worker.kafka.client.statistics import read_consumer, tell_throttled, unparsed_at
+from worker.kafka.client.statistics import read_consumer, unparsed_at
 
 UNKNOWN = -1001
 
@@ -109,15 +106,3 @@ def test_a_client_is_throttled_by_the_broker_that_holds_it_up_longest() -> None:
         broker["state"] = "UP"
 
     assert read_consumer(json.dumps({"brokers": brokers})).throttled == 0.849
-
-
-def test_a_quota_is_named_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
-    """All of it is counted; a line is written from a fifth of the time on, and no more than any other."""
-    onlooker, log = Onlooker(), ClientLog(logging.getLogger("kafka"), lambda: 1.0)
-
-    for seconds in (0.0, 0.1, 0.8, 0.9):
-        tell_throttled(onlooker, log, "producer", seconds)
-
-    assert onlooker.throttled_for == {"producer": pytest.approx(1.8)}
-    (told,) = caplog.messages
-    assert told.startswith("a quota of the brokers lets the producer wait, 0.8 s")

@@ -1,4 +1,4 @@
-"""When a client is given up for a new start: without a connection, without a broker, or with an old login."""
+"""When a client is given up for a new start: without a broker, or with an old login."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from tests.fakes import Clock
-from worker.kafka.client.stranded import ASK_AGAIN_AFTER, LOST_AFTER, STRANDED_AFTER, LoginFiles, Stranded
+from worker.kafka.client.stranded import ASK_AGAIN_AFTER, LOST_AFTER, LoginFiles, Stranded
 
 
 class Brokers:
@@ -42,21 +42,21 @@ class Post:
         self.brokers, self.clock = Brokers(), Clock()
         self._stranded = Stranded("consumer", self.brokers.client, self.clock)
 
-    def why(self, connections: int = 0, brokers: int = 1, *, is_waiting: bool = True) -> str:
-        return self._stranded.why(connections, brokers, is_waiting=is_waiting) or ""
+    def why(self, brokers: int = 0) -> str:
+        return self._stranded.why(brokers) or ""
 
 
-def test_it_is_stranded_when_brokers_answer_others_for_long() -> None:
-    """The reason says for how long it had no connection."""
+def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
+    """It has none to connect to, whether it waits for one or not. The reason says for how long."""
     post = Post()
     assert not post.why()
-    post.clock.now += STRANDED_AFTER - 1
+    post.clock.now += LOST_AFTER - 1
     assert not post.why()
     assert post.brokers.asked == 0
 
     post.clock.now += 1
 
-    assert post.why() == "the consumer has had no connection for 45 s, and a new client is answered at once"
+    assert post.why() == "the consumer has known no broker for 5 s, and a new client is answered at once"
     assert (post.brokers.asked, post.brokers.closed) == (1, 1)
 
 
@@ -66,7 +66,7 @@ def test_where_a_new_client_is_not_answered_either_it_is_asked_again_later(whose
     post = Post()
     setattr(post.brokers, whose, True)
     post.why()
-    post.clock.now += STRANDED_AFTER
+    post.clock.now += LOST_AFTER
     assert not post.why()
     setattr(post.brokers, whose, False)
     assert not post.why()
@@ -77,29 +77,15 @@ def test_where_a_new_client_is_not_answered_either_it_is_asked_again_later(whose
     assert post.brokers.asked == post.brokers.closed > 0
 
 
-def test_a_client_with_a_connection_or_with_nothing_to_do_is_not_stranded() -> None:
-    """However short the connection stood. Brokers close those that are idle."""
+def test_a_client_that_has_found_a_broker_again_is_not_stranded() -> None:
+    """However soon it loses it again."""
     post = Post()
     post.why()
-    post.clock.now += STRANDED_AFTER
-    assert not post.why(connections=1)
-    assert not post.why()
+    post.clock.now += LOST_AFTER
+    assert not post.why(brokers=1)
 
-    post.clock.now += STRANDED_AFTER
-    assert not post.why(is_waiting=False)
     assert not post.why()
     assert post.brokers.asked == 0
-
-
-def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
-    """It has none to connect to, whether it waits for one or not, and a coordinator alone tells it of no other."""
-    post = Post()
-    assert not post.why(connections=1, brokers=0, is_waiting=False)
-    post.clock.now += LOST_AFTER
-
-    assert post.why(connections=1, brokers=0, is_waiting=False) == (
-        "the consumer has known no broker for 5 s, and a new client is answered at once"
-    )
 
 
 # Logins in files

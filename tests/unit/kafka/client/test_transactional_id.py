@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worker.kafka.client.transactional_id import resolve_transactional_id
+from worker.kafka.client.membership import resolve_transactional_id
 
 NAMES = st.text("ab-@%/4", max_size=5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import Clock, Onlooker
 from worker.kafka.client.errors import ClientLog
-from worker.kafka.client.statistics import SILENCE, ProducerStatistics, Unacknowledged
+from worker.kafka.client.statistics import SILENCE, Unacknowledged
 
 
 def topic(*partitions: tuple[int, int]) -> dict[str, object]:
@@ -32,7 +32,7 @@ class Heard:
             self.onlooker, ClientLog(logging.getLogger("kafka"), self.clock), self.clock
         )
 
-    def after(self, seconds: float, text: str) -> ProducerStatistics | None:
+    def after(self, seconds: float, text: str) -> int | None:
         self.clock.now += seconds
         return self._unacknowledged.heard(text)
 
@@ -41,9 +41,9 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
     """Also one that was refused and waits to be sent again, which the client counts in no queue of its partition."""
     heard = Heard()
 
-    seen = heard.after(1, text(14, answers=topic((9, 4), (9, 0)), rejected=topic((5, 5))))
+    brokers = heard.after(1, text(14, answers=topic((9, 4), (9, 0)), rejected=topic((5, 5))))
 
-    assert seen == ProducerStatistics(connections=1, brokers=1, outstanding=14)
+    assert brokers == 1
     assert heard.onlooker.undelivered == {"answers": 14, "rejected": 0}
     assert heard.onlooker.connections == 1
 

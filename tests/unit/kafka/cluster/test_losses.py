@@ -9,12 +9,12 @@ import pytest
 from tests.builders import P0, P1
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
-from worker.kafka.client.membership import Member, Membership
-from worker.kafka.cluster import losses as module
-from worker.kafka.cluster.losses import LogEnds, losses
+from worker.kafka.client.membership import Membership
+from worker.kafka.cluster import survey
+from worker.kafka.cluster.survey import losses
 from worker.kafka.cluster.topics import Topics
 
-CLASSIC = Membership("classic", "test", None)
+CLASSIC = Membership("classic", "test")
 STATES = Partition("states", 0), Partition("states", 1)
 
 
@@ -29,13 +29,10 @@ def told(
     can_administer: bool = True,
 ) -> list[str]:
     kafka = settings(request_topics="requests", auto_offset_reset=reset, changelog_topic="states")
-    found = LogEnds(
-        {P0: 0, P1: 0, **dict.fromkeys(STATES, 0), **begins}, {P0: 9, P1: 9, **dict.fromkeys(STATES, 9), **ends}
-    )
-    monkeypatch.setattr(module, "committed", lambda *_: known)
-    monkeypatch.setattr(module, "bounds", lambda *_: found)
-    members = (Member("inference-worker/m/1/0/0", "a"),) if has_members else ()
-    topics = Topics({"requests": 2, "states": 2}, {}, CLASSIC, members=members, can_administer=can_administer)
+    logs = {at: range(begins.get(at, 0), ends.get(at, 9)) for at in (P0, P1, *STATES)}
+    monkeypatch.setattr(survey, "committed", lambda *_: known)
+    monkeypatch.setattr(survey, "extents", lambda *_: logs)
+    topics = Topics({"requests": 2, "states": 2}, {}, CLASSIC, has_members=has_members, can_administer=can_administer)
     return losses(kafka, topics)
 
 
@@ -73,7 +70,6 @@ def test_nothing_is_said_of_what_may_be_right(
 
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changelog is empty in a partition where requests were answered, or begins behind its beginning."""
-    empty, cut = told(monkeypatch, {P0: 5, P1: 9}, {STATES[0]: 3}, {STATES[1]: 0})
+    [line] = told(monkeypatch, {P0: 5, P1: 9}, {STATES[0]: 3}, {STATES[1]: 0})
 
-    assert "no record in 1 of 2 partitions (states/1) where the group has passed 9 requests" in empty
-    assert "cut in 1 of 2 partitions (states/0): it begins behind 3 records" in cut
+    assert "in 2 of 2 partitions (states/0, states/1)" in line

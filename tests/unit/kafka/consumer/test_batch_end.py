@@ -18,8 +18,6 @@ from worker.kafka.consumer import batch_end
 from worker.kafka.consumer.batch_end import (
     LOOKS,
     MOST_UNPARSED,
-    Damage,
-    Search,
     StallWatch,
     find_end,
     looking,
@@ -29,22 +27,6 @@ P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)
 EOF, GONE = KafkaError(KafkaError._PARTITION_EOF), KafkaError(KafkaError._AUTO_OFFSET_RESET)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-
-
-@pytest.mark.parametrize(("at", "end"), [(10, 20_030), (10, 20_010), (5_000, 20_030), (20_009, 20_010), (10, 2**62)])
-def test_a_search_ends_at_the_last_offset_that_is_inside(at: int, end: int) -> None:
-    """Nothing at the end of the log is looked at, and each look takes a millisecond: there are few."""
-    search, last, looks = Search(at, 0), 20_009, 0
-    search.begin(end)
-
-    while (offset := search.next) is not None:
-        assert at <= offset < end
-        search.look(is_inside=offset <= last)
-        assert search.last <= last, "a search that breaks off gives up records of the batch alone"
-        looks += 1
-
-    assert search.last == last
-    assert looks <= 2 * (last - at).bit_length() + 2
 
 
 class Log:
@@ -125,6 +107,15 @@ def test_the_end_of_a_batch_is_found_beside_whatever_lies_behind_it(
 ) -> None:
     """Records, a batch that cannot be read either, a gap, markers, or nothing yet. It is named by its first offset."""
     assert found(monkeypatch, log, 10, at) == (last, "")
+
+
+@pytest.mark.parametrize(("at", "end"), [(10, 20_030), (10, 20_010), (5_000, 20_030), (20_009, 20_010)])
+def test_a_search_takes_few_looks(monkeypatch: pytest.MonkeyPatch, at: int, end: int) -> None:
+    """Each takes a millisecond. Nothing at the end of the log is looked at."""
+    log = Log(end, (10, 20_009, DAMAGED), (20_010, 20_029, None))
+
+    assert found(monkeypatch, log, 10, at) == (20_009, "")
+    assert log.looks <= 2 * (20_009 - at).bit_length() + 2
 
 
 def test_a_broker_that_falls_silent_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,14 +201,14 @@ def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
 def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpacked: int) -> None:
     """A record that the reader cannot unpack would be a good one to a client that can; and much is not needed."""
-    reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", "", None))
+    reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", ""))
 
     assert looking(reading)["receive.message.max.bytes"] == unpacked
 
 
-def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[Damage]:
+def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[tuple[Partition, int, int]]:
     """The damages found after a client has stood at 13 for so long."""
-    found: list[Damage] = []
+    found: list[tuple[Partition, int, int]] = []
     for second in range(seconds):
         watch.config["stats_cb"](statistics(P, 13, stable=stable, answers=second))
         found += watch.damages(watch.stalls())
@@ -230,7 +221,7 @@ def test_a_reader_outside_the_group_looks_where_it_has_stood_for_a_while(monkeyp
     monkeypatch.setattr(batch_end, "time", log)
 
     assert after(StallWatch(log, log.monotonic), LOOKS) == []
-    assert after(StallWatch(log, log.monotonic), LOOKS + 1) == [Damage(P, 13, 19)]
+    assert after(StallWatch(log, log.monotonic), LOOKS + 1) == [(P, 13, 19)]
     log.spoiled, log.looks = (), 0
     assert after(StallWatch(log, log.monotonic), 2 * LOOKS + 1) == []
     assert log.looks == 2

@@ -10,11 +10,9 @@ from confluent_kafka import KafkaError
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
 from worker.kafka.consumer.flow import MOST_BYTES_HELD, MOST_HELD, By
-from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
 from worker.kafka.offsets.group_offsets import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
-LATE = Partition(P.topic, 2)
 
 
 @pytest.fixture
@@ -134,9 +132,6 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
 
 
-# Isolated runs
-
-
 # Notes under way
 
 
@@ -246,29 +241,6 @@ def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
     assert world.brings((P, 2), (Q, 2)) == [(P, 2), (Q, 2)]
     assert world.client.seeks == [(0, 2)]
     assert not world.notes
-
-
-@pytest.fixture
-def moved(world: World) -> World:
-    """One of whose third partition the group told late: it was begun elsewhere, and is moved to offset 90."""
-    world.client.group = {LATE: (90, "attempts=3")}
-    world.client.is_away = True
-    world.joins(LATE)
-    world.client.is_away = False
-    world.clock.now += ASK_AGAIN_AFTER
-    assert world.brings((LATE, 0)) == []
-    assert world.client.seeks == [(2, 90)]
-    world.client.asked.clear()
-    return world
-
-
-def test_a_partition_that_was_moved_is_not_asked_about_again(moved: World) -> None:
-    """Nothing of it was committed since. While a transaction is open it would wait for it twice."""
-    assert moved.brings((LATE, 90)) == [(LATE, 90)]
-
-    assert moved.client.asked == []
-    assert moved.notes == [[(2, 90, "attempts=4")]]
-    assert moved.assignments.suspects == [Suspect(LATE, 3, None, moved.client.end)]
 
 
 def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:

@@ -33,18 +33,15 @@ class Watch:
         self.started: list[Callable[[], object]] = []
         self.is_slow = False
         monkeypatch.setattr(reports, "in_background", lambda work, _: self.started.append(work))
-        self.topics = RequestTopics(
-            ("orders", "backfill"),
-            self._client,
-            lambda *told: self.told.append([*map(sorted, told)]),
-            self.counted.append,
-            self.clock,
-        )
+        self.topics = RequestTopics(("orders", "backfill"), self._client, self.clock)
 
     def seconds(self, count: float) -> None:
         for _ in range(int(count)):
             self.clock.now += 1
-            self.topics.attend()
+            if (seen := self.topics.attend()) is not None:
+                self.counted.append(seen.partitions)
+                if seen.absent is not None:
+                    self.told.append([sorted(seen.absent), sorted(seen.back)])
             while self.started and not self.is_slow:
                 self.started.pop()()
 

@@ -59,7 +59,7 @@ def clock() -> Clock:
 @pytest.fixture
 def offsets(store: Store, clock: Clock) -> KafkaOffsets:
     consumer = cast("Consumer", store)
-    return KafkaOffsets(consumer, lambda: consumer, ClientLog(logging.getLogger("kafka")), clock)
+    return KafkaOffsets(consumer, ClientLog(logging.getLogger("kafka")), clock)
 
 
 def heard(offsets: KafkaOffsets, store: Store, error: KafkaError | None = None) -> Any:

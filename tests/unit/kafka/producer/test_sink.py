@@ -30,10 +30,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class NarrowClient:
-    """Takes `room` messages at a time; a `poll` delivers so many of them as `delivers` says, all if it is None."""
+    """Takes `room` messages at a time; a `poll` delivers all of them."""
 
     room = 3
-    delivers: int | None = None
     broken: Exception | None = None  # what `produce` raises
 
     def __init__(self, config: dict[str, Any], logger: Any = None) -> None:
@@ -59,8 +58,7 @@ class NarrowClient:
         self._queue.append(((topic, key, value, partition, list(headers)), on_delivery))
 
     def poll(self, _timeout: float) -> int:
-        many = len(self._queue) if self.delivers is None else self.delivers
-        for _ in range(min(many, len(self._queue))):  # one by one, and let go of its callback, as the client does
+        while self._queue:  # one by one, and let go of its callback, as the client does
             message, _ = self._queue.pop(0)
             self.delivered.append(message)
         return 0
@@ -110,7 +108,7 @@ class Full(KafkaSink):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sink, "Producer", NarrowClient)
-        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None))
+        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test"))
         self.clock = Clock()
         super().__init__(settings(), topics, logging.getLogger("kafka"), Onlooker(), clock=self.clock)
 
@@ -206,27 +204,9 @@ class Narrow(TransactionalProducer):
         return cast("NarrowClient", self._client)
 
 
-@forms
-def test_a_transaction_waits_for_room_and_drops_nothing(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
-    """All of its answers are in it, once and in order."""
-    narrow = Narrow(monkeypatch)
-    narrow.client.delivers = 1
-    (place,) = places(1)
-    narrow.begin()
-
-    narrow.send(form(range(20)), place)
-
-    assert narrow.failure is None
-    narrow.client.delivers = None
-    narrow.client.poll(0.0)
-    assert narrow.client.delivered == EXPECTED
-
-
-def test_a_transaction_that_finds_no_room_in_time_cannot_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_finds_no_room_cannot_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is away, and the loop has partitions to serve. What was not sent is missing, so nothing counts."""
     narrow = Narrow(monkeypatch)
-    monkeypatch.setattr(transactional_producer, "ROOM_TIMEOUT", 0.0)
-    narrow.client.delivers = 0
     (place,) = places(1)
     narrow.begin()
 
@@ -234,24 +214,17 @@ def test_a_transaction_that_finds_no_room_in_time_cannot_be_committed(monkeypatc
 
     assert narrow.failure is not None
     assert "requests/0/0" in narrow.failure
-    assert "its queue is full" in narrow.failure
+    assert "Queue full" in narrow.failure
     narrow.begin()
     assert narrow.failure is None
 
 
-@pytest.mark.parametrize("is_full_before", [False, True])
-def test_a_message_that_a_transaction_never_takes_spoils_it(
-    monkeypatch: pytest.MonkeyPatch, *, is_full_before: bool
-) -> None:
-    """Whether it is refused at once or when there is room."""
+def test_a_message_that_a_transaction_never_takes_spoils_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows it is dropped."""
     narrow = Narrow(monkeypatch)
     (place,) = places(1)
     narrow.begin()
-    refusal = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-    if is_full_before:
-        monkeypatch.setattr(narrow.client, "poll", lambda _timeout: setattr(narrow.client, "broken", refusal))
-    else:
-        narrow.client.broken = refusal
+    narrow.client.broken = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     narrow.send(as_singles(range(4)), place)
 
