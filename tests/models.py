@@ -692,20 +692,6 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     )
 
 
-def speech(kernel: int = 400) -> bytes:
-    """sound FP32 (batch, samples), at least `kernel` of them → y FP32 (batch, 1), the largest of their sums."""
-    return _model(
-        [
-            node("Unsqueeze", ["sound", "axis"], ["channel"]),
-            node("Conv", ["channel", "w"], ["sums"], strides=[320]),
-            node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
-        ],
-        [_value("sound", "FP32", "samples")],
-        [_value("y", "FP32", 1)],
-        [_whole("axis", [1]), _constant("w", np.ones((1, 1, kernel), np.float32))],
-    )
-
-
 def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
     """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
     return _model(

@@ -313,8 +313,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
     check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
-    for remark in model.remarks:
-        events.warned("model_remarked", why=remark)
+    if model.remark is not None:
+        events.warned("model_remarked", why=model.remark)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)

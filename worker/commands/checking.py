@@ -118,13 +118,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     except Stop as stop:
         report.add(stop)
     report.model = {name: text for name, text in facts.items() if text}
-    report.warn(*model.remarks)
-    if model.not_finite:
-        refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
-        report.warn(
-            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity{refused}: name a "
-            "file of rows with finite answers in WORKER_MODEL__WARM_UP_EXAMPLE"
-        )
+    report.warn(model.remark)
     return model
 
 

@@ -30,7 +30,7 @@ from worker.inference.device import (
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of, source_of
-from worker.inference.warm_up import ALWAYS_RUN, ExampleRows, counted
+from worker.inference.warm_up import ALWAYS_RUN, Feeds, counted
 from worker.settings import BatchingSettings, ModelSettings
 
 
@@ -117,7 +117,7 @@ def inspect(settings: ModelSettings) -> Inspected:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def example_of(settings: ModelSettings, signature: Signature) -> ExampleRows | None:
+def example_of(settings: ModelSettings, signature: Signature) -> Feeds | None:
     """The operator's example; None: there is none. Raises `BadConfiguration` for a file that does not fit the model."""
     if settings.warm_up_example is None:
         return None

@@ -86,7 +86,7 @@ class ModelSettings(Section):
         (), description="Row counts to run at start, two or more; else 1, 2, MAX_BATCH_SIZE, on CUDA powers of two."
     )
     warm_up_example: Path | None = Field(
-        None, description="Input to try the model with: an `.npz` with an array by input, or one request as JSON."
+        None, description="Input to try the model with: an `.npz` with an array for each input."
     )
     non_finite_input: Literal["reject", "allow"] = Field(
         "reject", description="What a request with a NaN or an infinity among its inputs gets."

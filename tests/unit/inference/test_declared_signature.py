@@ -42,9 +42,11 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
         (models.of_unknown_rank(), "input x has no batch axis, or none that the file tells"),
         (models.without_inputs(), "has no inputs"),
         (models.without_outputs(), "has no outputs"),
-        (models.identities({"": "FP32"}, dims=(0, 2)), "input x FP32[batch, 0, 2] has no elements"),
-        (models.identities({"": "FP32"}, dims=(1,) * 8), "has 9 dimensions, and a request's tensor at most 8"),
-        (models.identity().replace(b"x", b"\xc4"), r"a name in the model is not UTF-8 (b'\xc4"),
+        (
+            models.identities({"": "FP32"}, dims=(0, 2)),
+            "x FP32[batch, 0, 2]: a request's tensor may not be empty",
+        ),
+        (models.identities({"": "FP32"}, dims=(1,) * 8), "at most 8 dimensions"),
         (
             models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4, "_more": 8}),
             "x [4, 2], x_more [8, 2]: the first",
@@ -53,7 +55,7 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
         (models.fixed_batch(0), "x [0, 3]: the first axis must be dynamic"),
         (models.fixed_batch(4), "x [4, 3]: the first axis must be dynamic"),
         (models.for_rows(8, models.mlp()), "WORKER_MODEL__FIXED_BATCH=pad runs it as it is"),
-        (models.for_rows(1, models.mlp()), "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is"),
+        (models.for_rows(1, models.mlp()), "runs it as it is, as does WORKER_BATCHING__MAX_BATCH_SIZE=1"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: str, tmp_path: Path) -> None:
@@ -190,8 +192,6 @@ def test_a_value_that_the_datatype_cannot_hold_is_refused(
     [
         (models.text_scores(), {"mask": 1}, "the model has no input mask, it takes input_ids"),
         (models.text_scores(), {"input_ids": 0, **BOTH}, "every input has a default"),
-        (models.text_with_lone_axis(), {"weights": 1}, "no other input has an axis named others"),
-        (models.text_with_lone_axis(named=False), {"weights": 1}, "no other input has 3 dimensions"),
         (models.quotient(), {"b": 0}, "Div: "),
     ],
 )

@@ -53,13 +53,11 @@ def test_a_run_gives_what_numpy_computes(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -> None:
-    """And it is said. Where inputs differ in their size, such a dimension may differ, too."""
+    """Where inputs differ in their size, such a dimension may differ, too."""
     fixed, dynamic = loaded(models.misdeclared(), tmp_path), loaded(models.misdeclared(None), tmp_path)
 
     assert [str(spec) for spec in fixed.signature.outputs] == ["y FP32[batch, 2]", "same FP32[batch, 4]"]
     assert [str(spec) for spec in dynamic.signature.outputs] == ["y FP32[batch, ?]", "same FP32[batch, ?]"]
-    assert ["the model gives y FP32[batch, 2] (declared y FP32[batch, 3])" in why for why in fixed.remarks] == [True]
-    assert loaded(models.first_columns(), tmp_path).remarks == []
 
 
 def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
@@ -70,7 +68,6 @@ def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
     model = loaded(held.SerializeToString(), tmp_path)
 
     assert len(model.signature.outputs[0].dims) == 1
-    assert model.remarks == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +83,7 @@ def test_an_output_that_may_be_of_found_items_is_served_and_told_of(
     model: bytes, *, is_told: bool, tmp_path: Path
 ) -> None:
     """An operator's name refuses no model."""
-    assert ["NonZero inside" in why for why in loaded(model, tmp_path).remarks] == [True] * is_told
+    assert ("NonZero inside" in str(loaded(model, tmp_path).remark)) is is_told
 
 
 # ---- The warm-up ----------------------------------------------------------------------------------------------------
@@ -105,28 +102,17 @@ def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
-def test_a_model_of_sound_is_warmed_up_with_a_second_of_it(tmp_path: Path) -> None:
-    """Shorter rows than its first layer spans fail."""
-    assert loaded(models.speech(), tmp_path).blank(1)["sound"].shape == (1, 16_000)
-
-
-@pytest.mark.parametrize(("model", "value", "not_finite"), [(models.shares(), 1, []), (models.spreads(), 0, ["z"])])
-def test_rows_with_finite_answers_are_preferred(
-    model: bytes, value: int, not_finite: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("model", "value"), [(models.shares(), 1), (models.spreads(), 0)])
+def test_rows_with_finite_answers_are_preferred(model: bytes, value: int, tmp_path: Path) -> None:
     """A mask of zeros divides by none: the device check would look at no number of the answer."""
-    warm = loaded(model, tmp_path)
-
-    assert warm.blank(1)["x"].tolist() == [[value] * 4]
-    assert warm.not_finite == not_finite
+    assert loaded(model, tmp_path).blank(1)["x"].tolist() == [[value] * 4]
 
 
-def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
+def test_rows_are_made_as_long_as_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
-    image = loaded(models.convolution(3), tmp_path).blank(2, {Spot(0, 1): 5}, value=1)["image"]
+    image = loaded(models.convolution(3), tmp_path).blank(2, {Spot(0, 1): 5})["image"]
 
     assert image.shape == (2, 1, 5, 16)
-    assert (image == 1).all()
 
 
 @pytest.mark.parametrize("model", [models.quotient(), models.parse_number(), models.lookup(rows=1)])
@@ -139,7 +125,6 @@ def test_a_model_that_fails_on_some_values_is_warmed_up_on_others(model: bytes, 
     ("model", "words"),
     [
         (models.convolution(kernel=300), "dynamic dimensions of 16, 64, 224, 1: name a file of rows that it takes"),
-        (models.speech(kernel=16_001), "224, 1, 16000: "),
         (models.categories(), "Unknown Category"),
         (models.reshaped_to_one_row(), "runs on fewer rows but fails on 2"),
         (models.column_sums(width=2), "output sums: 1 row went in and shape [2] came out"),

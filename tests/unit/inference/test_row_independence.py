@@ -120,7 +120,7 @@ def test_answers_that_depend_on_the_number_of_rows_are_told_of(warm_up_rows: tup
     """Copies of a row are alike then, in a batch of each size."""
     why = refusal(models.divided_by_rows(), tmp_path, warm_up_rows=warm_up_rows)
 
-    assert re.search(r"y of a made-up row differs \S+ ?\S* in a batch of", why)
+    assert "y of a made-up row differs in a batch of" in why
 
 
 @pytest.mark.parametrize(("rows", "is_told"), [(4, True), (1, False)])
@@ -154,16 +154,7 @@ def test_a_model_that_was_exported_in_training_mode_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize("axis", [None, "batch"])
 def test_a_model_whose_rows_are_items_is_refused(axis: str | None, tmp_path: Path) -> None:
     """Of zeros and ones each text has one token, and of those made up some have two, and some have none."""
-    assert "output tokens: 2 rows went in and shape [4] came out" in refusal(models.tokens(axis), tmp_path)
-
-
-def test_texts_that_are_given_come_twice_too(tmp_path: Path) -> None:
-    """An example of one token for each row would show nothing."""
-    np.savez(tmp_path / "example.npz", text=np.array(["a", "b"]))
-
-    why = refusal(models.tokens(None), tmp_path, warm_up_example=tmp_path / "example.npz")
-
-    assert "output tokens: 2 rows went in and shape [4] came out" in why
+    assert "output tokens: 2 rows went in and shape [0] came out" in refusal(models.tokens(axis), tmp_path)
 
 
 @pytest.mark.parametrize("gives", ["each", "first"])
@@ -188,7 +179,7 @@ def test_labels_that_are_all_the_same_hide_no_object(tmp_path: Path) -> None:
     model = models.detector_of_one_class()
 
     assert str(found(model, tmp_path, warm_up_example=path).doubt).startswith("label did not differ")
-    assert "(y, label did not differ)" in refusal(model, tmp_path)
+    assert "(y, label did not differ in the" in refusal(model, tmp_path)
 
 
 def test_objects_that_are_as_many_as_images_are_refused(tmp_path: Path) -> None:
@@ -206,7 +197,7 @@ def test_columns_that_are_the_batch_are_refused(*, quantised: bool, tmp_path: Pa
     """A request of one row would get numbers of others. A scale for all rows is no excuse."""
     why = refusal(models.similarities(quantised=quantised), tmp_path)
 
-    assert "y of a made-up row differs altogether in a batch of 1" in why
+    assert "y of a made-up row differs in a batch of 1" in why
 
 
 def test_another_number_of_rows_is_tried_first(tmp_path: Path) -> None:

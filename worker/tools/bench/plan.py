@@ -67,10 +67,9 @@ class Plan:
         if wanted not in possible:
             raise BadConfiguration(f"--encoding {wanted}: this model can be asked as {', '.join(possible)}")
         self.encoding = Encoding(wanted)
-        example = example_of(self.settings.model, self.signature)
         self.requests: list[EncodedRequest] = []
         self.open_axes: dict[str, str] = {}
-        self._make_up(None if example is None else example.arrays)
+        self._make_up(example_of(self.settings.model, self.signature))
 
     def _make_up(self, example: Mapping[str, np.ndarray] | None) -> None:
         """Requests, always the same ones, and the lengths of the axes that the model's file leaves open."""

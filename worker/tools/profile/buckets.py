@@ -124,4 +124,4 @@ class AtLength:
         return self.model.run(feeds)
 
     def blank(self, rows: int) -> Mapping[str, Array]:
-        return self.model.blank(rows, dict.fromkeys(self.axis.spots, self.length), 1)
+        return self.model.blank(rows, dict.fromkeys(self.axis.spots, self.length))
