@@ -42,15 +42,14 @@ from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
-from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
-from worker.loop.conduct import Conduct
+from worker.loop.conduct import Conduct, Parts
 from worker.loop.suspects import Suspects
 from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
 from worker.settings.effective import wire_digest
 from worker.signals import StopSignals
-from worker.state import KeyStates, OutsideValues, StatefulEncoder, StatefulStacker
+from worker.state import OutsideValues, StatefulEncoder, StatefulStacker
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
@@ -132,10 +131,8 @@ def assemble(
     codec, traced_lanes = (codecs, lanes) if tracing is None else _traced(tracing, codecs, lanes, model)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)
-    return compose(
+    parts = Parts(
         source=source,
-        offsets=source,
-        notes=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, policy.max_rows))),
@@ -157,23 +154,14 @@ def assemble(
         clock=time.monotonic,
         states=states,
         by_key=by_key,
-        checkpoint=_checkpoint(states, source, ledger, events),
         first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
+    return compose(parts)
 
 
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
     return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
-
-
-def _checkpoint(
-    states: KeyStates | None, source: KafkaSource, ledger: OffsetLedger, events: telemetry.WorkerEvents
-) -> Checkpoint | None:
-    """What a clean stop leaves of the states, if there is a place for it."""
-    if states is None or not states.can_keep:
-        return None
-    return Checkpoint(states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic)
 
 
 def _stacker(settings: Settings, model: Model, stateful: Stateful | None) -> Stacker:

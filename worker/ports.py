@@ -100,6 +100,10 @@ class IsolationNotes(Protocol):
         """Fetch it again."""
 
 
+class GroupSource(Source, Offsets, IsolationNotes, Protocol):
+    """A consumer in its group: all that the loop asks of it."""
+
+
 class Assignments(Protocol):
     """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
 

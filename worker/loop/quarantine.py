@@ -21,16 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.deadlines import Punctuality
 from worker.core.failures import Code
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Record, Rejection, Request, Suspect
+from worker.loop.conduct import Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
-from worker.loop.suspects import IsolatedRun, Suspects
-from worker.ports import Codec, IsolationNotes
-from worker.state.by_key import ByKey
-from worker.state.states import KeyStates
+from worker.loop.suspects import IsolatedRun
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
@@ -40,27 +36,15 @@ WITHDRAW_TIMEOUT = 1.0  # for the group to take the withdrawal of a note, or the
 class Quarantine:
     """Runs the records of suspects alone."""
 
-    def __init__(  # noqa: PLR0913  # what a record that runs alone meets
-        self,
-        *,
-        suspects: Suspects,
-        notes: IsolationNotes,
-        codec: Codec,
-        ledger: OffsetLedger,
-        outcomes: Outcomes,
-        dispatch: Dispatch,
-        punctuality: Punctuality,
-        states: KeyStates | None = None,
-        by_key: ByKey | None = None,
-    ) -> None:
-        self._states, self._by_key = states, by_key
-        self._suspects = suspects
-        self._notes = notes
-        self._codec = codec
-        self._ledger = ledger
+    def __init__(self, parts: Parts, outcomes: Outcomes, dispatch: Dispatch) -> None:
+        self._states, self._by_key = parts.states, parts.by_key
+        self._suspects = parts.suspects
+        self._notes = parts.source
+        self._codec = parts.codec
+        self._ledger = parts.ledger
         self._outcomes = outcomes
         self._dispatch = dispatch
-        self._punctuality = punctuality
+        self._punctuality = parts.punctuality
 
     @property
     def has_suspects(self) -> bool:
