@@ -34,7 +34,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import InferenceLanes, Model, check_run_time, digest_of, independence, inline_limit, load_as_set
+from worker.inference import BRIEF, InferenceLanes, Model, check_run_time, digest_of, independence, load_as_set
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Announcement
 from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
@@ -312,7 +312,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
 
 
 def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
-    brief = 0.0 if model.is_accelerated else inline_limit()
+    brief = 0.0 if model.is_accelerated else BRIEF
     lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lanes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.failures import BadConfiguration, RowsLost
+from worker.core.failures import RowsLost
 from worker.core.records import Array
 from worker.inference.declared_signature import Declared
 from worker.inference.device import CUDA, TENSORRT
@@ -43,25 +43,18 @@ def padding_of(
 
     ONNX Runtime keeps one plan for each convolution on CUDA, that of the last run. A ResNet-50 in FP16 took 0.25 s in
     each run of another number of rows, warmed up or not, and 8 ms at 64 rows else (H200, ONNX Runtime 1.31, 2026-11).
-    TensorRT plans by itself. Raises `BadConfiguration` where FULL_BATCHES is `always` and rows differ in their size.
+    TensorRT plans by itself.
     """
     if declared.fixed_rows is not None:
         return Padding(declared.fixed_rows, "the model was exported for so many rows", is_exported=True)
     sizes = [spec.row_bytes for spec in declared.signature.inputs]
-    row_bytes = None if declared.signature.axes or None in sizes else sum(size or 0 for size in sizes)
+    row_bytes = 0 if declared.signature.axes or None in sizes else sum(size or 0 for size in sizes)
     providers = session.get_providers()
-    if settings.full_batches == "always":
-        if row_bytes is None:
-            raise BadConfiguration("WORKER_MODEL__FULL_BATCHES is always, and rows of this model differ in their size")
-        why = "WORKER_MODEL__FULL_BATCHES is always"
-    elif settings.full_batches == "auto" and row_bytes and operators & CONVOLUTIONS and CUDA in providers:
-        if TENSORRT in providers:
-            return None
-        why = PLANNED_ANEW
-    else:
+    plans_anew = operators & CONVOLUTIONS and CUDA in providers and TENSORRT not in providers
+    if settings.full_batches == "never" or not row_bytes or not plans_anew:
         return None
-    rows = max_batch_size if max_batch_bytes is None else min(max_batch_size, max_batch_bytes // max(1, row_bytes))
-    return Padding(rows, why) if rows > 1 else None
+    rows = max_batch_size if max_batch_bytes is None else min(max_batch_size, max_batch_bytes // row_bytes)
+    return Padding(rows, PLANNED_ANEW) if rows > 1 else None
 
 
 class FixedBatch:

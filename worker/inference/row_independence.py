@@ -43,6 +43,7 @@ LOUD = 1000  # times the size of a quiet row
 # Texts of one token, of several or none, and such that spell numbers.
 _WORDS, _DIGITS, _LOUD_DIGITS = ("yes", "a b", "", "no"), ("0", "1", "5"), ("100", "7", "-50")
 
+NEIGHBOURS = "next to another row from what it is next to its own copies"
 CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone (docs/models.md#rows-that-change-each-others-answers)"
 
 Row = Mapping[str, Array]  # one row of each input
@@ -65,14 +66,6 @@ class _Ran(NamedTuple):
     outputs: Sequence[Array]
 
 
-class _Seen(NamedTuple):
-    """Which output of a row differed, from what, and the run in which it did."""
-
-    output: str
-    where: str
-    ran: _Ran
-
-
 def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
     """No sign is no proof: other rows than the made-up ones may differ. Runs at numbers of rows that were warmed up.
 
@@ -83,8 +76,8 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
     trial = _Trial(model)
     until = now() + LONGEST
     for ways in _rows(model):
-        if (seen := trial.look(ways)) is not None:
-            return Independence(_explained(trial, seen))
+        if (why := trial.look(ways)) is not None:
+            return Independence(why)
         if len(trial.ran) >= FEWEST_ROWS and now() > until:
             break
     if quantisers := _those(model, BATCH_QUANTISERS):
@@ -108,26 +101,27 @@ class _Trial:
         check_rows(self.model.signature.outputs, outputs, len(rows))
         return _Ran(rows, outputs)
 
-    def look(self, ways: Sequence[Row]) -> _Seen | None:
-        """At the first of these rows that runs: among its copies, and then in a batch with the row before it."""
+    def look(self, ways: Sequence[Row]) -> str | None:
+        """Look at the first of these rows that runs: among its copies, and then in a batch with the row before it.
+
+        Returns what to warn of, if anything. Raises `BadConfiguration`.
+        """
         alone = next((ran for row in ways if (ran := self.run([row] * self._rows)) is not None), None)
         if alone is None:
             return None
         before = self.ran[-1] if self.ran else None
         self.ran.append(alone)
-        if before is None and (seen := self._in_other_numbers(alone)):
-            return seen
-        where = "behind its own copies from what it is before them"
-        if (seen := self._seen(_last(alone), _first(alone), where, alone)) or before is None:
-            return seen
-        together = self.run([*before.rows[:-1], alone.rows[-1]])
-        if together is None:
-            return None
-        where = "next to another row from what it is next to its own copies"
-        seen = self._seen(_first(together), _first(before), where, together)
-        return seen or self._seen(_last(together), _last(alone), where, together)
+        if before is None:
+            return self._in_other_numbers(alone) or self._copies(alone)
+        if (why := self._copies(alone)) or (together := self.run([*before.rows[:-1], alone.rows[-1]])) is None:
+            return why
+        why = self._told(_first(together), _first(before), NEIGHBOURS, together)
+        return why or self._told(_last(together), _last(alone), NEIGHBOURS, together)
 
-    def _in_other_numbers(self, alone: _Ran) -> _Seen | None:
+    def _copies(self, alone: _Ran) -> str | None:
+        return self._told(_last(alone), _first(alone), "behind its own copies from what it is before them", alone)
+
+    def _in_other_numbers(self, alone: _Ran) -> str | None:
         """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
         if self.model.padding:  # it runs at one number
             return None
@@ -138,15 +132,27 @@ class _Trial:
         pairs = zip(_first(other), _first(alone), strict=True)
         told = [a if a.dtype.kind == "f" or a.shape != b.shape else b for a, b in pairs]
         where = f"in a batch of {rows} from what it is in one of {self._rows}"
-        return self._seen(told, _first(alone), where, other, ROUGH)
+        return self._told(told, _first(alone), where, other, ROUGH)
 
-    def _seen(
+    def _told(
         self, got: Sequence[Array], expected: Sequence[Array], where: str, ran: _Ran, tolerance: float = TOLERANCE
-    ) -> _Seen | None:
-        for spec, *pair in zip(self.model.signature.outputs, got, expected, strict=True):
-            if difference(*pair) > tolerance:
-                return _Seen(spec.name, where, ran)
-        return None
+    ) -> str | None:
+        """The warning where these differ. Raises `BadConfiguration` for what is no matter of digits or of chance."""
+        pairs = zip(self.model.signature.outputs, got, expected, strict=True)
+        output = next((spec.name for spec, *pair in pairs if difference(*pair) > tolerance), None)
+        if output is None:
+            return None
+        again = self.run(ran.rows)
+        if again is None or max(map(difference, again.outputs, ran.outputs)) > TOLERANCE:
+            why = f"the model answers the same rows differently each time ({output})"
+            if drawn := _those(self.model, RANDOM):
+                return f"{why}: it has {drawn} inside"
+            raise BadConfiguration(f"{why}: it was exported in training mode; export it in evaluation mode")
+        why = f"rows that share a batch change one another's answers: {output} of a made-up row differs {where}"
+        quantisers = _those(self.model, BATCH_QUANTISERS)
+        if quantisers and where == NEIGHBOURS:  # copies have one scale in any number
+            return f"{why}. {_scale(quantisers)}"
+        raise BadConfiguration(f"{why}; {CURE}")
 
 
 def _rows(model: Model) -> Iterator[Sequence[Row]]:
@@ -216,21 +222,6 @@ def difference(got: Array, expected: Array) -> float:
         return 0.0
     largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
     return float(np.nan_to_num(apart.max(), nan=np.inf)) / largest if largest else np.inf
-
-
-def _explained(trial: _Trial, seen: _Seen) -> str:
-    """The warning. Raises `BadConfiguration` for what is no matter of digits or of chance."""
-    again = trial.run(seen.ran.rows)
-    if again is None or max(map(difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
-        why = f"the model answers the same rows differently each time ({seen.output})"
-        if drawn := _those(trial.model, RANDOM):
-            return f"{why}: it has {drawn} inside"
-        raise BadConfiguration(f"{why}: it was exported in training mode; export it in evaluation mode")
-    why = f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs {seen.where}"
-    quantisers = _those(trial.model, BATCH_QUANTISERS)
-    if quantisers and seen.where.startswith("next to another"):  # copies have one scale in any number
-        return f"{why}. {_scale(quantisers)}"
-    raise BadConfiguration(f"{why}; {CURE}")
 
 
 def _doubt(trial: _Trial) -> str | None:

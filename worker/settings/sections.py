@@ -79,7 +79,7 @@ class ModelSettings(Section):
     fixed_batch: Literal["refuse", "pad"] = Field(
         "refuse", description="A model of a fixed number of rows is refused, or its short batches are padded."
     )
-    full_batches: Literal["auto", "always", "never"] = Field(
+    full_batches: Literal["auto", "never"] = Field(
         "auto", description="Whether short batches are padded to MAX_BATCH_SIZE; `auto`: for convolutions on CUDA."
     )
     warm_up_rows: RowCounts = Field(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate, chain
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from tests.unit.inference.loading import arrays, loaded, out_of_memory, refusal
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import DTYPES
-from worker.inference import Model, check_run_time, inline_limit
-from worker.inference.lanes import STEPS, TIMED, TIMES
+from worker.inference import Model, check_run_time
 
 
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
@@ -213,14 +211,3 @@ def test_a_model_that_is_quick_enough_is_served(tmp_path: Path) -> None:
     """Also where it takes long only the first time: TensorRT builds its engines then."""
     check_run_time(after(600.0, tmp_path), 8, 60.0, taking(0.1))
     check_run_time(after(0.5, tmp_path), 8, 60.0, taking(inf))  # it is not run once more
-
-
-def test_a_slower_interpreter_makes_longer_inferences_brief() -> None:
-    """One odd timing, whose code is not warm, makes no difference."""
-
-    def limit(*timed: float) -> float:
-        """By a clock that shows these timings, with a second between them."""
-        return inline_limit(accumulate(chain.from_iterable((1.0, seconds) for seconds in timed)).__next__)
-
-    assert limit(*[20e-6] * TIMES) == pytest.approx(20e-6 * STEPS / TIMED)
-    assert limit(*[60e-6] * TIMES) == pytest.approx(3 * limit(9e-3, *[20e-6] * (TIMES - 1)))
