@@ -813,21 +813,6 @@ def similarities(*, quantised: bool = False) -> bytes:
     )
 
 
-def masked_among_others() -> bytes:
-    """x FP32 (batch, 4) → y = x alone, and x without what is below 0 where there is more than one row."""
-    return _model(
-        [
-            node("Shape", ["x"], ["rows"], start=0, end=1),
-            node("Greater", ["rows", "one"], ["are_many"]),
-            node("Relu", ["x"], ["positive"]),
-            node("Where", ["are_many", "positive", "x"], ["y"]),
-        ],
-        [_value("x", "FP32", 4)],
-        [_value("y", "FP32", 4)],
-        [_constant("one", np.array([1]))],
-    )
-
-
 def tokens(axis: str | None = "num_tokens") -> bytes:
     """text BYTES (batch) → tokens BYTES (as many as all texts have): now and then as many as rows."""
     return _model(
@@ -996,20 +981,6 @@ def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) 
         [_fixed_value("x", "FP32", [rows, 2]), _fixed_value("scale", "FP32", list(scale))],
         [_fixed_value("y", "FP32", [rows, 2])],
         [_constant("weight", np.array([weight], np.float32))],
-    )
-
-
-def spread(datatype: str) -> bytes:
-    """x FP32 (batch, 2), same, a scalar of that datatype → y (batch, 1), of that datatype: same for each row."""
-    return _model(
-        [
-            node("Shape", ["x"], ["shape"], end=1),
-            node("Concat", ["shape", "one"], ["column"], axis=0),
-            node("Expand", ["same", "column"], ["y"]),
-        ],
-        [_value("x", "FP32", 2), _fixed_value("same", datatype, [])],
-        [_value("y", datatype, 1)],
-        [_whole("one", [1])],
     )
 
 

@@ -56,13 +56,6 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
     assert "WORKER_MODEL__DEVICE=cpu" in str(refused.value)
 
 
-def test_threads_do_not_spin_when_nothing_runs(path: Path) -> None:
-    """Two of them took half a core at ten inferences a second."""
-    session = open_cpu(Source(str(path), is_ort=False), 2, "a test").session
-
-    assert session.get_session_options().get_session_config_entry("session.force_spinning_stop") == "1"
-
-
 def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
     """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
     session = open_cpu(Source(str(path), is_ort=False), 1, "a test").session

@@ -85,14 +85,6 @@ def test_buckets_are_tried_with_the_example_padded_or_cut(tmp_path: Path) -> Non
     )
 
 
-def test_along_an_axis_that_is_not_padded_its_elements_come_again(tmp_path: Path) -> None:
-    """As `profile` asks for lengths."""
-    model = loaded(models.above(), tmp_path, npz(tmp_path, ids=IDS, mask=MASK))
-
-    assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["ids"].tolist() == [[11, 12, 13, 19, 11, 12]]
-    assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["mask"].shape == (1, 3)
-
-
 @pytest.mark.parametrize("is_accelerated", [False, True])
 def test_rows_are_run_beside_one_another_in_the_values_given(
     is_accelerated: bool,  # noqa: FBT001 - where it runs
