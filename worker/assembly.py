@@ -34,7 +34,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import BRIEF, InferenceLanes, Model, check_run_time, digest_of, independence, load_as_set
+from worker.inference import BRIEF, InferenceLanes, Model, digest_of, independence, load_as_set
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Announcement
 from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
@@ -300,7 +300,6 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     if (padding := model.padding) is not None:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
-    check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
     if model.remark is not None:
         events.warned("model_remarked", why=model.remark)
     found = independence(model, batching.max_batch_size)

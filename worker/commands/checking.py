@@ -22,7 +22,7 @@ from worker.core.batching.limits import Limit
 from worker.core.failures import RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, check_run_time, independence, load_as_set
+from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import TransactionalId, cost_of_a_kill, resolve_transactional_id
@@ -111,7 +111,6 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     full = full_batch(settings.batching, model)
     facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
     try:
-        check_run_time(model, full.rows, settings.model.run_timeout_s)
         found = independence(model, settings.batching.max_batch_size)
         facts["independence"] = found.doubt
         report.warn(found.why)

@@ -9,7 +9,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 from worker.inference.lanes import BRIEF, InferenceLanes, RunnableModel
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of
-from worker.inference.model_loading import Inspected, check_run_time, example_of, inspect, load, load_as_set
+from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
 from worker.inference.row_independence import Independence, independence
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Inspected",
     "Model",
     "RunnableModel",
-    "check_run_time",
     "digest_of",
     "example_of",
     "independence",

@@ -6,7 +6,6 @@ for what one batch may do to a model.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +55,6 @@ class Model:
         self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
-        began = time.monotonic()
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
@@ -65,7 +63,6 @@ class Model:
         seen = [_as_seen(*pair, is_fixed=is_fixed) for pair in zip(signature.outputs, outputs, strict=True)]
         self.remark = _remark(declared, operators)
         self.signature = replace(signature, outputs=tuple(seen))
-        self.warm_up_seconds = time.monotonic() - began
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
 
     def most_rows(self, wanted: int) -> int:

@@ -44,11 +44,6 @@ class Admission:
         self._is_paused = False
         self.is_behind = False  # the last poll brought all it might: more is waiting
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing may be taken."""
-        return self._intake.is_full
-
     def poll(self, now: float) -> Sequence[Record]:
         """The records that came, as many as there is room for; `take` gets them next."""
         self._decoding.look_at_held(now)

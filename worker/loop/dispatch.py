@@ -117,10 +117,6 @@ class Dispatch:
             if run.batch is not None:
                 del self._out[id(run.batch)]
 
-    def look_back(self, now: float) -> None:
-        """Let the batcher learn how long to wait for company."""
-        self._batcher.look_back(now)
-
     def _next_group(self, now: float) -> Group | None:
         if self._is_draining:
             return self._batcher.drain()

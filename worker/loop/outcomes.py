@@ -151,14 +151,6 @@ class Outcomes:
         is_in_doubt = place.is_in_doubt or self._delivery.is_in_doubt(place.line.partition)
         return not is_in_doubt and not self._ledger.is_settled(place)
 
-    def check(self) -> None:
-        """Raises `TooManyRejections` when the operator's limit was reached."""
-        self._rejections.check()
-
-    def take_back(self) -> None:
-        """Answers that had left were taken back, and will leave again: then their rejections count."""
-        self._rejections.take_back()
-
     def apart(self, requests: Sequence[Request]) -> Sequence[Request]:
         """The requests with each `Run` replaced by a request for each of its records."""
         return unravel(requests, self._ledger) if _has_runs(requests) else requests

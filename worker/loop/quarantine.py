@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from worker.core.failures import Code
-from worker.core.records import Partition, Record, Rejection, Request, Suspect
+from worker.core.records import Partition, Record, Rejection, Request
 from worker.loop.conduct import Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
@@ -68,10 +68,6 @@ class Quarantine:
         """Whether the isolated run waits for its note, or for the commit of its answer."""
         return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
 
-    def suspect(self, suspects: Sequence[Suspect]) -> None:
-        """From now on the records of these partitions run alone."""
-        self._suspects.suspect(suspects)
-
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep the records of suspects, and others that must not go past them, undecoded. Returns the rest."""
         others: list[Record] = []
@@ -112,10 +108,6 @@ class Quarantine:
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 
-    def release(self, partitions: Collection[Partition]) -> None:
-        """These are no suspects any more, or another member's."""
-        self._suspects.release(partitions)
-
     def withdraw(self, run: IsolatedRun) -> bool:
         """Its record is read again, and did not end it: take back the note. True once that is so.
 
@@ -135,10 +127,6 @@ class Quarantine:
             self._notes.clear_note(partition, offset, WITHDRAW_TIMEOUT)
         elif self._ledger.is_settled(run.place):
             self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
-
-    def leave_note(self) -> None:
-        """This process ends of an error that was not foreseen: its note on the current record is to stay."""
-        self._suspects.drop_runs()
 
     def _must_wait(self, record: Record) -> bool:
         """Whether an earlier request, which may have its key, is to run alone."""

@@ -34,6 +34,9 @@ class Steps:
         self._outcomes = outcomes
         self._quarantine = quarantine
         self._ledger = parts.ledger
+        self._intake = parts.intake
+        self._batcher = parts.batcher
+        self._rejections = parts.rejections
         self._delivery = parts.delivery
         self._events = parts.events
         self._clock = parts.clock
@@ -82,10 +85,10 @@ class Steps:
             self._delivery.push()
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
-        self._outcomes.check()  # exactly once writes answers that waited for a transaction only now
+        self._rejections.check()  # exactly once writes answers that waited for a transaction only now
         if astray:
             self._rewind(astray)
-        self._dispatch.look_back(now)
+        self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
@@ -114,7 +117,7 @@ class Steps:
         """
         if self._quarantine.awaits_kafka:
             return True
-        if not self._admission.is_full or self._dispatch.in_flight:
+        if not self._intake.is_full or self._dispatch.in_flight:
             return False
         due = self._dispatch.next_due
         return self._is_kept_free or due is None or due > now
@@ -123,7 +126,7 @@ class Steps:
         """Read these again from where Kafka says they are. A run that is still under way finds no line."""
         if (interrupted := self.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
-        self._outcomes.take_back()
+        self._rejections.take_back()
         if self._states is not None:
             self._states.rewind(partitions)
         self._offsets.rewind(partitions)

@@ -32,6 +32,7 @@ class Worker:
         self._dispatch = dispatch
         self._quarantine = quarantine
         self._ledger = parts.ledger
+        self._suspects = parts.suspects
         self._delivery = parts.delivery
         self._events = parts.events
         self._signals = parts.signals
@@ -62,7 +63,7 @@ class Worker:
                 self._quarantine.leave(run)
             raise
         except BaseException:
-            self._quarantine.leave_note()  # the process died of the record that runs alone, if there is one
+            self._suspects.drop_runs()  # the process died of the record that runs alone, if any: its note stays
             raise
         finally:
             self._is_over = True
@@ -99,7 +100,7 @@ class Worker:
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         """Called before any record of theirs comes: each will run alone."""
-        self._quarantine.suspect(suspects)
+        self._suspects.suspect(suspects)
         self._events.suspected(suspects)
 
     def is_in_doubt(self, partition: Partition) -> bool:
@@ -126,7 +127,7 @@ class Worker:
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
         interrupted = self._steps.forget(partitions)
-        self._quarantine.release(partitions)
+        self._suspects.release(partitions)
         try:
             while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
                 self._steps.answer_finished(LANE_SLICE)
@@ -142,7 +143,7 @@ class Worker:
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. A batch that still runs finds no line."""
         self._steps.forget(partitions)
-        self._quarantine.release(partitions)
+        self._suspects.release(partitions)
         unsettled = self._delivery.lost(partitions)
         self._forget_states(partitions)
         self._events.lost(partitions, unsettled)

@@ -76,15 +76,6 @@ def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path)
     assert report.model["takes"] == "tokens FP32[batch, length]"
 
 
-def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> None:
-    """It would end the worker, which does not start so."""
-    report, _ = judged(models.mlp(), tmp_path, MODEL__RUN_TIMEOUT_S="0.000001")
-
-    assert report.exit_code == 2
-    assert "a full batch, 32 rows, took" in str(report.problems[0])
-    assert "takes" in report.model
-
-
 @pytest.mark.parametrize(
     ("variables", "rows", "closed_by"),
     [

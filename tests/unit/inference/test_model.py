@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,10 +10,10 @@ import pytest
 
 from tests import models
 from tests.unit.inference.loading import arrays, loaded, out_of_memory, refusal
-from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.failures import RunFailure
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.specs import DTYPES
-from worker.inference import Model, check_run_time
+from worker.inference import Model
 
 
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
@@ -183,31 +180,3 @@ def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
 
     assert isinstance(failure, RunFailure)
     assert "1 row went in, shape (0, 3) came out" in failure.message
-
-
-# ---- Time -----------------------------------------------------------------------------------------------------------
-
-
-def after(seconds: float, folder: Path, **settings: Any) -> Model:
-    """A model whose warm-up took so long."""
-    model = loaded(models.mlp(), folder, **settings)
-    assert 0 < model.warm_up_seconds < 60
-    model.warm_up_seconds = seconds
-    return model
-
-
-def taking(seconds: float) -> Callable[[], float]:
-    """A clock by which a run takes so long."""
-    return iter([100.0, 100.0 + seconds]).__next__
-
-
-def test_a_batch_that_would_count_as_hung_is_refused_with_the_cure(tmp_path: Path) -> None:
-    """Each full one would end the worker."""
-    with pytest.raises(BadConfiguration, match=r"8 rows, took 64.2 s .* more than 60 s .*: lower .*MAX_BATCH_SIZE"):
-        check_run_time(after(70.0, tmp_path), 8, 60.0, taking(64.25))
-
-
-def test_a_model_that_is_quick_enough_is_served(tmp_path: Path) -> None:
-    """Also where it takes long only the first time: TensorRT builds its engines then."""
-    check_run_time(after(600.0, tmp_path), 8, 60.0, taking(0.1))
-    check_run_time(after(0.5, tmp_path), 8, 60.0, taking(inf))  # it is not run once more
