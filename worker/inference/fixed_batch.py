@@ -30,6 +30,32 @@ class Padding(NamedTuple):
     why: str
     is_exported: bool = False
 
+    def padded(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The feeds with exactly so many rows. Raises `ValueError` for more."""
+        return {name: self._padded(name, array) for name, array in feeds.items()}
+
+    def cut(self, outputs: Sequence[Array], names: Sequence[str], rows: int) -> Sequence[Array]:
+        """The first `rows` rows of each output. Raises `RowsLost` for one that has others than those of a batch.
+
+        A full batch is not cut, and its outputs are as unchecked as those of any model.
+        """
+        if rows == self.rows:
+            return outputs
+        for name, output in zip(names, outputs, strict=True):
+            if output.shape[:1] != (self.rows,):
+                raise RowsLost(name, self.rows, output.shape)
+        return [output[:rows] for output in outputs]
+
+    def _padded(self, name: str, array: Array) -> Array:
+        rows = len(array)
+        if rows == self.rows:
+            return array
+        if rows > self.rows:
+            raise ValueError(f"input {name}: {rows} rows, and a run has {self.rows}")
+        padded = np.empty((self.rows, *array.shape[1:]), array.dtype)
+        padded[:rows], padded[rows:] = array, array[-1:]
+        return padded
+
 
 def padding_of(
     session: ort.InferenceSession,
@@ -55,37 +81,3 @@ def padding_of(
         return None
     rows = max_batch_size if max_batch_bytes is None else min(max_batch_size, max_batch_bytes // row_bytes)
     return Padding(rows, PLANNED_ANEW) if rows > 1 else None
-
-
-class FixedBatch:
-    """Pads feeds to `rows` rows, and cuts the outputs of these names. Several lanes use it at once."""
-
-    def __init__(self, rows: int, output_names: Sequence[str]) -> None:
-        self.rows = rows
-        self._output_names = output_names
-
-    def padded(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The feeds with exactly so many rows. Raises `ValueError` for more."""
-        return {name: self._padded(name, array) for name, array in feeds.items()}
-
-    def cut(self, outputs: Sequence[Array], rows: int) -> Sequence[Array]:
-        """The first `rows` rows of each output. Raises `RowsLost` for one that has others than those of a batch.
-
-        A full batch is not cut, and its outputs are as unchecked as those of any model.
-        """
-        if rows == self.rows:
-            return outputs
-        for name, output in zip(self._output_names, outputs, strict=True):
-            if output.shape[:1] != (self.rows,):
-                raise RowsLost(name, self.rows, output.shape)
-        return [output[:rows] for output in outputs]
-
-    def _padded(self, name: str, array: Array) -> Array:
-        rows = len(array)
-        if rows == self.rows:
-            return array
-        if rows > self.rows:
-            raise ValueError(f"input {name}: {rows} rows, and a run has {self.rows}")
-        padded = np.empty((self.rows, *array.shape[1:]), array.dtype)
-        padded[:rows], padded[rows:] = array, array[-1:]
-        return padded

@@ -19,7 +19,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.bucket_checks import BucketChecks
 from worker.inference.declared_signature import Declared
 from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
-from worker.inference.fixed_batch import FixedBatch, Padding
+from worker.inference.fixed_batch import Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.warm_up import Feeds, WarmUp, is_finite
 
@@ -52,7 +52,6 @@ class Model:
         self._constants = dict(declared.constants)
         self._output_names = [spec.name for spec in signature.outputs]
         self.padding = padding
-        self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
@@ -67,7 +66,7 @@ class Model:
 
     def most_rows(self, wanted: int) -> int:
         """How many rows of a batch that may have so many the model takes at once."""
-        return wanted if self._fixed is None else min(wanted, self._fixed.rows)
+        return wanted if self.padding is None else min(wanted, self.padding.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -136,13 +135,13 @@ class Model:
 
     def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
         """By a plain run, on a GPU too: docs/decisions.md says why."""
-        rows = len(next(iter(feeds.values()))) if self._fixed else 0
-        if self._fixed:
-            feeds = self._fixed.padded(feeds)
-        if self._constants:
-            feeds = {**feeds, **self._constants}
-        outputs: Sequence[Array] = self._session.run(self._output_names, feeds, options)
-        return self._fixed.cut(outputs, rows) if self._fixed else outputs
+        outputs: Sequence[Array]
+        if self.padding is None:
+            outputs = self._session.run(self._output_names, {**feeds, **self._constants}, options)
+            return outputs
+        padded = self.padding.padded(feeds)
+        outputs = self._session.run(self._output_names, {**padded, **self._constants}, options)
+        return self.padding.cut(outputs, self._output_names, len(next(iter(feeds.values()))))
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"

@@ -17,7 +17,7 @@ from worker.core.failures import RowsLost, RunFailure
 from worker.inference import Model, load
 from worker.inference.declared_signature import declared_by
 from worker.inference.device import CPU
-from worker.inference.fixed_batch import PLANNED_ANEW, FixedBatch, padding_of
+from worker.inference.fixed_batch import PLANNED_ANEW, Padding, padding_of
 from worker.inference.onnxruntime_errors import run_failure
 from worker.settings import ModelSettings
 
@@ -81,7 +81,7 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
     """Of three rows out of two, none can be given to a request."""
     with pytest.raises(RowsLost, match=r"output y: 4 rows went in, shape \(3,\) came out") as lost:
-        FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
+        Padding(4, "").cut([np.zeros(4), np.zeros(3)], ["x", "y"], 3)
 
     assert run_failure(lost.value).loses_rows
 
