@@ -248,9 +248,8 @@ def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "l
     )
 
 
-def text_with_lone_axis(*, named: bool = True) -> bytes:
+def text_with_lone_axis() -> bytes:
     """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): an axis that no other input has."""
-    axes = ["length", "others"] if named else [None, None]
     return _model(
         [
             node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
@@ -258,7 +257,7 @@ def text_with_lone_axis(*, named: bool = True) -> bytes:
             node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
             node("Mul", ["total", "weight"], ["y"]),
         ],
-        [_value("ids", "INT64", axes[0]), _value("weights", "FP32", axes[1], 2)],
+        [_value("ids", "INT64", "length"), _value("weights", "FP32", "others", 2)],
         [_value("y", "FP32")],
         [_whole("one", [1]), _whole("rest", [1, 2])],
     )
@@ -351,20 +350,6 @@ def sum_of_logarithms(*, less_the_mean: bool) -> bytes:
         [_value("x", "FP32", 32)],
         [_value("y", "FP32", 1)],
         [_constant("axes", np.array([1]))],
-    )
-
-
-def spreads() -> bytes:
-    """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
-    return _model(
-        [
-            node("Identity", ["x"], ["y"]),
-            node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
-            node("Sub", ["y", "mean"], ["spread"]),
-            node("Div", ["y", "spread"], ["z"]),
-        ],
-        [_value("x", "FP32", 4)],
-        [_value("y", "FP32", 4), _value("z", "FP32", 4)],
     )
 
 
@@ -924,28 +909,6 @@ def scattered_back(axis: str = "rows") -> bytes:
     )
 
 
-def chosen_of_each(sized_by: str = "x") -> bytes:
-    """x FP32 (batch, 2) → y FP32 (rows, 1), the second of each row: found by NonZero, and as many rows as `sized_by`.
-
-    `values` are those that were found.
-    """
-    return _model(
-        [
-            node("Shape", ["x"], ["shape"]),
-            node("Expand", ["second", "shape"], ["chosen"]),
-            node("NonZero", ["chosen"], ["across"]),
-            node("Transpose", ["across"], ["places"], perm=[1, 0]),
-            node("GatherND", ["x", "places"], ["values"]),
-            node("Shape", [sized_by], ["size"], end=1),
-            node("Concat", ["size", "one"], ["column"], axis=0),
-            node("Reshape", ["values", "column"], ["y"]),
-        ],
-        [_value("x", "FP32", 2)],
-        [_fixed_value("y", "FP32", ["rows", 1])],
-        [_constant("second", np.array([[0, 1]])), _constant("one", np.array([1]))],
-    )
-
-
 def exponentials(width: int = 64) -> bytes:
     """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
     return _of_one_node(width, node("Exp", ["x"], ["y"]))
@@ -953,16 +916,6 @@ def exponentials(width: int = 64) -> bytes:
 
 def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> bytes:
     return _model([node], [_value("x", "FP32", width)], [_value("y", "FP32", width)], constants)
-
-
-def column_sums(width: int = 2) -> bytes:
-    """x FP32 (batch, width) → sums FP32 (width): not one row per row, though with `width` rows it looks right."""
-    return _model(
-        [node("ReduceSum", ["x", "axis"], ["sums"], keepdims=0)],
-        [_value("x", "FP32", width)],
-        [_fixed_value("sums", "FP32", [width])],
-        [_whole("axis", [0])],
-    )
 
 
 def with_empty_past() -> bytes:
@@ -994,23 +947,6 @@ def class_map() -> bytes:
         ],
         [_value("x", "FP32", 2)],
         [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
-    )
-
-
-def pieces() -> bytes:
-    """x FP32 (batch, 2) → y, a sequence of tensors."""
-    return _model(
-        [node("SplitToSequence", ["x"], ["y"], axis=1)],
-        [_value("x", "FP32", 2)],
-        [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
-    )
-
-
-def optional_input() -> bytes:
-    """x, an optional of FP32 (batch, 2) → y BOOL (): whether it is there."""
-    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["batch", 2]))
-    return _model(
-        [node("OptionalHasElement", ["x"], ["y"])], [helper.make_value_info("x", kind)], [_fixed_value("y", "BOOL", [])]
     )
 
 
