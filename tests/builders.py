@@ -38,9 +38,8 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
-from worker.loop.conduct import Conduct
+from worker.loop.conduct import Conduct, Parts
 from worker.loop.suspects import Suspects
 from worker.ports import Encoder
 from worker.state import (
@@ -236,20 +235,8 @@ class World:
             self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
-        checkpoint = None
-        if self.states is not None and self.states.can_keep:
-            checkpoint = Checkpoint(
-                states=self.states,
-                offsets=self.source,
-                source=self.source,
-                ledger=self.ledger,
-                events=self.events,
-                clock=self.clock,
-            )
-        self.worker = compose(
+        parts = Parts(
             source=self.source,
-            offsets=self.source,
-            notes=self.source,
             codec=self.codec,
             ledger=self.ledger,
             intake=self.intake,
@@ -266,9 +253,9 @@ class World:
             clock=self.clock,
             states=self.states,
             by_key=self.by_key,
-            checkpoint=checkpoint,
             first=self.first,
         )
+        self.worker = compose(parts)
         self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine
 

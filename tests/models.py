@@ -248,9 +248,8 @@ def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "l
     )
 
 
-def text_with_lone_axis(*, named: bool = True) -> bytes:
+def text_with_lone_axis() -> bytes:
     """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): an axis that no other input has."""
-    axes = ["length", "others"] if named else [None, None]
     return _model(
         [
             node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
@@ -258,7 +257,7 @@ def text_with_lone_axis(*, named: bool = True) -> bytes:
             node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
             node("Mul", ["total", "weight"], ["y"]),
         ],
-        [_value("ids", "INT64", axes[0]), _value("weights", "FP32", axes[1], 2)],
+        [_value("ids", "INT64", "length"), _value("weights", "FP32", "others", 2)],
         [_value("y", "FP32")],
         [_whole("one", [1]), _whole("rest", [1, 2])],
     )
@@ -351,20 +350,6 @@ def sum_of_logarithms(*, less_the_mean: bool) -> bytes:
         [_value("x", "FP32", 32)],
         [_value("y", "FP32", 1)],
         [_constant("axes", np.array([1]))],
-    )
-
-
-def spreads() -> bytes:
-    """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
-    return _model(
-        [
-            node("Identity", ["x"], ["y"]),
-            node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
-            node("Sub", ["y", "mean"], ["spread"]),
-            node("Div", ["y", "spread"], ["z"]),
-        ],
-        [_value("x", "FP32", 4)],
-        [_value("y", "FP32", 4), _value("z", "FP32", 4)],
     )
 
 
@@ -692,20 +677,6 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     )
 
 
-def speech(kernel: int = 400) -> bytes:
-    """sound FP32 (batch, samples), at least `kernel` of them → y FP32 (batch, 1), the largest of their sums."""
-    return _model(
-        [
-            node("Unsqueeze", ["sound", "axis"], ["channel"]),
-            node("Conv", ["channel", "w"], ["sums"], strides=[320]),
-            node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
-        ],
-        [_value("sound", "FP32", "samples")],
-        [_value("y", "FP32", 1)],
-        [_whole("axis", [1]), _constant("w", np.ones((1, 1, kernel), np.float32))],
-    )
-
-
 def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
     """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
     return _model(
@@ -827,21 +798,6 @@ def similarities(*, quantised: bool = False) -> bytes:
     )
 
 
-def masked_among_others() -> bytes:
-    """x FP32 (batch, 4) → y = x alone, and x without what is below 0 where there is more than one row."""
-    return _model(
-        [
-            node("Shape", ["x"], ["rows"], start=0, end=1),
-            node("Greater", ["rows", "one"], ["are_many"]),
-            node("Relu", ["x"], ["positive"]),
-            node("Where", ["are_many", "positive", "x"], ["y"]),
-        ],
-        [_value("x", "FP32", 4)],
-        [_value("y", "FP32", 4)],
-        [_constant("one", np.array([1]))],
-    )
-
-
 def tokens(axis: str | None = "num_tokens") -> bytes:
     """text BYTES (batch) → tokens BYTES (as many as all texts have): now and then as many as rows."""
     return _model(
@@ -953,28 +909,6 @@ def scattered_back(axis: str = "rows") -> bytes:
     )
 
 
-def chosen_of_each(sized_by: str = "x") -> bytes:
-    """x FP32 (batch, 2) → y FP32 (rows, 1), the second of each row: found by NonZero, and as many rows as `sized_by`.
-
-    `values` are those that were found.
-    """
-    return _model(
-        [
-            node("Shape", ["x"], ["shape"]),
-            node("Expand", ["second", "shape"], ["chosen"]),
-            node("NonZero", ["chosen"], ["across"]),
-            node("Transpose", ["across"], ["places"], perm=[1, 0]),
-            node("GatherND", ["x", "places"], ["values"]),
-            node("Shape", [sized_by], ["size"], end=1),
-            node("Concat", ["size", "one"], ["column"], axis=0),
-            node("Reshape", ["values", "column"], ["y"]),
-        ],
-        [_value("x", "FP32", 2)],
-        [_fixed_value("y", "FP32", ["rows", 1])],
-        [_constant("second", np.array([[0, 1]])), _constant("one", np.array([1]))],
-    )
-
-
 def exponentials(width: int = 64) -> bytes:
     """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
     return _of_one_node(width, node("Exp", ["x"], ["y"]))
@@ -982,16 +916,6 @@ def exponentials(width: int = 64) -> bytes:
 
 def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> bytes:
     return _model([node], [_value("x", "FP32", width)], [_value("y", "FP32", width)], constants)
-
-
-def column_sums(width: int = 2) -> bytes:
-    """x FP32 (batch, width) → sums FP32 (width): not one row per row, though with `width` rows it looks right."""
-    return _model(
-        [node("ReduceSum", ["x", "axis"], ["sums"], keepdims=0)],
-        [_value("x", "FP32", width)],
-        [_fixed_value("sums", "FP32", [width])],
-        [_whole("axis", [0])],
-    )
 
 
 def with_empty_past() -> bytes:
@@ -1013,20 +937,6 @@ def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) 
     )
 
 
-def spread(datatype: str) -> bytes:
-    """x FP32 (batch, 2), same, a scalar of that datatype → y (batch, 1), of that datatype: same for each row."""
-    return _model(
-        [
-            node("Shape", ["x"], ["shape"], end=1),
-            node("Concat", ["shape", "one"], ["column"], axis=0),
-            node("Expand", ["same", "column"], ["y"]),
-        ],
-        [_value("x", "FP32", 2), _fixed_value("same", datatype, [])],
-        [_value("y", datatype, 1)],
-        [_whole("one", [1])],
-    )
-
-
 def class_map() -> bytes:
     """x FP32 (batch, 2) → y, a sequence of maps {class: |x|}: what scikit-learn exports give with `zipmap` on."""
     maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
@@ -1037,23 +947,6 @@ def class_map() -> bytes:
         ],
         [_value("x", "FP32", 2)],
         [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
-    )
-
-
-def pieces() -> bytes:
-    """x FP32 (batch, 2) → y, a sequence of tensors."""
-    return _model(
-        [node("SplitToSequence", ["x"], ["y"], axis=1)],
-        [_value("x", "FP32", 2)],
-        [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
-    )
-
-
-def optional_input() -> bytes:
-    """x, an optional of FP32 (batch, 2) → y BOOL (): whether it is there."""
-    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["batch", 2]))
-    return _model(
-        [node("OptionalHasElement", ["x"], ["y"])], [helper.make_value_info("x", kind)], [_fixed_value("y", "BOOL", [])]
     )
 
 

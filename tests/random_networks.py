@@ -103,15 +103,6 @@ DEPENDENCES: dict[str, Callable[[_Net], None]] = {
 }
 
 
-def quantised_layer(seed: int, inputs: int = 8, outputs: int = 3) -> bytes:
-    """x FP32 (batch, inputs) → y FP32 (batch, outputs): one layer, quantised dynamically, and a ReLU."""
-    net = _Net(seed)
-    net.width = inputs
-    net.dense_in_integers(outputs)
-    net.graph.node("Relu", net.last, gives="y")
-    return _model(net, [models._value("x", "FP32", inputs)], models._value("y", "FP32", outputs))
-
-
 def network(seed: int, dependence: str | None) -> bytes:
     """Of numbers, ids or texts; its rows depend on each other as named, `quantised`, or not at all."""
     net = _Net(seed)

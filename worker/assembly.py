@@ -34,21 +34,20 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
+from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
-from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
-from worker.loop.conduct import Conduct
+from worker.loop.conduct import Conduct, Parts
 from worker.loop.suspects import Suspects
 from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
-from worker.state import KeyStates, OutsideValues, StatefulEncoder, StatefulStacker
+from worker.state import OutsideValues, StatefulEncoder, StatefulStacker
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
@@ -130,10 +129,8 @@ def assemble(
     codec, traced_lanes = (codecs, lanes) if tracing is None else _traced(tracing, codecs, lanes, model)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)
-    return compose(
+    parts = Parts(
         source=source,
-        offsets=source,
-        notes=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, policy.max_rows))),
@@ -155,23 +152,14 @@ def assemble(
         clock=time.monotonic,
         states=states,
         by_key=by_key,
-        checkpoint=_checkpoint(states, source, ledger, events),
         first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
     )
+    return compose(parts)
 
 
 def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
     return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
-
-
-def _checkpoint(
-    states: KeyStates | None, source: KafkaSource, ledger: OffsetLedger, events: telemetry.WorkerEvents
-) -> Checkpoint | None:
-    """What a clean stop leaves of the states, if there is a place for it."""
-    if states is None or not states.can_keep:
-        return None
-    return Checkpoint(states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic)
 
 
 def _stacker(settings: Settings, model: Model, stateful: Stateful | None) -> Stacker:
@@ -301,9 +289,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     if (padding := model.padding) is not None:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
-    check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
-    for remark in model.remarks:
-        events.warned("model_remarked", why=remark)
+    if model.remark is not None:
+        events.warned("model_remarked", why=model.remark)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)
@@ -313,7 +300,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
 
 
 def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
-    brief = 0.0 if model.is_accelerated else inline_limit()
+    brief = 0.0 if model.is_accelerated else BRIEF
     lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     return lanes

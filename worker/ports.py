@@ -6,7 +6,7 @@ Nothing here is implemented or owned. Every call is made by the loop's thread, e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code
@@ -100,6 +100,10 @@ class IsolationNotes(Protocol):
         """Fetch it again."""
 
 
+class GroupSource(Source, Offsets, IsolationNotes, Protocol):
+    """A consumer in its group: all that the loop asks of it."""
+
+
 class Assignments(Protocol):
     """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
 
@@ -128,8 +132,8 @@ class Codec(Protocol):
         """The rejection of a record whose value is not even looked at."""
 
 
-class Stage(Protocol):
-    """A stage takes decoded requests: the batcher, or one before it that holds some back (`state/by_key.py`)."""
+class NextStage(Protocol):
+    """A stage that takes decoded requests, behind another one that may hold some back (`state/by_key.py`)."""
 
     @property
     def backlog(self) -> int:
@@ -139,22 +143,11 @@ class Stage(Protocol):
         """The kind of the batch that the request will share."""
 
     def add(self, request: Request, now: float) -> None: ...
-    def forget(self, partitions: Collection[Partition]) -> None: ...
-
-
-class FirstStage(Stage, Protocol):
-    """The stage that the loop hands requests to."""
-
-    def stops(self, run: Run) -> Iterator[int]:
-        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
-
-
-class NextStage(Stage, Protocol):
-    """A stage that another one stands before."""
-
-    def room(self, run: Run) -> int: ...
     def add_late(self, request: Request, now: float) -> None:
         """Find company for a request that has waited already."""
+
+    def room(self, run: Run) -> int: ...
+    def forget(self, partitions: Collection[Partition]) -> None: ...
 
 
 class Lanes(Protocol):

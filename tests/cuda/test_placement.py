@@ -5,28 +5,18 @@ A node without a kernel on CUDA goes to the CPU without a word, and its tensors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import onnx
 import onnxruntime as ort
-import pytest
 
-from bench.gpu.networks import of_pixels
-from tests.gpu.nets import NETS, in_half
-from tests.models import gru, hungry
+from tests.gpu.nets import NETS
+from tests.models import gru
 from worker.inference.device import CPU, CUDA, _session, operators
 from worker.inference.model_file import Source
 from worker.inference.onnxruntime_errors import ORT_ERRORS
 
 LEFT = "assigned to the default CPU EP"
-BUILDS: dict[str, Callable[[], bytes]] = {
-    **{name: net.build for name, net in NETS.items()},
-    **{f"{name} in FP16": partial(lambda build: in_half(build()), net.build) for name, net in NETS.items()},
-    "ResNet-50 of pixels": lambda: of_pixels(NETS["ResNet-50"].build()),
-    "ResNet-50 of pixels in FP16": lambda: of_pixels(in_half(NETS["ResNet-50"].build())),
-    "what takes much memory": hungry,
-}
 
 
 def refusal(model: bytes) -> str:
@@ -44,15 +34,6 @@ def refusal(model: bytes) -> str:
 def left_to_cpu(model: bytes) -> Sequence[str]:
     """The operator of each node that is."""
     return operators(_session(Source(model, is_ort=False), [CUDA, CPU], 1), CPU)
-
-
-@pytest.mark.parametrize("name", BUILDS)
-def test_nothing_is_left_to_the_cpu(name: str) -> None:
-    """Of a GRU the stand-in lacks the cuDNN that its kernel wants: its nodes have been put on CUDA before that."""
-    said = refusal(BUILDS[name]())
-
-    assert LEFT not in said
-    assert not said or "cuDNN is unavailable" in said
 
 
 def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu_and_named() -> None:

@@ -25,7 +25,7 @@ from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import InferenceLanes, Model
+from worker.inference import BRIEF, InferenceLanes, Model
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct
@@ -240,11 +240,10 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
 ) -> None:
     """The loop does not wait for another device."""
     monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
-    monkeypatch.setattr(assembly, "inline_limit", lambda: 123.0)
 
     usual = assemble(BATCHING__LANES="1").held["_lanes"]._usual[ModelKey("any", "")]
 
-    assert usual._brief == (0.0 if is_accelerated else 123.0)
+    assert usual._brief == (0.0 if is_accelerated else BRIEF)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from worker.core.batching.limits import Limit
 from worker.core.failures import RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, check_run_time, independence, load_as_set
+from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.membership import TransactionalId, resolve_transactional_id
@@ -103,20 +103,13 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     full = full_batch(settings.batching, model)
     facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
     try:
-        check_run_time(model, full.rows, settings.model.run_timeout_s)
         found = independence(model, settings.batching.max_batch_size)
         facts["independence"] = found.doubt
         report.warn(found.why)
     except Stop as stop:
         report.add(stop)
     report.model = {name: text for name, text in facts.items() if text}
-    report.warn(*model.remarks)
-    if model.not_finite:
-        refused = ", and a request of it gets an error" if settings.model.non_finite_output == "error" else ""
-        report.warn(
-            f"the model is tried with a row whose {', '.join(model.not_finite)} is NaN or infinity{refused}: name a "
-            "file of rows with finite answers in WORKER_MODEL__WARM_UP_EXAMPLE"
-        )
+    report.warn(model.remark)
     return model
 
 

@@ -6,23 +6,22 @@ import os
 # and keep an identifier in the user's directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from worker.inference.lanes import InferenceLanes, RunnableModel, inline_limit
+from worker.inference.lanes import BRIEF, InferenceLanes, RunnableModel
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of
-from worker.inference.model_loading import Inspected, check_run_time, example_of, inspect, load, load_as_set
+from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
 from worker.inference.row_independence import Independence, independence
 
 __all__ = [
+    "BRIEF",
     "Independence",
     "InferenceLanes",
     "Inspected",
     "Model",
     "RunnableModel",
-    "check_run_time",
     "digest_of",
     "example_of",
     "independence",
-    "inline_limit",
     "inspect",
     "load",
     "load_as_set",

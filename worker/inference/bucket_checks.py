@@ -11,7 +11,7 @@ from itertools import product
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
-from worker.core.tensors.axes import named_otherwise, other_lengths, with_outputs
+from worker.core.tensors.axes import other_lengths, unpadded_in_place, with_outputs
 from worker.core.tensors.buckets import Axis, tokens
 from worker.core.tensors.signature import Signature
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
@@ -63,14 +63,14 @@ class BucketChecks:
         At length 1 it would be broadcast, and prove nothing.
         """
         length = axis.boundaries[-1]
-        others = named_otherwise(self._signature, axis) if length > 1 else ()
+        others = unpadded_in_place(self._signature, axis) if length > 1 else ()
         together = dict.fromkeys((*axis.inputs, *others), length)
         for spot in others:
             if self._does_run(together) and not self._does_run({**together, spot: length - 1 if length > 2 else 3}):
                 name = self._signature.inputs[spot.tensor].name
                 raise BadConfiguration(
                     f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and axis {spot.dimension + 1} of {name} has to "
-                    "be as long, though its file has another name for it: name it in shared_by"
+                    "be as long: name it in shared_by"
                 )
 
     def _does_run(self, lengths: Lengths) -> bool:

@@ -16,7 +16,6 @@ import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration, listed
 from worker.core.records import Array, Value
-from worker.core.tensors.left_out_inputs import filling_of
 from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.settings import ModelSettings
@@ -48,18 +47,18 @@ def declared_by(
 
     Raises `BadConfiguration`.
     """
-    try:
-        nodes, outputs = session.get_inputs(), session.get_outputs()
-        _ = [(node.name, node.shape) for node in (*nodes, *outputs)]  # decoded when they are asked for
-    except UnicodeDecodeError as error:
-        raise BadConfiguration(f"a name in the model is not UTF-8 ({error.object!r}): export it with others") from error
+    nodes, outputs = session.get_inputs(), session.get_outputs()
     constants = _constants(nodes, settings.input_defaults)
     inputs = [node for node in nodes if node.name not in constants]
     if not inputs or not outputs:
         raise BadConfiguration(f"the model has no {'outputs' if inputs else 'inputs'}: {_HOW}")
     takes, gives = ([_spec(role, node) for node in side] for role, side in (("input", inputs), ("output", outputs)))
     signature = Signature(settings.name, settings.version, tuple(takes), tuple(gives), max_rows)
-    _check_batch_axis(inputs)
+    if without := [node.name for node in inputs if not node.shape]:  # a tensor of unknown rank looks so, too
+        raise BadConfiguration(
+            f"input {', '.join(without)} has no batch axis, or none that the file tells: give it the value that it has "
+            f"for all requests ({_value_of(without)}), or export the model with one ({_HOW})"
+        )
     axes = {node.shape[0] for node in inputs}
     rows = next(iter(axes)) if len(axes) == 1 and isinstance(inputs[0].shape[0], int) else None
     _check_rows(inputs, rows, settings, max_batch_size)
@@ -98,30 +97,17 @@ def _spec(role: str, node: Any) -> TensorSpec:
     )
 
 
-def _check_batch_axis(inputs: Sequence[Any]) -> None:
-    """Raises `BadConfiguration` for an input without a batch axis.
-
-    ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
-    """
-    if without := [node.name for node in inputs if not node.shape]:
-        raise BadConfiguration(
-            f"input {', '.join(without)} has no batch axis, or none that the file tells: give it the value that it has "
-            f"for all requests ({_value_of(without)}), or export the model with one ({_HOW})"
-        )
-
-
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
     """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
-    fixed = [node for node in inputs if isinstance(node.shape[0], int)]
+    fixed = [node.name for node in inputs if isinstance(node.shape[0], int)]
     if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return
     as_it_is = ""  # some exporters write 0 for any number of rows
     if rows is None and len(fixed) < len(inputs):
-        as_it_is = f"Give one that all requests share its value ({_value_of([node.name for node in fixed])}), or "
-    elif rows == 1:
-        as_it_is = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone, or "
+        as_it_is = f"Give one that all requests share its value ({_value_of(fixed)}), or "
     elif rows:
-        as_it_is = "If that axis is the batch, WORKER_MODEL__FIXED_BATCH=pad runs it as it is; or "
+        least = ", as does WORKER_BATCHING__MAX_BATCH_SIZE=1" if rows == 1 else ""
+        as_it_is = f"If that axis is the batch, WORKER_MODEL__FIXED_BATCH=pad runs it as it is{least}; or "
     shapes = listed(f"{node.name} {list(node.shape)}" for node in inputs)
     raise BadConfiguration(
         f"the model was exported for a fixed number of rows ({shapes}: the first axis must be dynamic). {as_it_is}"
@@ -132,15 +118,10 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
 def _check_askable(signature: Signature) -> None:
     """Raises `BadConfiguration` for inputs that no request can bring."""
     for spec in signature.required:
-        if 0 in spec.dims:
+        if 0 in spec.dims or len(spec.dims) >= MAX_DIMENSIONS:
             raise BadConfiguration(
-                f"input {spec} has no elements, and no request may bring an empty tensor: export it with another size "
-                f"of that axis, or give it a default ({_value_of([spec.name])})"
-            )
-        if len(spec.dims) >= MAX_DIMENSIONS:
-            raise BadConfiguration(
-                f"input {spec} has {len(spec.dims) + 1} dimensions, and a request's tensor at most {MAX_DIMENSIONS}: "
-                "export the model so that it reshapes that input itself"
+                f"input {spec}: a request's tensor may not be empty, and have at most {MAX_DIMENSIONS} dimensions: "
+                f"export the model with other ones, or give it a default ({_value_of([spec.name])})"
             )
 
 
@@ -161,7 +142,6 @@ def _with_defaults(signature: Signature, values: Mapping[str, Value]) -> Signatu
     for spec in inputs:
         if spec.default is not None:
             _check_value(spec, spec.default)
-            _check_lengths(spec, completed)
     return completed
 
 
@@ -171,15 +151,3 @@ def _check_value(spec: TensorSpec, value: Value) -> None:
         raise BadConfiguration(
             f"{_DEFAULTS}: {spec.name} is {spec.datatype} and cannot be {value!r}: give {spec.values}"
         )
-
-
-def _check_lengths(spec: TensorSpec, signature: Signature) -> None:
-    """Raises `BadConfiguration` when no other input says how long this one is."""
-    for at, known in enumerate(filling_of(spec, signature.inputs).lengths):
-        if known == ():
-            symbol = spec.symbol(at)
-            lacks = f"has an axis named {symbol}" if symbol else f"has {len(spec.dims) + 1} dimensions"
-            raise BadConfiguration(
-                f"{_DEFAULTS}: nothing says how long axis {at + 1} of {spec.name} is where a request leaves it out, "
-                f"for no other input {lacks}: take the default out, or name the axes alike ({_HOW})"
-            )

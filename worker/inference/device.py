@@ -2,27 +2,24 @@
 
 `auto` takes CUDA where it works and the CPU where it does not; a device that was asked for by name is used or refused.
 ONNX Runtime itself falls back in silence: its fallback is off here, as one core cannot serve a GPU's load. It says why
-a device cannot be used on the process's standard error alone, so that is read here, before other threads write.
+a library of a device cannot be loaded on the process's standard error alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import io
 import os
-import re
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.inference.model_file import Source
-from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, shortened
+from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, load_failure, readable
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
@@ -45,9 +42,7 @@ _PLACEMENT = "session.record_ep_graph_assignment_info"
 _AT_REST = "session.force_spinning_stop"
 
 # ONNX Runtime's levels of logging.
-WARNING, FATAL = 2, 4
-_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
-_NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
+ERROR, FATAL = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +77,10 @@ def open_named(source: Source, wanted: str, providers: Sequence[str], threads: i
         return open_cuda(source, wanted, threads, options)
     except Unusable as cause:
         setting = f"PROVIDERS is {','.join(providers)}" if providers else f"DEVICE is {wanted}"
-        instead = "leave out that provider" if providers else "set WORKER_MODEL__DEVICE=cpu"
         raise BadConfiguration(
             f"WORKER_MODEL__{setting}, but {str(cause).rstrip('.')}. Install what is missing (`pip install "
             "'onnxruntime-gpu[cuda,cudnn]'`, a driver for that CUDA, TensorRT by yourself), give the container its "
-            f"GPUs, or {instead}"
+            "GPUs, or choose another device (WORKER_MODEL__DEVICE=cpu)"
         ) from cause
 
 
@@ -95,8 +89,9 @@ def open_cpu(source: Source, threads: int, reason: str) -> Opened:
     try:
         return Opened(_session(source, [CPU], threads), Device("cpu", reason))
     except ORT_ERRORS as error:
-        cause = lack(error) or readable(error)
-        raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {cause}") from error
+        raise BadConfiguration(
+            f"ONNX Runtime {ort.__version__} cannot load the model: {load_failure(error)}"
+        ) from error
 
 
 def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Opened:
@@ -150,28 +145,25 @@ def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort
     Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
     """
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
-    complaints = io.StringIO()
+    ort.set_default_logger_severity(ERROR)
     try:
-        with held_back(complaints):
-            if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
+        if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
+            with redirect_stdout(sys.stderr):  # where it prints its complaints, among a command's answer
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
-            session = _session(source, providers, threads)
+        session = _session(source, providers, threads)
     except ORT_ERRORS as error:
-        raise _refused(error, complaints.getvalue()) from error
-    absent = [name for name in names if name not in session.get_providers()]
-    if absent:
-        raise Unusable(f"{', '.join(absent)} cannot be used: {cause_in(complaints.getvalue())}")
+        said = readable(error)
+        if "provider option" in said:
+            raise BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}") from error
+        if is_out_of_memory(error):
+            raise BadConfiguration(load_failure(error)) from error
+        open_cpu(source, threads, "")  # which refuses a model that cannot be loaded anywhere
+        raise Unusable(said) from error
+    finally:
+        ort.set_default_logger_severity(FATAL)  # else it writes of each failed run on CUDA, past our log
+    if absent := [name for name in names if name not in session.get_providers()]:
+        raise Unusable(f"{', '.join(absent)} cannot be used; ONNX Runtime says why on standard error, above")
     return session
-
-
-def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable:
-    """Why there is no session: because of the model, of an option, or of the device."""
-    if cause := lack(failure):
-        return BadConfiguration(cause)
-    said = readable(failure)
-    if "provider option" in said:
-        return BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}")
-    return Unusable(cause_in(complaints) if _MISSING_LIBRARY.search(complaints) else said)
 
 
 def _session(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
@@ -216,43 +208,3 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def held_back(text: io.StringIO) -> Iterator[None]:
-    """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
-
-    From then on ONNX Runtime's own logger is silent: on CUDA it writes of each failed run, past our log.
-    """
-    sys.stderr.flush()
-    ort.set_default_logger_severity(WARNING)
-    with _scratch() as scratch, contextlib.redirect_stdout(text):
-        kept = os.dup(2)
-        os.dup2(scratch.fileno(), 2)
-        try:
-            yield
-        finally:
-            ort.set_default_logger_severity(FATAL)
-            os.dup2(kept, 2)
-            os.close(kept)
-            scratch.seek(0)
-            text.write(scratch.read().decode(errors="replace"))
-
-
-def _scratch() -> BinaryIO:
-    # A container's file system may be read-only, and a pipe would block when full.
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("onnxruntime"), "w+b")
-    return tempfile.TemporaryFile()
-
-
-def cause_in(complaints: str) -> str:
-    """The cause in what ONNX Runtime wrote while a provider failed to load."""
-    library = _MISSING_LIBRARY.search(complaints)
-    needs = _NEEDS.search(complaints)
-    cause = (
-        f"{library[1]} is not installed"
-        if library and library[1]
-        else shortened(complaints.rpartition("[ONNXRuntimeError] :")[2]) or "ONNX Runtime does not say why"
-    )
-    return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause

@@ -40,11 +40,10 @@ LAST_RUNS = 8
 # it is given, and the next surprise would hold up the loop as well.
 SURPRISE = 40
 
-# An inference as long as so many steps of the interpreter is brief. TIMED steps are timed TIMES times. On two busy
-# cores (2026) one of 0.23 ms is answered a quarter faster on the loop's thread than in a lane, and one of 0.76 ms a
-# tenth slower. Where a step takes three times as long, one of 0.29 ms is answered 1.7 times as fast, one of 0.7 ms 1.1.
-STEPS = 15_000
-TIMED, TIMES = 1_000, 9
+# Seconds of the processor that an inference may take to be run on the loop's own thread. On two busy cores (2026) one
+# of 0.23 ms is answered a quarter faster there than in a lane, and one of 0.76 ms a tenth slower; where the interpreter
+# takes three times as long, one of 0.29 ms is answered 1.7 times as fast, one of 0.7 ms 1.1.
+BRIEF = 0.0005
 
 
 class RunnableModel(Protocol):
@@ -52,24 +51,6 @@ class RunnableModel(Protocol):
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
     def probe(self) -> Sequence[Array] | RunFailure: ...
-
-
-def inline_limit(processor_clock: Callable[[], float] = time.thread_time) -> float:
-    """Seconds of the processor that an inference may take to be run on the loop's own thread, on this machine.
-
-    To hand a batch to a lane and fetch it again is work of the interpreter: where that is half as fast, the limit is
-    twice as long.
-    """
-
-    def timed() -> float:
-        began = processor_clock()
-        done = 0
-        for step in range(TIMED):
-            done += step
-        return processor_clock() - began
-
-    median = sorted(timed() for _ in range(TIMES))[TIMES // 2]  # `statistics` takes 20 ms to import
-    return median * STEPS / TIMED
 
 
 class _SharedDevice:

@@ -6,9 +6,8 @@ for what one batch may do to a model.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnxruntime as ort
@@ -20,9 +19,9 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.bucket_checks import BucketChecks
 from worker.inference.declared_signature import Declared
 from worker.inference.device import CPU, CUDA, Device, Opened, is_accelerated, operators
-from worker.inference.fixed_batch import FixedBatch, Padding
+from worker.inference.fixed_batch import Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
-from worker.inference.warm_up import ExampleRows, Feeds, WarmUp, is_finite
+from worker.inference.warm_up import Feeds, WarmUp, is_finite
 
 # Operators that give as many items as they find.
 ITEM_MAKERS = frozenset({"Compress", "NonZero", "NonMaxSuppression", "Unique", "StringSplit"})
@@ -38,7 +37,7 @@ class Model:
         row_counts: Iterable[int],
         padding: Padding | None = None,
         operators: frozenset[str] = frozenset(),
-        example: ExampleRows | None = None,
+        example: Feeds | None = None,
     ) -> None:
         """Warms up at these row counts, with the operator's example if there is one.
 
@@ -53,25 +52,21 @@ class Model:
         self._constants = dict(declared.constants)
         self._output_names = [spec.name for spec in signature.outputs]
         self.padding = padding
-        self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
-        self._example = example
-        began = time.monotonic()
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
         self._is_finite = [is_finite(output) for output in outputs]
         is_fixed = not any(None in spec.dims for spec in signature.inputs)
         seen = [_as_seen(*pair, is_fixed=is_fixed) for pair in zip(signature.outputs, outputs, strict=True)]
-        self.remarks = list(_remarks(declared, seen, operators))  # what the operator may want to change in the model
+        self.remark = _remark(declared, operators)
         self.signature = replace(signature, outputs=tuple(seen))
-        self.warm_up_seconds = time.monotonic() - began
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
 
     def most_rows(self, wanted: int) -> int:
         """How many rows of a batch that may have so many the model takes at once."""
-        return wanted if self._fixed is None else min(wanted, self._fixed.rows)
+        return wanted if self.padding is None else min(wanted, self.padding.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -109,23 +104,16 @@ class Model:
         return outputs
 
     @property
-    def not_finite(self) -> Sequence[str]:
-        """The outputs with NaN or infinity for the rows of the probe, which it cannot judge by them."""
-        return [spec.name for spec, was in zip(self.signature.outputs, self._is_finite, strict=True) if not was]
-
-    @property
     def example_rows(self) -> int:
         """How many rows of its own the operator's example has; 0: there is none."""
-        return 0 if self._example is None else self._example.rows
+        return self._blank.rows if self._blank.is_example else 0
 
-    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}) -> Feeds:
         """So many rows as the warm-up ran, of the operator's example, else all zeros or all ones: it runs on them.
 
-        Padded axes are as long as in a bucket. With other `lengths` of dynamic axes, or another `value` where there is
-        no example, the model may fail. A mask of zeros may cost less than one of ones.
+        Padded axes are as long as in a bucket. With other `lengths` of dynamic axes the model may fail.
         """
-        of = self._blank if value is None else self._blank.of(value)
-        return of.batch(self.signature, rows, lengths)
+        return self._blank.batch(self.signature, rows, lengths)
 
     def warm_up_buckets(self, max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
         """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
@@ -147,13 +135,13 @@ class Model:
 
     def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
         """By a plain run, on a GPU too: docs/decisions.md says why."""
-        rows = len(next(iter(feeds.values()))) if self._fixed else 0
-        if self._fixed:
-            feeds = self._fixed.padded(feeds)
-        if self._constants:
-            feeds = {**feeds, **self._constants}
-        outputs: Sequence[Array] = self._session.run(self._output_names, feeds, options)
-        return self._fixed.cut(outputs, rows) if self._fixed else outputs
+        outputs: Sequence[Array]
+        if self.padding is None:
+            outputs = self._session.run(self._output_names, {**feeds, **self._constants}, options)
+            return outputs
+        padded = self.padding.padded(feeds)
+        outputs = self._session.run(self._output_names, {**padded, **self._constants}, options)
+        return self.padding.cut(outputs, self._output_names, len(next(iter(feeds.values()))))
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
@@ -170,18 +158,16 @@ def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
     return replace(spec, dims=tuple(dim if dim in (None, n) else n if is_fixed else None for dim, n in came))
 
 
-def _remarks(declared: Declared, seen: Sequence[TensorSpec], operators: frozenset[str]) -> Iterator[str]:
-    """What works, and works better or is safer with another export. That a file says nothing of an output is usual."""
-    outputs = zip(declared.signature.outputs, seen, strict=True)
-    pairs = [(old, new) for old, new in outputs if len(old.dims) == len(new.dims)]
-    if wrong := [f"{new} (declared {old})" for old, new in pairs if old.dims != new.dims]:
-        yield f"the model gives {', '.join(wrong)}: requesters are told what it gives (docs/models.md)"
-    if (makers := ", ".join(sorted(operators & ITEM_MAKERS))) and declared.item_axes:
-        yield (
-            f"the model has {makers} inside, and calls the first axis of {listed(declared.item_axes)} otherwise than "
-            "that of its inputs: if it gives a row for each item that it finds, batches whose rows do not add up are "
-            "run row by row (docs/models.md#rows-that-are-no-rows)"
-        )
+def _remark(declared: Declared, operators: frozenset[str]) -> str | None:
+    """What works, and is safer with another export."""
+    makers = ", ".join(sorted(operators & ITEM_MAKERS))
+    if not makers or not declared.item_axes:
+        return None
+    return (
+        f"the model has {makers} inside, and calls the first axis of {listed(declared.item_axes)} otherwise than that "
+        "of its inputs: if it gives a row for each item that it finds, batches whose rows do not add up are run row by "
+        "row (docs/models.md#rows-that-are-no-rows)"
+    )
 
 
 def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:

@@ -16,13 +16,6 @@ from worker.core.failures import BadConfiguration
 
 # A model is one protobuf message, and protobuf reads none that is larger.
 LARGEST_FILE = 2**31 - 1
-# The first bytes of files that hold models of other kinds. No ONNX model begins so.
-_OTHER_KINDS = {
-    b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
-    b"PK\x03\x04": "a zip archive, as PyTorch and Keras save models: export it as ONNX (docs/models.md)",
-    b"\x89HDF": "an HDF5 file, as Keras saved models: export it as ONNX (docs/models.md)",
-    b"\x80": "a pickle, as scikit-learn's models are saved: export it as ONNX (docs/models.md)",
-}
 # A tensor names the file with its data in an entry of key and value, which every writer of protobuf begins so.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
 
@@ -41,23 +34,12 @@ def source_of(path: Path, sha256: str | None) -> Source:
     """Raises `BadConfiguration` for what is no model, or not the pinned one."""
     may_be_named = sha256 is None and str(path).isprintable()  # ONNX Runtime opens no name that is not UTF-8
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
-            start = file.read(64)
-            content = None if may_be_named or size > LARGEST_FILE else start + file.read()
-    except IsADirectoryError:
-        raise BadConfiguration(f"{path}: a folder; name the ONNX file, such as {path / 'model.onnx'}") from None
+            start = file.read(8)
+            content = None if may_be_named else start + file.read()
     except OSError as error:
         why = error.strerror or error
         raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
-    if size > LARGEST_FILE:
-        raise BadConfiguration(
-            f"{path}: {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: keep its weights in another file"
-        )
-    if not start:
-        raise BadConfiguration(f"{path}: the model is empty")
-    if kind := next((kind for begins, kind in _OTHER_KINDS.items() if start.startswith(begins)), None):
-        raise BadConfiguration(f"{path}: {kind}")
     if content is not None and sha256 is not None:
         _check_pin(path, content, sha256)
     return Source(str(path) if content is None else content, start[4:8] == b"ORTM")

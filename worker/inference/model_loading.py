@@ -6,8 +6,7 @@ that is not the batch, an output that loses rows. Owns nothing; the `Model` owns
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from worker.inference.device import (
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of, source_of
-from worker.inference.warm_up import ALWAYS_RUN, ExampleRows, counted
+from worker.inference.warm_up import ALWAYS_RUN, Feeds
 from worker.settings import BatchingSettings, ModelSettings
 
 
@@ -117,7 +116,7 @@ def inspect(settings: ModelSettings) -> Inspected:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def example_of(settings: ModelSettings, signature: Signature) -> ExampleRows | None:
+def example_of(settings: ModelSettings, signature: Signature) -> Feeds | None:
     """The operator's example; None: there is none. Raises `BadConfiguration` for a file that does not fit the model."""
     if settings.warm_up_example is None:
         return None
@@ -125,21 +124,3 @@ def example_of(settings: ModelSettings, signature: Signature) -> ExampleRows | N
 
     may_be_infinite = settings.non_finite_input == "allow"
     return read_example(settings.warm_up_example, signature, may_be_infinite=may_be_infinite)
-
-
-def check_run_time(model: Model, rows: int, longest: float, now: Callable[[], float] = time.monotonic) -> None:
-    """Raises `BadConfiguration` where a batch of so many rows takes more than `longest` seconds, and counts as hung.
-
-    It is run once more, as a first run sets things up, and only where the whole warm-up took that long: nearly never.
-    """
-    if model.warm_up_seconds <= longest:
-        return
-    feeds = model.blank(rows)
-    began = now()
-    model.run(feeds)
-    if (seconds := now() - began) <= longest:
-        return
-    raise BadConfiguration(
-        f"a full batch, {counted(rows)}, took {seconds:.1f} s at start, and an inference of more than {longest:g} s "
-        "counts as hung: lower WORKER_BATCHING__MAX_BATCH_SIZE, or raise WORKER_MODEL__RUN_TIMEOUT_S"
-    )

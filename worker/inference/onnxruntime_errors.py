@@ -31,14 +31,6 @@ _DEAD_CONTEXT = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 # Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
 _DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
-# What ONNX Runtime says of a file that it cannot load, and the cause in our words. Patterns are compiled when one is
-# needed: no start waits for it.
-_LACKS = (
-    (r"protobuf parsing failed|ORT model verification failed", "it is no ONNX model, or one that was cut short"),
-    (r"External data path does not exist: \"([^\"]+)\"", "its weights lie in another file, and {0} is missing"),
-    (r"size to read: \d+ given file_length: \d+ are out of bounds", "the file with its weights is not this model's"),
-    (r"Failed to construct locale with name:\s*([\w.@-]+)", "it needs the locale {0}, which this machine lacks"),
-)
 # The third one is the arena's at its own limit (GPU_MEM_LIMIT), the last CUDA's libraries'.
 _NO_MEMORY = re.compile(
     r"out of memory|failed to allocate memory|is smaller than requested bytes|bad_alloc|ALLOC(?:ATION)?_FAILED",
@@ -50,12 +42,13 @@ _BAD_VALUE = re.compile(
     r"Unknown Category|out of data bounds|invalid ind(?:ex|ice) found|Out of range value in index|"
     r"Integer (?:division|modulo) by zero|\bsto(?:d|f|i|l|ll|ul|ull)\b"
 )
-_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
-_LOADING = re.compile(r"^Load model from .*? failed:", re.DOTALL)  # the path, which the refusal names anyway
-_NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?")
-_CUDA_DETAILS = re.compile(r"\s*;\s*(?:GPU|hostname|file|line|expr)=.*", re.DOTALL)
+_NODE = re.compile(r"while running (\S+) node\. Name:'([^']*)' Status Message: ")
+# Colours, what the runtime says before a complaint, its source files with their C++ signatures.
+_NOISE = re.compile(
+    r"\x1b\[[0-9;]*m|^.*?Status Message: |\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |Load model from .*? failed:|"
+    r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?",
+    re.DOTALL,
+)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\b")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
@@ -74,47 +67,44 @@ def run_failure(error: Exception) -> RunFailure:
     # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers. So may a
     # number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): it is not logged.
     complaint, node = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)
-    is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
-    logged = shortened(complaint if is_of_device else _NUMBER.sub("…", complaint), node)
+    is_of_device = code is not None or _DEVICE_FAILURE.search(text) is not None
+    logged = _shortened(complaint if is_of_device else _NUMBER.sub("…", complaint), node)
     if not is_of_device and _BAD_VALUE.search(complaint):
-        return RunFailure(shortened(complaint, node), Code.INVALID_ARGUMENT, logged=logged)
-    return RunFailure(shortened(complaint, node), logged=logged, loses_rows=isinstance(error, RowsLost))
+        return RunFailure(_shortened(complaint, node), Code.INVALID_ARGUMENT, logged=logged)
+    return RunFailure(_shortened(complaint, node), logged=logged, loses_rows=isinstance(error, RowsLost))
 
 
-def lack(error: Exception) -> str:
-    """What the model lacks, in its file, next to it or on this machine; empty for other failures."""
-    text = str(error)
+def load_failure(error: Exception) -> str:
+    """Why a model cannot be loaded, with the cure where there is one."""
     if is_out_of_memory(error):
         return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
-    said = ((cause, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cause in _LACKS)
-    return next((f"{cause.format(*found.groups())} (docs/models.md)" for cause, found in said if found), "")
+    is_whole = "protobuf" not in str(error).lower()
+    hint = "" if is_whole else " It is no ONNX model, or one that was cut short, or a Git LFS pointer (`git lfs pull`)"
+    return f"{readable(error, longest=1000)}{hint} (docs/models.md)"  # it may name two files
 
 
 def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
 
 
-def readable(error: Exception) -> str:
+def readable(error: Exception, longest: int = LONGEST_MESSAGE) -> str:
     """One short line of the exception's own text."""
     text = str(error)
-    return shortened(_complaint(text) or type(error).__name__, _node(text))
+    return _shortened(_complaint(text) or type(error).__name__, _node(text), longest)
 
 
-def shortened(text: str, subject: str = "") -> str:
-    """`subject: text` on one line of at most `LONGEST_MESSAGE` characters."""
+def _shortened(text: str, subject: str, longest: int = LONGEST_MESSAGE) -> str:
+    """`subject: text` on one line."""
     line = " ".join(f"{subject}: {text}".split()) if subject else " ".join(text.split())
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def _complaint(text: str) -> str:
-    plain = _LOADING.sub("", _PREFIX.sub("", _ANSI.sub("", text)))
-    if failure := _DEVICE_FAILURE.search(plain):
-        return failure[0].strip()
-    # The prefix comes first, or behind the source file.
-    return _CUDA_DETAILS.sub("", _PREFIX.sub("", _SOURCE.sub("", _NODE.sub("", plain)).strip())).strip()
+    failure = _DEVICE_FAILURE.search(text)
+    return failure[0].strip() if failure else _NOISE.sub("", text).strip()
 
 
 def _node(text: str) -> str:
     """The node of the graph that complained, as `Gather 'name'`; empty when none did."""
-    found = _NODE.match(_PREFIX.sub("", text))
+    found = _NODE.search(text)
     return f"{found[1]} {found[2]!r}".removesuffix(" ''") if found else ""

@@ -39,12 +39,11 @@ RANDOM = frozenset(
 # Detectors with this inside often fill the first image of a batch alone, and show it only where an object is found.
 FINDER = "NonMaxSuppression"
 
-# Cycles that the elements of a made-up row go through. In quiet rows whole numbers are in nearly every table, and texts
-# are words or spell numbers. Loud rows have large ones.
-_WHOLE = ((0, 1, 1), (1,), (1, 0, 1, 0, 0), (0,))
-_TEXTS = (("0", "1", "1"), ("yes", "no", "a"), ("a b", "b, a, no", ""), ("b", "1", "5"))
-_LOUD_WHOLE, _LOUD_TEXTS = (100, 7, 50), ("100", "7", "-50")
+LOUD = 1000  # times the size of a quiet row
+# Texts of one token, of several or none, and such that spell numbers.
+_WORDS, _DIGITS, _LOUD_DIGITS = ("yes", "a b", "", "no"), ("0", "1", "5"), ("100", "7", "-50")
 
+NEIGHBOURS = "next to another row from what it is next to its own copies"
 CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone (docs/models.md#rows-that-change-each-others-answers)"
 
 Row = Mapping[str, Array]  # one row of each input
@@ -67,15 +66,6 @@ class _Ran(NamedTuple):
     outputs: Sequence[Array]
 
 
-class _Seen(NamedTuple):
-    """Which output of a row differed, by how large a part, from what, and the run in which it did."""
-
-    output: str
-    part: float
-    where: str
-    ran: _Ran
-
-
 def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
     """No sign is no proof: other rows than the made-up ones may differ. Runs at numbers of rows that were warmed up.
 
@@ -83,11 +73,11 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
     """
     if model.most_rows(max_batch_size) == 1:
         return Independence()
-    trial = _Trial(model, min((count for count in model.warmed_up_at if count > 1), default=ALWAYS_RUN))
+    trial = _Trial(model)
     until = now() + LONGEST
-    for seen in trial.looks():
-        if seen is not None:
-            return Independence(_explained(trial, seen))
+    for ways in _rows(model):
+        if (why := trial.look(ways)) is not None:
+            return Independence(why)
         if len(trial.ran) >= FEWEST_ROWS and now() > until:
             break
     if quantisers := _those(model, BATCH_QUANTISERS):
@@ -98,24 +88,10 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
 class _Trial:
     """Runs rows next to one another. Owns the rows that the model took, and their answers."""
 
-    def __init__(self, model: Model, rows: int) -> None:
-        self.model, self._rows = model, rows
-        self._given = model.example_rows
-        self._known = model.blank(self._given or 1)
-        self._open = frozenset(spec.name for spec in model.signature.required)
-        # On a device an index outside of its table may end the process. The indexes of an example are inside.
-        is_careful = model.is_accelerated and not self._given
-        has_numbers = any(spec.is_float for spec in model.signature.required)
-        self._ways = [False] * (not is_careful) + [True] * has_numbers  # whether numbers alone are varied
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._rows = min((count for count in model.warmed_up_at if count > 1), default=ALWAYS_RUN)
         self.ran: list[_Ran] = []
-
-    def looks(self) -> Iterator[_Seen | None]:
-        """A look at each further row: the operator's, then made-up ones."""
-        for at in range(self._given):
-            yield self._look(self.run([self._row(at)] * self._rows))
-        for recipe in _recipes():
-            copies = [[self._made(recipe, numbers_alone=way)] * self._rows for way in self._ways]
-            yield self._look(next((ran for ran in map(self.run, copies) if ran is not None), None))
 
     def run(self, rows: Sequence[Row]) -> _Ran | None:
         """None where the model fails on them."""
@@ -125,33 +101,27 @@ class _Trial:
         check_rows(self.model.signature.outputs, outputs, len(rows))
         return _Ran(rows, outputs)
 
-    def unseen(self) -> Sequence[str]:
-        """The outputs that were the same for each row."""
-        return [
-            spec.name
-            for at, spec in enumerate(self.model.signature.outputs)
-            if not any(difference(ran.outputs[at], self.ran[0].outputs[at]) > TOLERANCE for ran in self.ran)
-        ]
+    def look(self, ways: Sequence[Row]) -> str | None:
+        """Look at the first of these rows that runs: among its copies, and then in a batch with the row before it.
 
-    def _look(self, alone: _Ran | None) -> _Seen | None:
-        """At a row among its copies, which runs once more in a batch with the row before it."""
+        Returns what to warn of, if anything. Raises `BadConfiguration`.
+        """
+        alone = next((ran for row in ways if (ran := self.run([row] * self._rows)) is not None), None)
         if alone is None:
             return None
         before = self.ran[-1] if self.ran else None
         self.ran.append(alone)
-        if before is None and (seen := self._in_other_numbers(alone)):
-            return seen
-        where = "behind its own copies from what it is before them"
-        if (seen := self._seen(_last(alone), _first(alone), where, alone)) or before is None:
-            return seen
-        together = self.run([*before.rows[:-1], alone.rows[-1]])
-        if together is None:
-            return None
-        where = "next to another row from what it is next to its own copies"
-        seen = self._seen(_first(together), _first(before), where, together)
-        return seen or self._seen(_last(together), _last(alone), where, together)
+        if before is None:
+            return self._in_other_numbers(alone) or self._copies(alone)
+        if (why := self._copies(alone)) or (together := self.run([*before.rows[:-1], alone.rows[-1]])) is None:
+            return why
+        why = self._told(_first(together), _first(before), NEIGHBOURS, together)
+        return why or self._told(_last(together), _last(alone), NEIGHBOURS, together)
 
-    def _in_other_numbers(self, alone: _Ran) -> _Seen | None:
+    def _copies(self, alone: _Ran) -> str | None:
+        return self._told(_last(alone), _first(alone), "behind its own copies from what it is before them", alone)
+
+    def _in_other_numbers(self, alone: _Ran) -> str | None:
         """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
         if self.model.padding:  # it runs at one number
             return None
@@ -162,83 +132,73 @@ class _Trial:
         pairs = zip(_first(other), _first(alone), strict=True)
         told = [a if a.dtype.kind == "f" or a.shape != b.shape else b for a, b in pairs]
         where = f"in a batch of {rows} from what it is in one of {self._rows}"
-        return self._seen(told, _first(alone), where, other, ROUGH)
+        return self._told(told, _first(alone), where, other, ROUGH)
 
-    def _seen(
+    def _told(
         self, got: Sequence[Array], expected: Sequence[Array], where: str, ran: _Ran, tolerance: float = TOLERANCE
-    ) -> _Seen | None:
-        names = [spec.name for spec in self.model.signature.outputs]
-        part, output = max((difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
-        return _Seen(output, part, where, ran) if part > tolerance else None
-
-    def _row(self, at: int) -> Row:
-        """A row on which the model runs."""
-        return {name: array[at % len(array) :][:1] for name, array in self._known.items()}
-
-    def _made(self, recipe: _Recipe, *, numbers_alone: bool) -> Row:
-        """A row of this recipe. Inputs side by side differ; inputs that requests may leave out stay what they are.
-
-        Numbers are as large as in the operator's rows. A model may take no other whole numbers or texts than theirs,
-        which only change their places; loud texts come twice.
-        """
-        row = dict(self._row(recipe.number))
-        for at, (name, known) in enumerate(row.items()):
-            own = recipe._replace(number=recipe.number + at)
-            if name not in self._open or (numbers_alone and known.dtype.kind != "f"):
-                continue
-            if known.dtype.kind == "f":
-                row[name] = _numbers(known, own, is_given=self._given > 0)
-            elif not self._given:
-                row[name] = _others(known, own)
-            else:
-                moved = np.roll(known, own.number, axis=-1) if known.ndim > 1 else known
-                row[name] = moved + " " + moved if own.is_loud and known.dtype == object else moved
-        return row
+    ) -> str | None:
+        """The warning where these differ. Raises `BadConfiguration` for what is no matter of digits or of chance."""
+        pairs = zip(self.model.signature.outputs, got, expected, strict=True)
+        output = next((spec.name for spec, *pair in pairs if difference(*pair) > tolerance), None)
+        if output is None:
+            return None
+        again = self.run(ran.rows)
+        if again is None or max(map(difference, again.outputs, ran.outputs)) > TOLERANCE:
+            why = f"the model answers the same rows differently each time ({output})"
+            if drawn := _those(self.model, RANDOM):
+                return f"{why}: it has {drawn} inside"
+            raise BadConfiguration(f"{why}: it was exported in training mode; export it in evaluation mode")
+        why = f"rows that share a batch change one another's answers: {output} of a made-up row differs {where}"
+        quantisers = _those(self.model, BATCH_QUANTISERS)
+        if quantisers and where == NEIGHBOURS:  # copies have one scale in any number
+            return f"{why}. {_scale(quantisers)}"
+        raise BadConfiguration(f"{why}; {CURE}")
 
 
-class _Recipe(NamedTuple):
-    """How a row is made: `number` says what it holds, `size` how large its numbers are, below 0 for the opposite.
-
-    Rows that are not `is_signed` have no number below 0.
-    """
-
-    number: int
-    size: float
-    is_loud: bool = False
-    is_signed: bool = True
-
-
-def _recipes() -> Iterator[_Recipe]:
-    """A quiet row, a loud one and the opposite of the quiet one, for several sizes.
+def _rows(model: Model) -> Iterator[Sequence[Row]]:
+    """The operator's rows, then made-up ones: a quiet row, a loud one and the opposite of the quiet one, in four sizes.
 
     Next to numbers a thousand times larger a row is lost wherever both share a scale of 256 steps. Of a row and its
     opposite a ReLU lets one through. Positive numbers are for logarithms and roots, which make NaN of others.
+
+    Each comes first with whole numbers and texts made up, too, and then with numbers alone, for a model that fails on
+    others. On a device an index outside of its table may end the process, and an example says that no others are taken.
     """
-    for number, (size, is_signed) in enumerate(((1.0, True), (1.0, False), (30.0, True), (0.01, True))):
-        quiet = _Recipe(5 * number, size, is_signed=is_signed)
-        yield quiet
-        yield _Recipe(5 * number + 1, 1000 * size, is_loud=True, is_signed=is_signed)
-        yield quiet._replace(size=-size if is_signed else 3 * size)
+    count = model.example_rows or 1
+    known = [{name: array[at : at + 1] for name, array in model.blank(count).items()} for at in range(count)]
+    if model.example_rows:
+        yield from ([row] for row in known)
+    numbers = [spec.name for spec in model.signature.required if spec.is_float]
+    may_be_any = not (model.is_accelerated or model.example_rows)
+    ways = [[spec.name for spec in model.signature.required]] * may_be_any + [numbers] * bool(numbers)
+    for seed, (size, is_signed) in enumerate(((1.0, True), (1.0, False), (30.0, True), (0.01, True))):
+        row = known[seed % count]
+        for loudness in (1, LOUD, -1 if is_signed else 3):
+            made = {
+                name: _made(array, 100 * seed + at, size, loudness, is_signed=is_signed)
+                for at, (name, array) in enumerate(row.items())
+            }
+            yield [{**row, **{name: made[name] for name in names}} for names in ways]
 
 
-def _numbers(known: Array, recipe: _Recipe, *, is_given: bool) -> Array:
-    """Normally distributed, and as large as those given."""
-    largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) if is_given else 1.0
-    numbers = np.random.default_rng(recipe.number).standard_normal(known.shape)
-    numbers = (numbers if recipe.is_signed else np.abs(numbers)) * recipe.size * (largest or 1.0)
-    most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
-    return numbers.clip(-most, most).astype(known.dtype)
-
-
-def _others(blank: Array, recipe: _Recipe) -> Array:
-    if recipe.is_loud and blank.dtype == np.uint8:
-        return np.random.default_rng(recipe.number).integers(0, 256, blank.shape, np.uint8)  # pixels
-    is_text = blank.dtype == object
-    quiet: Sequence[Sequence[object]] = _TEXTS if is_text else _WHOLE
-    loud: Sequence[object] = _LOUD_TEXTS if is_text else _LOUD_WHOLE
-    cycle = loud if recipe.is_loud else quiet[(recipe.number + 2 * (recipe.size < 0)) % len(quiet)]
-    at = np.arange(recipe.number, recipe.number + blank.size) % len(cycle)
-    return np.array(cycle, blank.dtype)[at].reshape(blank.shape)
+def _made(known: Array, seed: int, size: float, loudness: int, *, is_signed: bool) -> Array:
+    """An input like this one: normally distributed numbers as large as those known; others that most tables have."""
+    is_loud = loudness == LOUD
+    random = np.random.default_rng(seed + 50 * is_loud)
+    if known.dtype.kind == "f":
+        largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) or 1.0
+        numbers = random.standard_normal(known.shape)
+        most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
+        numbers = (numbers if is_signed else np.abs(numbers)) * size * loudness * largest
+        return numbers.clip(-most, most).astype(known.dtype)
+    most_whole = 100 if is_loud else 1 + seed // 100
+    whole = random.integers(0, most_whole + 1, known.shape)
+    if loudness < 0:
+        whole = most_whole - whole
+    if known.dtype != object:
+        return whole.astype(known.dtype)
+    texts = _LOUD_DIGITS if is_loud else _WORDS if seed // 100 == 1 else _DIGITS
+    return np.array(texts, object)[whole % len(texts)]
 
 
 def _first(ran: _Ran) -> Sequence[Array]:
@@ -264,45 +224,31 @@ def difference(got: Array, expected: Array) -> float:
     return float(np.nan_to_num(apart.max(), nan=np.inf)) / largest if largest else np.inf
 
 
-def _explained(trial: _Trial, seen: _Seen) -> str:
-    """The warning. Raises `BadConfiguration` for what is no matter of digits or of chance."""
-    again = trial.run(seen.ran.rows)
-    if again is None or max(map(difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
-        why = f"the model answers the same rows differently each time ({seen.output})"
-        if drawn := _those(trial.model, RANDOM):
-            return f"{why}: it has {drawn} inside"
-        raise BadConfiguration(
-            f"{why}, and draws no random numbers: it was exported in training mode; export it in evaluation mode "
-            "(docs/models.md)"
-        )
-    by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
-    why = f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs {by} "
-    quantisers = _those(trial.model, BATCH_QUANTISERS)
-    if quantisers and seen.where.startswith("next to another"):  # copies have one scale in any number
-        return f"{why}{seen.where}. {_scale(quantisers)}"
-    raise BadConfiguration(f"{why}{seen.where}; {CURE}")
-
-
 def _doubt(trial: _Trial) -> str | None:
     """Raises `BadConfiguration` for a detector that found nothing in any row.
 
     Boxes and scores differ from object to object. Labels do not where there is one class, nor do counts.
     """
-    unseen, tried = trial.unseen(), len(trial.ran)
-    floats = {spec.name for spec in trial.model.signature.outputs if spec.is_float}
-    hides_objects = not floats.isdisjoint(unseen) if floats else bool(unseen)
-    if FINDER in trial.model.operators and hides_objects:
-        raise BadConfiguration(
-            f"the model has {FINDER} inside and found nothing in the {tried} made-up rows ({listed(unseen)} did not "
-            "differ); many such exports answer the first image of a batch alone: name a file of images with unlike "
-            f"objects in WORKER_MODEL__WARM_UP_EXAMPLE, or export it without NMS; {CURE}"
-        )
-    if not unseen:
+    outputs, ran = trial.model.signature.outputs, [ran.outputs for ran in trial.ran]
+    alike = [
+        spec
+        for at, spec in enumerate(outputs)
+        if not any(difference(given[at], ran[0][at]) > TOLERANCE for given in ran)
+    ]
+    if not alike:
         return None
+    did_not_differ = f"{listed(spec.name for spec in alike)} did not differ in the {len(ran)} rows tried"
+    is_found_in_floats = any(spec.is_float for spec in outputs)
+    if FINDER in trial.model.operators and any(spec.is_float or not is_found_in_floats for spec in alike):
+        raise BadConfiguration(
+            f"the model has {FINDER} inside and found nothing ({did_not_differ}); many such exports answer the first "
+            "image of a batch alone: name a file of images with unlike objects in WORKER_MODEL__WARM_UP_EXAMPLE, or "
+            f"export it without NMS; {CURE}"
+        )
     return (
-        f"{listed(unseen)} did not differ in the {tried} rows tried, so they do not show whether rows that share a "
-        "batch change one another's answers. Nothing to do if the model was exported in evaluation mode, with the "
-        "batch first; to have it tried, name a file of rows with unlike answers in WORKER_MODEL__WARM_UP_EXAMPLE"
+        f"{did_not_differ}, so they do not show whether rows that share a batch change one another's answers. Nothing "
+        "to do if the model was exported in evaluation mode, with the batch first; to have it tried, name a file of "
+        "rows with unlike answers in WORKER_MODEL__WARM_UP_EXAMPLE"
     )
 
 

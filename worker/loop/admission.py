@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.batching.back_pressure import Intake
 from worker.core.records import Partition, Record
-from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
-from worker.ports import Delivery, Events, Source
-from worker.state.states import KeyStates
 
 # Records that wait for the end of an isolated run before all fetching stops: its answer may take as long as a broker is
 # away.
@@ -33,35 +30,19 @@ MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 class Admission:
     """Polls the source for as much as there is room for. Owns pause and resume, and the postponed records."""
 
-    def __init__(  # noqa: PLR0913  # where records come from, where they go, and what may keep them back
-        self,
-        *,
-        source: Source,
-        intake: Intake,
-        decoding: Decoding,
-        quarantine: Quarantine,
-        dispatch: Dispatch,
-        delivery: Delivery,
-        events: Events,
-        states: KeyStates | None = None,
-    ) -> None:
-        self._states = states
-        self._source = source
-        self._intake = intake
+    def __init__(self, parts: Parts, decoding: Decoding, quarantine: Quarantine, dispatch: Dispatch) -> None:
+        self._states = parts.states
+        self._source = parts.source
+        self._intake = parts.intake
         self._decoding = decoding
         self._quarantine = quarantine
         self._dispatch = dispatch
-        self._delivery = delivery
-        self._events = events
+        self._delivery = parts.delivery
+        self._events = parts.events
         self._postponed: list[Record] = []
         self._next_glance = 0.0
         self._is_paused = False
         self.is_behind = False  # the last poll brought all it might: more is waiting
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing may be taken."""
-        return self._intake.is_full
 
     def poll(self, now: float) -> Sequence[Record]:
         """The records that came, as many as there is room for; `take` gets them next."""

@@ -13,10 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from worker.core.failures import Stop
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
-from worker.loop.conduct import SHORTEST_WAIT
-from worker.ports import Events, Offsets, Source
+from worker.loop.conduct import SHORTEST_WAIT, Parts
 from worker.state.states import KeyStates
 
 ASK_TIMEOUT = 2.0  # for the changelog's ends, and then for the group, seconds; milliseconds where they are well
@@ -25,22 +23,12 @@ ASK_TIMEOUT = 2.0  # for the changelog's ends, and then for the group, seconds; 
 class Checkpoint:
     """Owns the order of its steps. `left` are the seconds that they may take, and is asked often."""
 
-    def __init__(
-        self,
-        *,
-        states: KeyStates,
-        offsets: Offsets,
-        source: Source,
-        ledger: OffsetLedger,
-        events: Events,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, parts: Parts, states: KeyStates) -> None:
         self._states = states
-        self._offsets = offsets
-        self._source = source
-        self._ledger = ledger
-        self._events = events
-        self._clock = clock
+        self._source = parts.source
+        self._ledger = parts.ledger
+        self._events = parts.events
+        self._clock = parts.clock
 
     def settle(self, left: Callable[[], float]) -> None:
         """Find out how far the states reach. All is committed, and the group not left yet."""
@@ -65,13 +53,13 @@ class Checkpoint:
         """The partitions for which the group takes its offset once more. One without an offset has no new state."""
         confirmed: set[Partition] = set()
         waiting, until = set(offsets), self._clock() + ASK_TIMEOUT
-        self._offsets.commit_results()
+        self._source.commit_results()
         if waiting:
-            self._offsets.commit(offsets)
+            self._source.commit(offsets)
         with suppress(Stop):  # then they are not confirmed
             while waiting and self._clock() < until and left() > 0:
                 self._source.poll(1, SHORTEST_WAIT)  # what it brings is the next owner's
-                for result in self._offsets.commit_results():
+                for result in self._source.commit_results():
                     confirmed |= result.committed.keys() & waiting
                     waiting -= result.committed.keys() | result.failed.keys()
         return confirmed

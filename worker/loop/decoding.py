@@ -11,43 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.batching.back_pressure import Intake
-from worker.core.deadlines import Punctuality
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Place, Record, Rejection, Request
-from worker.core.rejections import FirstRejections
 from worker.core.runs import Run
+from worker.loop.conduct import Parts
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.ports import Codec, FirstStage
-from worker.state.states import KeyStates
 
 
 class Decoding:
     """Takes records: from here on each is owed an answer."""
 
-    def __init__(  # noqa: PLR0913  # what a record meets on its way in
-        self,
-        *,
-        quarantine: Quarantine,
-        codec: Codec,
-        ledger: OffsetLedger,
-        intake: Intake,
-        stage: FirstStage,
-        punctuality: Punctuality,
-        outcomes: Outcomes,
-        states: KeyStates | None = None,
-        first: FirstRejections | None = None,
-    ) -> None:
-        self._first_rejections = first
+    def __init__(self, parts: Parts, outcomes: Outcomes, quarantine: Quarantine) -> None:
+        self._first_rejections = parts.first
         self._quarantine = quarantine
-        self._codec = codec
-        self._intake = intake
-        self._ledger = ledger
-        self._stage = stage
-        self._punctuality = punctuality
+        self._codec = parts.codec
+        self._intake = parts.intake
+        self._ledger = parts.ledger
+        self._stage = parts.by_key or parts.batcher
+        self._punctuality = parts.punctuality
         self._outcomes = outcomes
-        self._states = states
+        self._states = parts.states
 
     def take(self, records: Sequence[Record], now: float) -> None:
         """Decode these, and hand on the requests that can be answered in time."""

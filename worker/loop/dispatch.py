@@ -8,17 +8,13 @@ Owns the batches in the lanes. Never answers: `Outcomes` does, for requests that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from worker.core.batching.back_pressure import Intake
-from worker.core.batching.batcher import Batcher, Group
-from worker.core.deadlines import Punctuality
-from worker.core.records import Batch, Finished, ModelKey, Partition, Request
+from worker.core.batching.batcher import Group
+from worker.core.records import Batch, Finished, Partition, Request
 from worker.core.runs import Run
-from worker.core.tensors.stacking import Stacker
-from worker.loop.conduct import Conduct
+from worker.loop.conduct import Parts
 from worker.loop.outcomes import Outcomes
-from worker.ports import Events, Lanes
 
 # While Kafka has more to give, a due group waits for one more poll, unless it was due so many seconds before the last.
 # Without it the rest of a poll, behind its full batches, goes at once in a batch of its own.
@@ -28,26 +24,15 @@ COMPANY_COMES_WITHIN = 0.0005
 class Dispatch:
     """Fills the lanes. Owns the batches that are in them."""
 
-    def __init__(  # noqa: PLR0913  # where groups come from, where they go, and what may keep them back
-        self,
-        *,
-        batcher: Batcher,
-        stackers: Mapping[ModelKey, Stacker],
-        lanes: Lanes,
-        intake: Intake,
-        punctuality: Punctuality,
-        outcomes: Outcomes,
-        events: Events,
-        conduct: Conduct,
-    ) -> None:
-        self._batcher = batcher
-        self._stackers = stackers
-        self._lanes = lanes
-        self._intake = intake
-        self._punctuality = punctuality
+    def __init__(self, parts: Parts, outcomes: Outcomes) -> None:
+        self._batcher = parts.batcher
+        self._stackers = parts.stackers
+        self._lanes = parts.lanes
+        self._intake = parts.intake
+        self._punctuality = parts.punctuality
         self._outcomes = outcomes
-        self._events = events
-        self._conduct = conduct
+        self._events = parts.events
+        self._conduct = parts.conduct
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
         self.last_full_poll_at: float | None = None  # the last poll's time, if it brought all it might; else None
@@ -131,10 +116,6 @@ class Dispatch:
         for run in finished:
             if run.batch is not None:
                 del self._out[id(run.batch)]
-
-    def look_back(self, now: float) -> None:
-        """Let the batcher learn how long to wait for company."""
-        self._batcher.look_back(now)
 
     def _next_group(self, now: float) -> Group | None:
         if self._is_draining:

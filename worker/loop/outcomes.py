@@ -22,13 +22,10 @@ record.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from worker.core.batching.batcher import Batcher
-from worker.core.deadlines import Punctuality
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import (
     Array,
     Batch,
@@ -42,12 +39,9 @@ from worker.core.records import (
     Request,
     nothing_owed,
 )
-from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
-from worker.core.tensors.stacking import Split, Stacker, halve, reject
-from worker.ports import Delivery, Events
-from worker.state.by_key import ByKey
-from worker.state.states import KeyStates
+from worker.core.tensors.stacking import Split, halve, reject
+from worker.loop.conduct import Parts
 
 # Failures in a row before the device itself is asked. Halving a batch of 64 requests fails up to 7 times in a row for
 # one bad request, so twenty are not that; a probe costs one run of the warm-up batch.
@@ -88,31 +82,18 @@ class DeviceCheck:
 class Outcomes:
     """Decides the answer to each record. Owns the device checks."""
 
-    def __init__(  # noqa: PLR0913  # what is answered, and what learns from a run
-        self,
-        *,
-        ledger: OffsetLedger,
-        delivery: Delivery,
-        rejections: Rejections,
-        stackers: Mapping[ModelKey, Stacker],
-        batcher: Batcher,
-        punctuality: Punctuality,
-        events: Events,
-        clock: Callable[[], float],
-        states: KeyStates | None = None,
-        by_key: ByKey | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
-        self._states = states
-        self._by_key = by_key
-        self._ledger = ledger
-        self._delivery = delivery
-        self._rejections = rejections
-        self._stackers = stackers
-        self._batcher = batcher
-        self._punctuality = punctuality
-        self._events = events
-        self._clock = clock
+        self._states = parts.states
+        self._by_key = parts.by_key
+        self._ledger = parts.ledger
+        self._delivery = parts.delivery
+        self._rejections = parts.rejections
+        self._stackers = parts.stackers
+        self._batcher = parts.batcher
+        self._punctuality = parts.punctuality
+        self._events = parts.events
+        self._clock = parts.clock
         self.checks = defaultdict[ModelKey, DeviceCheck](DeviceCheck)
         self._alone: set[ModelKey] = set()  # models that lost rows: as many as went in may be there by chance
 
@@ -169,14 +150,6 @@ class Outcomes:
         """Whether its answer is not durable, and cannot be."""
         is_in_doubt = place.is_in_doubt or self._delivery.is_in_doubt(place.line.partition)
         return not is_in_doubt and not self._ledger.is_settled(place)
-
-    def check(self) -> None:
-        """Raises `TooManyRejections` when the operator's limit was reached."""
-        self._rejections.check()
-
-    def take_back(self) -> None:
-        """Answers that had left were taken back, and will leave again: then their rejections count."""
-        self._rejections.take_back()
 
     def apart(self, requests: Sequence[Request]) -> Sequence[Request]:
         """The requests with each `Run` replaced by a request for each of its records."""

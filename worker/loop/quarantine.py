@@ -21,16 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.deadlines import Punctuality
 from worker.core.failures import Code
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition, Record, Rejection, Request, Suspect
+from worker.core.records import Partition, Record, Rejection, Request
+from worker.loop.conduct import Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
-from worker.loop.suspects import IsolatedRun, Suspects
-from worker.ports import Codec, IsolationNotes
-from worker.state.by_key import ByKey
-from worker.state.states import KeyStates
+from worker.loop.suspects import IsolatedRun
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
@@ -40,27 +36,15 @@ WITHDRAW_TIMEOUT = 1.0  # for the group to take the withdrawal of a note, or the
 class Quarantine:
     """Runs the records of suspects alone."""
 
-    def __init__(  # noqa: PLR0913  # what a record that runs alone meets
-        self,
-        *,
-        suspects: Suspects,
-        notes: IsolationNotes,
-        codec: Codec,
-        ledger: OffsetLedger,
-        outcomes: Outcomes,
-        dispatch: Dispatch,
-        punctuality: Punctuality,
-        states: KeyStates | None = None,
-        by_key: ByKey | None = None,
-    ) -> None:
-        self._states, self._by_key = states, by_key
-        self._suspects = suspects
-        self._notes = notes
-        self._codec = codec
-        self._ledger = ledger
+    def __init__(self, parts: Parts, outcomes: Outcomes, dispatch: Dispatch) -> None:
+        self._states, self._by_key = parts.states, parts.by_key
+        self._suspects = parts.suspects
+        self._notes = parts.source
+        self._codec = parts.codec
+        self._ledger = parts.ledger
         self._outcomes = outcomes
         self._dispatch = dispatch
-        self._punctuality = punctuality
+        self._punctuality = parts.punctuality
 
     @property
     def has_suspects(self) -> bool:
@@ -83,10 +67,6 @@ class Quarantine:
     def awaits_kafka(self) -> bool:
         """Whether the isolated run waits for its note, or for the commit of its answer."""
         return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
-
-    def suspect(self, suspects: Sequence[Suspect]) -> None:
-        """From now on the records of these partitions run alone."""
-        self._suspects.suspect(suspects)
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep the records of suspects, and others that must not go past them, undecoded. Returns the rest."""
@@ -128,10 +108,6 @@ class Quarantine:
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 
-    def release(self, partitions: Collection[Partition]) -> None:
-        """These are no suspects any more, or another member's."""
-        self._suspects.release(partitions)
-
     def withdraw(self, run: IsolatedRun) -> bool:
         """Its record is read again, and did not end it: take back the note. True once that is so.
 
@@ -151,10 +127,6 @@ class Quarantine:
             self._notes.clear_note(partition, offset, WITHDRAW_TIMEOUT)
         elif self._ledger.is_settled(run.place):
             self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
-
-    def leave_note(self) -> None:
-        """This process ends of an error that was not foreseen: its note on the current record is to stay."""
-        self._suspects.drop_runs()
 
     def _must_wait(self, record: Record) -> bool:
         """Whether an earlier request, which may have its key, is to run alone."""

@@ -8,17 +8,15 @@ The parts decide; `Worker` says when a step is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
 from worker.loop.admission import Admission
+from worker.loop.conduct import Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import IsolatedRun
-from worker.ports import Delivery, Events, Offsets
-from worker.state.states import KeyStates
 
 LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
@@ -27,30 +25,22 @@ REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free any
 class Steps:
     """Owns the order of the calls within one step."""
 
-    def __init__(  # noqa: PLR0913  # the four parts, and what a step asks besides
-        self,
-        *,
-        offsets: Offsets,
-        admission: Admission,
-        dispatch: Dispatch,
-        outcomes: Outcomes,
-        quarantine: Quarantine,
-        ledger: OffsetLedger,
-        delivery: Delivery,
-        events: Events,
-        clock: Callable[[], float],
-        states: KeyStates | None,
+    def __init__(
+        self, parts: Parts, admission: Admission, dispatch: Dispatch, outcomes: Outcomes, quarantine: Quarantine
     ) -> None:
-        self._offsets = offsets
+        self._offsets = parts.source
         self._admission = admission
         self._dispatch = dispatch
         self._outcomes = outcomes
         self._quarantine = quarantine
-        self._ledger = ledger
-        self._delivery = delivery
-        self._events = events
-        self._clock = clock
-        self._states = states
+        self._ledger = parts.ledger
+        self._intake = parts.intake
+        self._batcher = parts.batcher
+        self._rejections = parts.rejections
+        self._delivery = parts.delivery
+        self._events = parts.events
+        self._clock = parts.clock
+        self._states = parts.states
         self._next_look = 0.0
         self._is_draining = False
         self._is_kept_free = False  # the lanes, for the record that runs alone
@@ -95,10 +85,10 @@ class Steps:
             self._delivery.push()
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
-        self._outcomes.check()  # exactly once writes answers that waited for a transaction only now
+        self._rejections.check()  # exactly once writes answers that waited for a transaction only now
         if astray:
             self._rewind(astray)
-        self._dispatch.look_back(now)
+        self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
@@ -127,7 +117,7 @@ class Steps:
         """
         if self._quarantine.awaits_kafka:
             return True
-        if not self._admission.is_full or self._dispatch.in_flight:
+        if not self._intake.is_full or self._dispatch.in_flight:
             return False
         due = self._dispatch.next_due
         return self._is_kept_free or due is None or due > now
@@ -136,7 +126,7 @@ class Steps:
         """Read these again from where Kafka says they are. A run that is still under way finds no line."""
         if (interrupted := self.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
-        self._outcomes.take_back()
+        self._rejections.take_back()
         if self._states is not None:
             self._states.rewind(partitions)
         self._offsets.rewind(partitions)

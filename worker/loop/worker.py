@@ -7,19 +7,16 @@ way to a lane and back runs on this thread, in `lanes.submit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from worker.core.failures import DeadlineMissed, Stop
-from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
 from worker.loop.checkpoint import Checkpoint
-from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, SHORTEST_WAIT, Conduct
+from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
-from worker.ports import Delivery, Events, Signals, Source
-from worker.state.states import KeyStates
 
 LEAVE_AFTER = 0.5  # part of a drain's time after which requests that have not begun are left to their next owner
 
@@ -27,33 +24,21 @@ LEAVE_AFTER = 0.5  # part of a drain's time after which requests that have not b
 class Worker:
     """Owns the order of the steps, and with its thread the consumer and the producer."""
 
-    def __init__(  # noqa: PLR0913  # the steps, and what a drain and a revoke ask besides
-        self,
-        *,
-        source: Source,
-        steps: Steps,
-        dispatch: Dispatch,
-        quarantine: Quarantine,
-        ledger: OffsetLedger,
-        delivery: Delivery,
-        events: Events,
-        signals: Signals,
-        conduct: Conduct,
-        clock: Callable[[], float],
-        states: KeyStates | None = None,
-        checkpoint: Checkpoint | None = None,
+    def __init__(
+        self, parts: Parts, steps: Steps, dispatch: Dispatch, quarantine: Quarantine, checkpoint: Checkpoint | None
     ) -> None:
-        self._source = source
+        self._source = parts.source
         self._steps = steps
         self._dispatch = dispatch
         self._quarantine = quarantine
-        self._ledger = ledger
-        self._delivery = delivery
-        self._events = events
-        self._signals = signals
-        self._conduct = conduct
-        self._clock = clock
-        self._states = states
+        self._ledger = parts.ledger
+        self._suspects = parts.suspects
+        self._delivery = parts.delivery
+        self._events = parts.events
+        self._signals = parts.signals
+        self._conduct = parts.conduct
+        self._clock = parts.clock
+        self._states = parts.states
         self._checkpoint = checkpoint
         self._drain_deadline = inf
         self._is_over = False
@@ -78,7 +63,7 @@ class Worker:
                 self._quarantine.leave(run)
             raise
         except BaseException:
-            self._quarantine.leave_note()  # the process died of the record that runs alone, if there is one
+            self._suspects.drop_runs()  # the process died of the record that runs alone, if any: its note stays
             raise
         finally:
             self._is_over = True
@@ -115,7 +100,7 @@ class Worker:
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         """Called before any record of theirs comes: each will run alone."""
-        self._quarantine.suspect(suspects)
+        self._suspects.suspect(suspects)
         self._events.suspected(suspects)
 
     def is_in_doubt(self, partition: Partition) -> bool:
@@ -142,7 +127,7 @@ class Worker:
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
         interrupted = self._steps.forget(partitions)
-        self._quarantine.release(partitions)
+        self._suspects.release(partitions)
         try:
             while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
                 self._steps.answer_finished(LANE_SLICE)
@@ -158,7 +143,7 @@ class Worker:
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. A batch that still runs finds no line."""
         self._steps.forget(partitions)
-        self._quarantine.release(partitions)
+        self._suspects.release(partitions)
         unsettled = self._delivery.lost(partitions)
         self._forget_states(partitions)
         self._events.lost(partitions, unsettled)

@@ -80,14 +80,14 @@ class ModelSettings(Section):
     fixed_batch: Literal["refuse", "pad"] = Field(
         "refuse", description="A model of a fixed number of rows is refused, or its short batches are padded."
     )
-    full_batches: Literal["auto", "always", "never"] = Field(
+    full_batches: Literal["auto", "never"] = Field(
         "auto", description="Whether short batches are padded to MAX_BATCH_SIZE; `auto`: for convolutions on CUDA."
     )
     warm_up_rows: RowCounts = Field(
         (), description="Row counts to run at start, two or more; else 1, 2, MAX_BATCH_SIZE, on CUDA powers of two."
     )
     warm_up_example: Path | None = Field(
-        None, description="Input to try the model with: an `.npz` with an array by input, or one request as JSON."
+        None, description="Input to try the model with: an `.npz` with an array for each input."
     )
     non_finite_input: Literal["reject", "allow"] = Field(
         "reject", description="What a request with a NaN or an infinity among its inputs gets."

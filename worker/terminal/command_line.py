@@ -61,8 +61,7 @@ def signature_and_example(
     from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
 
     whole = inspect(settings.model).signature
-    example = example_of(settings.model, whole)
-    return remembered(whole, settings.state)[1], None if example is None else example.arrays
+    return remembered(whole, settings.state)[1], example_of(settings.model, whole)
 
 
 def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:

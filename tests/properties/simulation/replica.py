@@ -29,7 +29,7 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.composition import compose
-from worker.loop.conduct import Conduct
+from worker.loop.conduct import Conduct, Parts
 from worker.loop.suspects import Suspects
 from worker.ports import Delivery, Encoder, Sink, Transactions
 from worker.state import (
@@ -203,10 +203,8 @@ class Replica:
             self.encoder = StatefulEncoder(self.codec, self.states, STORE if setup.memory == "store" else CHANGELOG)
             policy = replace(policy, max_rows=1)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once(sink)
-        self.worker = compose(
+        parts = Parts(
             source=self.client,
-            offsets=self.client,
-            notes=self.client,
             codec=self.codec,
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
@@ -224,6 +222,7 @@ class Replica:
             states=self.states,
             by_key=self.by_key,
         )
+        self.worker = compose(parts)
 
     def _remembering(self, memory: Memory, sink: Sink) -> tuple[KeyStates, ByKey, Sink]:
         process, setup, clock = self.process, self.setup, self._world.clock

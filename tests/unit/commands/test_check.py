@@ -76,15 +76,6 @@ def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path)
     assert report.model["takes"] == "tokens FP32[batch, length]"
 
 
-def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> None:
-    """It would end the worker, which does not start so."""
-    report, _ = judged(models.mlp(), tmp_path, MODEL__RUN_TIMEOUT_S="0.000001")
-
-    assert report.exit_code == 2
-    assert "a full batch, 32 rows, took" in str(report.problems[0])
-    assert "takes" in report.model
-
-
 @pytest.mark.parametrize(
     ("variables", "rows", "closed_by"),
     [
@@ -133,14 +124,11 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
 
 
 def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
-    """A start refuses such a model. An output that is not as its file says is a warning."""
+    """A start refuses such a model."""
     report, _ = judged(models.softmax_of_columns(), tmp_path)
-    other, _ = judged(models.misdeclared(), tmp_path)
 
     assert report.exit_code == 2
     assert "change one another's answers" in str(report.problems[0])
-    assert other.exit_code == 0
-    assert "the model gives y FP32[batch, 2] (declared y FP32[batch, 3])" in str(other.warnings[0])
 
 
 @pytest.mark.parametrize(

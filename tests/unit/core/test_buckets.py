@@ -88,15 +88,6 @@ def test_where_the_file_names_nothing_the_operator_does() -> None:
     assert both.inputs == {IDS: 0, MASK: 3}
 
 
-def test_where_nobody_says_whether_an_input_has_the_axis_somebody_must() -> None:
-    """Left out by mistake, it would fit no padded batch; left out on purpose, it has lengths of its own."""
-    with pytest.raises(BadConfiguration, match="does not say whether axis 1 of mask is the same: name it in shared_by"):
-        axes_of(text(None), [wanted()])
-
-    ids, mask = axes_of(text(None), [wanted(), wanted("mask", pad=1)])
-    assert (ids.inputs, mask.inputs) == ({IDS: 0}, {MASK: 1})
-
-
 def test_strings_are_padded_with_empty_ones() -> None:
     """Unless another is named."""
     words = signature(TensorSpec("ids", "INT64", (None,), ("n",)), TensorSpec("words", "BYTES", (None,), ("n",)))

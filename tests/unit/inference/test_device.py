@@ -18,8 +18,6 @@ from worker.inference.device import (
     TENSORRT,
     Device,
     Opened,
-    _refused,
-    cause_in,
     check_options,
     open_cpu,
     operators,
@@ -27,15 +25,6 @@ from worker.inference.device import (
 from worker.inference.model_file import Source
 from worker.inference.model_loading import row_counts
 from worker.settings import ModelSettings
-
-FAILED_LOAD = (
-    "\x1b[1;31m2026-11-21 09:25:57.2 [E:onnxruntime:Default, provider_bridge_ort.cc:2458 operator()] "
-    "/onnxruntime_src/x.cc:2043 onnxruntime::Provider& onnxruntime::ProviderLibrary::Get() [ONNXRuntimeError] : 1 : "
-    "FAIL : Failed to load library /site/libonnxruntime_providers_cuda.so with error: libcublasLt.so.13: cannot open "
-    "shared object file: No such file or directory\n\x1b[m\n"
-    "\x1b[0;93m2026-11-21 [W:onnxruntime:Default, x.cc:1295 Create] Failed to create CUDAExecutionProvider. "
-    "Require cuDNN 9.* and CUDA 13.*. Please install all dependencies\x1b[m\n"
-)
 
 
 @pytest.fixture
@@ -65,13 +54,6 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
         load(ModelSettings(path=path, device="cuda:1"), max_batch_size=4)
 
     assert "WORKER_MODEL__DEVICE=cpu" in str(refused.value)
-
-
-def test_threads_do_not_spin_when_nothing_runs(path: Path) -> None:
-    """Two of them took half a core at ten inferences a second."""
-    session = open_cpu(Source(str(path), is_ort=False), 2, "a test").session
-
-    assert session.get_session_options().get_session_config_entry("session.force_spinning_stop") == "1"
 
 
 def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
@@ -109,14 +91,14 @@ def test_providers_are_used_as_given(path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(CUDA not in ort.get_available_providers(), reason="this ONNX Runtime is built without CUDA")
 @pytest.mark.skipif(device._has_driver(), reason="this machine has an NVIDIA driver")
-def test_a_provider_that_does_not_load_is_refused_with_the_runtime_s_own_cause(
-    path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """And nothing of it is written past the log."""
-    with pytest.raises(BadConfiguration, match=r"CUDAExecutionProvider cannot be used: .*lib\S+ is not installed"):
+def test_a_provider_that_does_not_load_is_refused(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The runtime's own cause is on standard error, and no line of it in a command's answer."""
+    with pytest.raises(BadConfiguration, match=r"CUDAExecutionProvider cannot be used; .* standard error"):
         load(ModelSettings(path=path, providers=(CUDA, CPU)), max_batch_size=4)
 
-    assert capfd.readouterr() == ("", "")
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert "cannot open shared object file" in written.err
 
 
 @pytest.mark.parametrize("providers", [(CUDA,), (TENSORRT, CUDA)])
@@ -125,7 +107,11 @@ def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
 ) -> None:
     """A library's name alone says neither who wants it nor what to do."""
 
-    def fail(*_: object) -> ort.InferenceSession:
+    session = device._session
+
+    def fail(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
+        if providers == [CPU]:
+            return session(source, providers, threads)
         raise RuntimeError("libcublasLt.so.13 is not there")
 
     monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
@@ -139,12 +125,6 @@ def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
         refused.value
     )
     assert "Install what is missing" in str(refused.value)
-    assert "or leave out that provider" in str(refused.value)
-
-
-def test_the_cause_names_the_library_and_the_versions_needed() -> None:
-    """Both stand somewhere in what ONNX Runtime writes."""
-    assert cause_in(FAILED_LOAD) == "libcublasLt.so.13 is not installed (it needs CUDA 13.* and cuDNN 9.*)"
 
 
 @pytest.mark.parametrize(
@@ -152,21 +132,29 @@ def test_the_cause_names_the_library_and_the_versions_needed() -> None:
     [
         (
             'Unknown provider option: "gpu_memory_limit".',
-            'WORKER_MODEL__PROVIDER_OPTIONS: Unknown provider option: "gpu',
+            "WORKER_MODEL__PROVIDER_OPTIONS: Unknown provider option",
         ),
-        ('External data path does not exist: "w.bin"', "its weights lie in another file, and w.bin is missing"),
+        ("Failed to allocate memory for requested buffer of size 3221225472", r"not enough memory for it \(Failed to"),
         (
-            "/src/bfc_arena.cc:359 Failed to allocate memory for requested buffer of size 3221225472",
-            "there is not enough memory for it (Failed to allocate memory for requested buffer of size 3221225472)",
+            "External data path does not exist: w.bin",
+            "cannot load the model: External data path",
         ),
     ],
 )
-def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(failure: str, told: str) -> None:
+def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(
+    failure: str, told: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Installing it would not help."""
-    refusal = _refused(RuntimeError(failure), "")
 
-    assert isinstance(refusal, BadConfiguration)
-    assert str(refusal).startswith(told)
+    def fail(*_: object) -> ort.InferenceSession:
+        raise RuntimeError(failure)
+
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [CUDA, CPU])
+    monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
+    monkeypatch.setattr(device, "_session", fail)
+
+    with pytest.raises(BadConfiguration, match=told):
+        load(ModelSettings(path=path, providers=(CUDA,)), max_batch_size=4)
 
 
 # ---- CUDA before the first batch: the warm-up and options -----------------------------------------------------------

@@ -14,7 +14,7 @@ from tests import models
 from tests.unit.inference.loading import arrays, loaded
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.inference.device import CPU
-from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, run_failure
+from worker.inference.onnxruntime_errors import ORT_ERRORS, load_failure, readable, run_failure
 
 
 def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_no_memory_is_told_apart_from_poison(text: str) -> None:
     assert failure.code is Code.RESOURCE_EXHAUSTED
     assert "::" not in failure.message
     assert "gpu-7" not in failure.message
-    assert lack(RuntimeError(text)).startswith("there is not enough memory for it")
+    assert load_failure(RuntimeError(text)).startswith("there is not enough memory for it")
 
 
 @pytest.mark.parametrize("code", [700, 719, 810, 911, 999])

@@ -13,11 +13,11 @@ import pytest
 
 from tests import models
 from tests.unit.inference.loading import arrays
-from worker.core.failures import BadConfiguration, RowsLost, RunFailure
+from worker.core.failures import RowsLost, RunFailure
 from worker.inference import Model, load
 from worker.inference.declared_signature import declared_by
 from worker.inference.device import CPU
-from worker.inference.fixed_batch import PLANNED_ANEW, FixedBatch, Padding, padding_of
+from worker.inference.fixed_batch import PLANNED_ANEW, Padding, padding_of
 from worker.inference.onnxruntime_errors import run_failure
 from worker.settings import ModelSettings
 
@@ -81,7 +81,7 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
     """Of three rows out of two, none can be given to a request."""
     with pytest.raises(RowsLost, match=r"output y: 4 rows went in, shape \(3,\) came out") as lost:
-        FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
+        Padding(4, "").cut([np.zeros(4), np.zeros(3)], ["x", "y"], 3)
 
     assert run_failure(lost.value).loses_rows
 
@@ -92,7 +92,7 @@ SIDE = 4
 ROW_BYTES = SIDE * SIDE * 4
 CONVOLUTION = models.convolution(kernel=2, side=SIDE)
 ON_CUDA = ["CUDAExecutionProvider", CPU]
-Full = Literal["auto", "always", "never"]
+Full = Literal["auto", "never"]
 
 
 def padding(model: bytes, full: Full = "auto", providers: Sequence[str] = ON_CUDA, size: int | None = None) -> Any:
@@ -138,21 +138,3 @@ def test_elsewhere_a_batch_has_the_rows_that_came(
 ) -> None:
     """Padding costs time, and is worth it nowhere else."""
     assert padding(model, full, providers, size) is None
-
-
-def test_full_batches_can_be_asked_for_anywhere(tmp_path: Path) -> None:
-    """On the CPU too: each run then takes the same kernels."""
-    path = models.save(models.mlp(), tmp_path)
-    model = load(ModelSettings(path=path, device="cpu", full_batches="always"), max_batch_size=8)
-
-    assert model.padding == Padding(8, "WORKER_MODEL__FULL_BATCHES is always")
-    assert model.warmed_up_at == (8,)
-    assert arrays(model.run({"x": numbers(3)}))[0].shape == (3, 3)
-
-
-def test_rows_of_many_sizes_cannot_be_asked_for(tmp_path: Path) -> None:
-    """How many of them make a full batch follows from the requests."""
-    path = models.save(models.convolution(kernel=2), tmp_path)
-
-    with pytest.raises(BadConfiguration, match="FULL_BATCHES is always, and rows of this model differ in their size"):
-        load(ModelSettings(path=path, device="cpu", full_batches="always"), max_batch_size=8)

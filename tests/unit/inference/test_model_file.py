@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -18,37 +17,15 @@ from worker.inference import digest_of, load, model_file
 from worker.settings import ModelSettings
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        (b"", "is empty"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (b"not a model", "no ONNX model, or one that was cut short"),
-        (b"\x08\x01", "cannot load the model: No graph was found in the protobuf"),
-        (pickle.dumps({"weights": 1}), "a pickle, as scikit-learn's models are saved"),
-        (b"PK\x03\x04", "a zip archive, as PyTorch and Keras save models"),
-    ],
-)
-def test_what_is_no_model_is_refused_by_its_kind(model: bytes, words: str, tmp_path: Path) -> None:
-    assert words in refusal(model, tmp_path)
+@pytest.mark.parametrize("model", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"not a model", b"\x08\x01"])
+def test_what_is_no_model_is_refused(model: bytes, tmp_path: Path) -> None:
+    assert "no ONNX model, or one that was cut short, or a Git LFS pointer" in refusal(model, tmp_path)
 
 
 def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """With the variable that points to it, or the file in a folder."""
+    """With the variable that points to it."""
     with pytest.raises(BadConfiguration, match=r"nowhere\.onnx: the model cannot be read: No such.*WORKER_MODEL__PATH"):
         load(ModelSettings(path=tmp_path / "nowhere.onnx"), max_batch_size=4)
-    with pytest.raises(BadConfiguration, match=r"a folder; name the ONNX file, such as .*/model\.onnx$"):
-        load(ModelSettings(path=tmp_path), max_batch_size=4)
-
-
-def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None:
-    path = models.save(b"", tmp_path)
-    with path.open("wb") as file:
-        file.truncate(2**31)  # it takes no room on the disk
-
-    with pytest.raises(BadConfiguration, match=r"2147483648 bytes, and an ONNX file .*weights in another file"):
-        load(ModelSettings(path=path, sha256="0" * 64), max_batch_size=8)
-    assert digest_of(path) == ""
 
 
 @pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
@@ -173,6 +150,6 @@ def test_weights_that_cannot_be_had_are_told_of_with_the_cure(tmp_path: Path) ->
 
     assert "External data path escapes" in why(link)
     weights.write_bytes(weights.read_bytes()[:100])
-    assert "the file with its weights is not this model's" in why(path)
+    assert "are out of bounds" in why(path)
     weights.unlink()
-    assert f"{weights} is missing" in why(path)
+    assert f'External data path does not exist: "{weights}' in why(path)

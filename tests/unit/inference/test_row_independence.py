@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,12 @@ import numpy as np
 import pytest
 
 from tests import models
-from tests.random_networks import DEPENDENCES, network, quantised_layer
-from worker.core.failures import BadConfiguration, RunFailure
-from worker.inference import Independence, Model, independence, load
-from worker.settings import ModelSettings
+from tests.random_networks import DEPENDENCES, network
+from tests.unit.inference.loading import loaded
+from worker.core.failures import BadConfiguration
+from worker.inference import Independence, Model, independence
 
 MAX_BATCH_SIZE = 8
-
-
-def loaded(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **settings: Any) -> Model:
-    settings = {"device": "cpu", "path": models.save(model, folder), **settings}
-    return load(ModelSettings(**settings), max_batch_size=max_batch_size)
 
 
 def found(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **settings: Any) -> Independence:
@@ -120,7 +114,7 @@ def test_answers_that_depend_on_the_number_of_rows_are_told_of(warm_up_rows: tup
     """Copies of a row are alike then, in a batch of each size."""
     why = refusal(models.divided_by_rows(), tmp_path, warm_up_rows=warm_up_rows)
 
-    assert re.search(r"y of a made-up row differs \S+ ?\S* in a batch of", why)
+    assert "y of a made-up row differs in a batch of" in why
 
 
 @pytest.mark.parametrize(("rows", "is_told"), [(4, True), (1, False)])
@@ -154,16 +148,7 @@ def test_a_model_that_was_exported_in_training_mode_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize("axis", [None, "batch"])
 def test_a_model_whose_rows_are_items_is_refused(axis: str | None, tmp_path: Path) -> None:
     """Of zeros and ones each text has one token, and of those made up some have two, and some have none."""
-    assert "output tokens: 2 rows went in and shape [4] came out" in refusal(models.tokens(axis), tmp_path)
-
-
-def test_texts_that_are_given_come_twice_too(tmp_path: Path) -> None:
-    """An example of one token for each row would show nothing."""
-    np.savez(tmp_path / "example.npz", text=np.array(["a", "b"]))
-
-    why = refusal(models.tokens(None), tmp_path, warm_up_example=tmp_path / "example.npz")
-
-    assert "output tokens: 2 rows went in and shape [4] came out" in why
+    assert "output tokens: 2 rows went in and shape [0] came out" in refusal(models.tokens(axis), tmp_path)
 
 
 @pytest.mark.parametrize("gives", ["each", "first"])
@@ -188,17 +173,7 @@ def test_labels_that_are_all_the_same_hide_no_object(tmp_path: Path) -> None:
     model = models.detector_of_one_class()
 
     assert str(found(model, tmp_path, warm_up_example=path).doubt).startswith("label did not differ")
-    assert "(y, label did not differ)" in refusal(model, tmp_path)
-
-
-def test_objects_that_are_as_many_as_images_are_refused(tmp_path: Path) -> None:
-    """In an example with one in each. Made-up rows have other numbers of them."""
-    path = tmp_path / "example.npz"
-    np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
-
-    why = refusal(models.detector("found", None), tmp_path, warm_up_example=path)
-
-    assert re.search(r"output y: 2 rows went in and shape \[\d, 5\] came out", why)
+    assert "(y, label did not differ in the" in refusal(model, tmp_path)
 
 
 @pytest.mark.parametrize("quantised", [False, True])
@@ -206,29 +181,7 @@ def test_columns_that_are_the_batch_are_refused(*, quantised: bool, tmp_path: Pa
     """A request of one row would get numbers of others. A scale for all rows is no excuse."""
     why = refusal(models.similarities(quantised=quantised), tmp_path)
 
-    assert "y of a made-up row differs altogether in a batch of 1" in why
-
-
-def test_another_number_of_rows_is_tried_first(tmp_path: Path) -> None:
-    """However slow the model is."""
-    model, asked = noted(loaded(models.masked_among_others(), tmp_path))
-
-    with pytest.raises(BadConfiguration, match="in a batch of 1 from what it is in one of 2"):
-        independence(model, MAX_BATCH_SIZE, now=lambda: 1.0 * len(asked))
-
-
-def test_an_input_that_requests_leave_out_keeps_what_fills_it_in(tmp_path: Path) -> None:
-    """A made-up number there may be one that no request has."""
-    assert told(models.two_in_two_out(), tmp_path, input_defaults={"a": 1.0}) is None
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_what_a_relu_hides_of_one_row_another_shows(seed: int, tmp_path: Path) -> None:
-    """One loud and one calm row got zeros from every tenth of such models, and zeros are equal to zeros."""
-    why = told(quantised_layer(seed), tmp_path)
-
-    assert why is not None
-    assert "of a made-up row differs" in why
+    assert "y of a made-up row differs in a batch of 1" in why
 
 
 @pytest.mark.parametrize("dependence", DEPENDENCES)
@@ -267,14 +220,6 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
 def test_a_model_of_positive_numbers_alone_is_judged_by_them(*, less_the_mean: bool, tmp_path: Path) -> None:
     """Of rows of both signs it makes NaN, each time."""
     assert (told(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path) is not None) is less_the_mean
-
-
-def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> None:
-    """Here it takes the blank row alone."""
-    model = loaded(models.mlp(), tmp_path)
-    model.run = lambda *_, **__: RunFailure("no")  # type: ignore[method-assign]  # it takes none of those rows
-
-    assert str(independence(model, MAX_BATCH_SIZE).doubt).startswith("y did not differ in the 0 rows")
 
 
 @pytest.mark.parametrize(("seconds", "runs"), [(0.0, 24), (1.0, 6)])

@@ -27,6 +27,7 @@ from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.loop.composition import compose
+from worker.loop.conduct import Parts
 from worker.telemetry.tracing import (
     ServedModel,
     TracedCodec,
@@ -74,10 +75,8 @@ class Followed:
             commit_interval=0.2,
             clock=world.clock,
         )
-        world.worker = compose(
+        parts = Parts(
             source=world.source,
-            offsets=world.source,
-            notes=world.source,
             codec=codec,
             ledger=world.ledger,
             intake=world.intake,
@@ -93,6 +92,7 @@ class Followed:
             conduct=world.conduct,
             clock=world.clock,
         )
+        world.worker = compose(parts)
         world.start(P0)
 
     def answer(self, *records: Record) -> None:

@@ -6,7 +6,7 @@ nothing: two runs at two lengths show whether an output is as long as an axis. R
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -30,8 +30,6 @@ def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ..
         if not taken.isdisjoint(axis.inputs):
             raise BadConfiguration(f"{SETTING}: {axis.name} is padded twice; name an axis once, with all that share it")
         taken.update(axis.inputs)
-    for axis in axes:
-        _check_alike(signature, axis, taken)
     return tuple(axes)
 
 
@@ -50,27 +48,15 @@ def check_weight(signature: Signature) -> None:
         )
 
 
-def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
-    """Raises `BadConfiguration` where it is not said whether another input has the axis: left out, it would not fit."""
-    for tensor, dimension in _in_its_place(signature, axis, taken):
-        spec = signature.inputs[tensor]
-        if spec.symbol(dimension) is None:
-            raise BadConfiguration(
-                f"{SETTING}: {axis.name} is padded, and the model's file does not say whether axis {dimension + 1} of "
-                f"{spec.name} is the same: name it in shared_by if it is, else with boundaries of its own"
-            )
+def unpadded_in_place(signature: Signature, axis: Axis) -> Sequence[Spot]:
+    """Dynamic axes of other inputs that count as this one does, and are not padded: some must be as long as it is.
 
-
-def named_otherwise(signature: Signature, axis: Axis) -> Sequence[Spot]:
-    """Axes of other inputs, in the same place and under names of their own: some exporters name one axis twice."""
-    return _in_its_place(signature, axis, {spot for other in signature.axes for spot in other.inputs})
-
-
-def _in_its_place(signature: Signature, axis: Axis, taken: Collection[Spot]) -> Sequence[Spot]:
-    """Dynamic axes of other inputs that count as this one does, and are not padded."""
+    Some exporters name one axis twice, and others not at all.
+    """
     place = next(iter(axis.inputs)).dimension
+    padded = {spot for other in signature.axes for spot in other.inputs}
     spots = [Spot(at, place) for at, spec in enumerate(signature.inputs) if spec.dims[place : place + 1] == (None,)]
-    return [spot for spot in spots if spot not in taken]
+    return [spot for spot in spots if spot not in padded]
 
 
 def _axis(signature: Signature, axis: WantedAxis) -> Axis:

@@ -72,9 +72,9 @@ class Filling:
         for name, number in known:
             if name in given:
                 return given[name].shape[number]
-        names = listed(dict.fromkeys(name for name, _ in known))
+        others = f", or {listed(dict.fromkeys(name for name, _ in known))}" if known else ""
         raise Reject(
-            f"input {self.spec.name} was left out, and nothing says how long its axis {at + 1} is: give it, or {names}"
+            f"input {self.spec.name} was left out, and nothing says how long its axis {at + 1} is: give it{others}"
         )
 
 

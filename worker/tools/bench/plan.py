@@ -73,7 +73,7 @@ class Plan:
         lengths: dict[str, list[int]] = defaultdict(list)
         required = self.signature.required
         while len(self.requests) < _KINDS and size <= _KINDS_BYTES:
-            feeds = example_feeds(self.signature, order.rows_per_request, rng, example and example.arrays)
+            feeds = example_feeds(self.signature, order.rows_per_request, rng, example)
             self.requests.append(encode_request(self.signature, feeds, self.encoding))
             size += len(self.requests[-1].value)
             for axis, length in open_axes(required, [feeds[spec.name].shape[1:] for spec in required]).items():
