@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
-from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, ReplyRefused, Stop
 from worker.kafka.cluster.examination import examine
 from worker.kafka.cluster.losses import losses
@@ -129,15 +128,12 @@ def _listen(
     settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
 ) -> None:
     """Raises `BadConfiguration`."""
-    address, port = settings.telemetry.http_address, settings.telemetry.http_port
-    page_of = _deployment(settings) if settings.telemetry.page else None
-    names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
-    health = telemetry.HealthServer(
-        address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
-    )
-    closing.callback(health.close)
-    events.page = f"{health.url}/" if page_of else None
-    events.noted("http_listening", url=health.url, page=events.page)
+    deployment = _deployment(settings) if settings.telemetry.page else None
+    pages = telemetry.Pages(lambda: events.latest, limits, deployment, settings.telemetry.replicas)
+    server = telemetry.HttpServer(settings.telemetry.http_address, settings.telemetry.http_port, pages.answer)
+    closing.callback(server.close)
+    events.page = f"{server.url}/" if deployment else None
+    events.noted("http_listening", url=server.url, page=events.page)
 
 
 def _deployment(settings: Settings) -> telemetry.Deployment:
@@ -212,7 +208,7 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)
-    events.noted("tracing_started", sampler=tracing.sampler)
+    events.noted("tracing_started")
     return tracing
 
 

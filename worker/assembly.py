@@ -259,10 +259,9 @@ def _delivery(
 
 
 def _traced(tracing: Tracing, codecs: Codecs, lanes: InferenceLanes, model: Model) -> tuple[TracedCodec, TracedLanes]:
-    from worker.telemetry.tracing import ServedModel, TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
+    from worker.telemetry.tracing import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
 
-    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
-    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
+    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, model.signature.key)
 
 
 def announcement(settings: Settings) -> Announcement:

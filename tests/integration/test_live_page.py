@@ -25,10 +25,10 @@ from confluent_kafka import Producer
 from tests.integration.chromium import Chromium
 from tests.readme import ROOT
 from tests.unit.telemetry.test_events import batch
-from tests.unit.telemetry.test_live_page import DEPLOYMENT, Shown, reject
+from tests.unit.telemetry.test_live_page import DEPLOYMENT, LIMITS, Shown, reject
 from worker.core.records import ClosedBy, Partition, Standing
-from worker.telemetry import Deployment, HealthServer, TimeLimits
-from worker.telemetry.live_page import FILES
+from worker.telemetry import Deployment, HttpServer, Pages
+from worker.telemetry.pages import FILES
 from worker.tools.demo.digits import MODEL, held_out, requests
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
 from worker.tools.processes import Replica
@@ -36,7 +36,6 @@ from worker.tools.processes import Replica
 PICTURES = ROOT / ".cache" / "page"
 WIDTHS = (400, 800, 1600)  # a phone, a tablet, a desk
 EVERY = 2.0  # seconds between two answers that the page asks for
-LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 STATEFUL = Deployment(
     "fraud-scoring-production",
     ("payments.requests.v2", "backfill.payments.requests.v2"),
@@ -97,9 +96,8 @@ class Served(Shown):
 
     def __init__(self, deployment: Deployment = DEPLOYMENT, port: int = 0) -> None:
         super().__init__(deployment)
-        self.server = HealthServer(
-            "127.0.0.1", port, latest=lambda: self.events.latest, limits=LIMITS, page_of=deployment
-        )
+        pages = Pages(lambda: self.events.latest, LIMITS, deployment)
+        self.server = HttpServer("127.0.0.1", port, pages.answer)
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now = time.monotonic()
@@ -221,7 +219,7 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
 
     with served(port=port):
         browser.wait(lambda: phase(browser) == "starting", "the next one starts")
-    other = HealthServer("127.0.0.1", port, latest=lambda: shown.events.latest, limits=LIMITS)
+    other = HttpServer("127.0.0.1", port, Pages(lambda: shown.events.latest, LIMITS).answer)
     try:
         browser.wait(lambda: browser.text("#why").startswith("The worker answers 404."), "it has no page")
     finally:

@@ -53,7 +53,7 @@ class WorkerEvents:
         self._log = our_log()
         self._numbers = Numbers()
         self._numbers.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._numbers.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
+        self._numbers.set(metrics.MEMORY_LIMIT, memory_limit())
         self._numbers.set(metrics.MAX_BATCH_ROWS, max_batch_size)
         self._watched: WatchedParts | None = None
         self._served: Signature | None = None

@@ -19,10 +19,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from worker.core.failures import BadConfiguration, Code
-from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
+from worker.core.records import Batch, Finished, Message, ModelKey, Outcome, Record, Rejection, Reply, Request
 from worker.ports import Codec, Encoder, Lanes
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
@@ -45,26 +45,10 @@ NAME = "inference-worker"
 TRACEPARENT = "traceparent"
 FLAGS = 54  # where the last hex digit of the flags stands, in every version of the header (W3C Trace Context)
 SAMPLED = b"13579bdf"  # hex digits whose lowest bit is set
-# The SDK's loggers that repeat themselves: an absent collector, spans that its queue has no room for, and what is wrong
-# with a publisher's `tracestate`, at each request anew.
-COMPLAINERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.sdk._shared_internal",
-    "opentelemetry.trace.span",
-)
-COMPLAIN_EVERY = 30.0  # seconds; an absent collector would make five lines every 10 s
 
 Echo = Sequence[tuple[str, bytes]]
 
 _W3C = TraceContextTextMapPropagator()
-
-
-class ServedModel(NamedTuple):
-    """The model that ran: the names that answers carry, and the device."""
-
-    name: str
-    version: str
-    device: str
 
 
 class FollowedReply(Reply):
@@ -81,11 +65,6 @@ class Tracing:
         self._tracer = provider.get_tracer(NAME, VERSION)
         self._group_id = group_id
         self._clock = clock
-
-    @property
-    def sampler(self) -> str:
-        """The sampler's own words."""
-        return self._provider.sampler.get_description()
 
     def follow(self, record: Record, echo: Echo) -> Span | None:
         """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
@@ -107,7 +86,7 @@ class Tracing:
         own = self._tracer.start_span(f"process {topic}", parent, kind, attributes, start_time=now)
         return own if own.is_recording() else None
 
-    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span], model: ServedModel) -> None:
+    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span], model: ModelKey) -> None:
         """A run is finished: one span, over now, linked to its followed requests and they to it.
 
         A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
@@ -119,7 +98,6 @@ class Tracing:
             attributes={
                 "inference_worker.model.name": model.name,
                 "inference_worker.model.version": model.version,
-                "inference_worker.device": model.device,
                 "inference_worker.batch.rows": batch.rows,
                 "inference_worker.batch.requests": len(batch.requests),
                 "inference_worker.batch.closed_by": batch.closed_by.value,
@@ -157,8 +135,9 @@ class Tracing:
 
 def start(group_id: str) -> Tracing:
     """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` where they make no sense."""
-    for name in COMPLAINERS:
-        logging.getLogger(name).addFilter(Seldom())
+    # Its warnings repeat: at each request what is wrong with a publisher's `tracestate`, at each try that the collector
+    # is away, before one error says so.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})
     try:
         resource = Resource.create().merge(ours).merge(OTELResourceDetector().detect())
@@ -167,22 +146,6 @@ def start(group_id: str) -> Tracing:
     except (ValueError, OSError) as error:
         raise BadConfiguration(f"WORKER_TELEMETRY__TRACING: an OTEL_* variable does not fit: {error}") from error
     return Tracing(provider, group_id)
-
-
-class Seldom(logging.Filter):
-    """Lets one line of a logger through every `COMPLAIN_EVERY` seconds; the others repeat it."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._quiet_until = 0.0
-
-    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature is the library's
-        now = self._clock()
-        if now < self._quiet_until:
-            return False
-        self._quiet_until = now + COMPLAIN_EVERY
-        return True
 
 
 class TwoWayCodec(Codec, Encoder, Protocol):
@@ -244,7 +207,7 @@ class TracedCodec:
 class TracedLanes:
     """Traces each run in which followed requests took part."""
 
-    def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
+    def __init__(self, lanes: Lanes, tracing: Tracing, model: ModelKey) -> None:
         self._lanes, self._tracing, self._model = lanes, tracing, model
         self.submit, self.resubmit, self.probe = lanes.submit, lanes.resubmit, lanes.probe
 

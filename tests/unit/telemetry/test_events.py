@@ -70,7 +70,7 @@ class FakeWorker:
     waiting: int = 0
     places_awaited: int = 0
 
-    def parts(self, ledger: FakeLedger, states: Any = None) -> WatchedParts:
+    def parts(self, ledger: Any, states: Any = None) -> WatchedParts:
         return WatchedParts(
             ledger,
             states,
@@ -78,6 +78,7 @@ class FakeWorker:
             linger=lambda: self.linger,
             stop_asked=lambda: self.stop_asked,
             waiting_for_key=lambda: self.waiting,
+            store_away_since=lambda: None,
             places_awaited=lambda: self.places_awaited,
         )
 
@@ -102,7 +103,7 @@ class Watched:
         self.events.turned(self.now, in_flight)
 
     def page(self) -> dict[str, float]:
-        body, _ = self._page.render("")
+        body, _ = self._page.render()
         return {
             sample.name.removeprefix(PREFIX) + "".join(f" {v}" for v in sample.labels.values()): sample.value
             for family in text_string_to_metric_families(body.decode())

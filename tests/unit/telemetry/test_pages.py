@@ -1,15 +1,27 @@
-"""The verdicts that probes get, and the pages as values. The server itself is tested over a socket elsewhere."""
+"""The verdicts that probes get, and the pages as values. The server itself is tested over a socket elsewhere.
 
+Another client than ours reads `/v2` in `tests/contract`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
 from http import HTTPStatus
 
 import pytest
 
-from worker.telemetry.health import Deployment, Pages, liveness
+from tests.unit.codecs.builders import model
+from worker.core.tensors.specs import TensorSpec
 from worker.telemetry.metrics import Snapshot
+from worker.telemetry.pages import Deployment, Pages, liveness
 from worker.telemetry.watchdog import TimeLimits
 
 DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
 LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
+SHA256 = "3f9a2b1c" * 8
+MODEL = replace(model(TensorSpec("ids", "INT64", (None,)), TensorSpec("image", "FP32", (3, 8))), sha256=SHA256)
+READY = Snapshot(unready=None, turned_at=999.0, served=MODEL)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +63,14 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
     """In one line that an operator reads in the pod's events."""
-    assert Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")[:2] == (status, body)
+    assert Pages(lambda: snapshot, LIMITS, clock=lambda: 1000.0).answer(path)[:2] == (status, body)
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
 @pytest.mark.parametrize("host", ["evil.example", "EVIL.example:8080", "evil.example.", "127.0.0.1.nip.io", "a.b:1:2"])
 def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
     """Its owner may have a page there, and let the name lead here afterwards. The answer says what to do."""
-    status, body, _ = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["worker.example.com"]).answer(path, "", host)
+    status, body, _ = Pages(Snapshot, LIMITS, DEPLOYMENT, ["http://worker.example.com/"]).answer(path, host)
 
     assert status == HTTPStatus.MISDIRECTED_REQUEST
     assert b"WORKER_TELEMETRY__REPLICAS" in body
@@ -74,48 +86,62 @@ def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
 )
 def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
     """Addresses lead where they say, and public DNS has none of these names; the last is a replica's."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT, ["Worker.example.com"])
+    pages = Pages(Snapshot, LIMITS, DEPLOYMENT, ["http://Worker.example.com:80/"])
 
-    assert pages.answer("/status", "", host)[0] == HTTPStatus.OK
+    assert pages.answer("/status", host)[0] == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
 def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
     """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
-    answer = Pages(lambda: Snapshot(unready=None), LIMITS, lambda: 1000.0).answer(path, "", "node-1.example.com:8080")
+    answer = Pages(lambda: Snapshot(unready=None), LIMITS).answer(path, "node-1.example.com:8080")
 
     assert answer[0] == HTTPStatus.OK
 
 
-@pytest.mark.parametrize("path", ["/page.py", "/status.py", "/../health.py", "/index.html", "//", "/page.css/"])
+@pytest.mark.parametrize("path", ["/page.py", "/status.py", "/../pages.py", "/index.html", "//", "/page.css/"])
 def test_no_other_file_is_served(path: str) -> None:
     """The page's files are named one by one."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
+    pages = Pages(Snapshot, LIMITS, DEPLOYMENT)
 
-    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /startupz /metrics /v2\n")
-
-
-def test_metrics_come_in_the_format_asked_for() -> None:
-    """Prometheus's text, or OpenMetrics."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0)
-
-    _, text, plain = pages.answer("/metrics", "")
-    _, strict, openmetrics = pages.answer("/metrics", "application/openmetrics-text; version=1.0.0")
-
-    assert plain.startswith("text/plain")
-    assert b"inference_worker_ready" in text
-    assert b"process_resident_memory_bytes" in text
-    assert openmetrics.startswith("application/openmetrics-text")
-    assert strict.endswith(b"# EOF\n")
+    assert pages.answer(path)[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /startupz /metrics /v2\n")
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
-@pytest.mark.parametrize("version", ["é", "²", '"1.0.0"', "1.x", "2.0.0é", "1..0", "1.0.", "1" * 5000, "-1", " 1.0"])
-def test_metrics_come_plain_where_the_version_asked_for_is_no_version(kind: str, version: str) -> None:
-    """Whatever a scraper writes, it gets a page."""
-    pages = Pages(Snapshot, LIMITS, lambda: 1000.0)
+@pytest.mark.parametrize("path", ["/v2/models/m", "/v2/models/m/versions/1", "/v2/models/%6D?x"])
+def test_a_model_is_told_with_its_tensors(path: str) -> None:
+    """The rows first; -1 is what requests choose. And which file it is."""
+    status, body, content_type = Pages(lambda: READY, LIMITS).answer(path)
 
-    status, text, content_type = pages.answer("/metrics", f"{kind}; version={version}, */*;q=0.1")
+    assert (status, content_type) == (HTTPStatus.OK, "application/json")
+    assert json.loads(body) == {
+        "name": "m",
+        "versions": ["1"],
+        "platform": "onnxruntime_onnx",
+        "inputs": [
+            {"name": "ids", "datatype": "INT64", "shape": [-1, -1]},
+            {"name": "image", "datatype": "FP32", "shape": [-1, 3, 8]},
+        ],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+        "parameters": {"sha256": SHA256},
+    }
 
-    assert (status, content_type) == (HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8")
-    assert b"inference_worker_ready" in text
+
+@pytest.mark.parametrize(
+    ("path", "snapshot", "status", "said"),
+    [
+        ("/v2", READY, 200, "inference-worker"),
+        ("/v2/models/m/ready", READY, 200, "true"),
+        ("/v2/models/m/versions/1/ready", Snapshot(served=MODEL), 503, "false"),
+        ("/v2/models/m", Snapshot(), 503, "not loaded yet"),
+        *(
+            (f"/v2/models/{path}", READY, 404, "/v2/models/m/versions/1")
+            for path in ("other", "m/infer", "m/versions/2")
+        ),
+    ],
+)
+def test_the_paths_of_the_model_s_protocol(path: str, snapshot: Snapshot, status: int, said: str) -> None:
+    """A probe reads the status, people the object; what is not there names what is."""
+    answer = Pages(lambda: snapshot, LIMITS).answer(path)
+
+    assert answer[0] == status
+    assert said in answer[1].decode()
