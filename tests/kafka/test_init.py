@@ -54,28 +54,6 @@ def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster,
     assert json.loads(checked.stdout)["created"] == {answers: 3, f"{answers}.rejected": 3}
 
 
-def test_a_second_model_gets_topics_of_its_own(kafka: Cluster, tmp_path: Path) -> None:
-    """With the usual ones each request would be answered by both; those that are named stay as they are named."""
-    (tmp_path / "other").mkdir()
-    first = models.save(models.mlp(4, (8,), 3), tmp_path, "first")
-    assert init(kafka, first, tmp_path).exit_code == 0
-    second = models.save(models.mlp(4, (8,), 3), tmp_path, "se cond")
-    file = tmp_path / "second.toml"
-    brokers = ("--bootstrap-servers", kafka.bootstrap_servers, "--config", str(file), "--force")
-
-    made = told("init", "--model", str(second), *brokers)
-    named = told("init", "--model", str(second), *brokers, "--requests", "mine")
-
-    assert made.exit_code == 0, made.output
-    assert "has those of group first, and a second model needs topics of its own" in " ".join(made.stdout.split())
-    assert load(file, {}).kafka.request_topics == ("mine",)
-    assert "of its own" not in named.stdout
-    assert told("init", "--model", str(second), *brokers).exit_code == 0
-    kafka_settings = load(file, {}).kafka
-    assert kafka_settings.request_topics == ("se-cond-requests",)
-    assert (kafka_settings.response_topic, kafka_settings.dead_letter_topic) == ("se-cond-answers", "se-cond-rejected")
-
-
 def test_another_group_that_reads_the_topic_is_told(kafka: Cluster, tmp_path: Path) -> None:
     """By `init` and by `check`: nothing would fail, and each request would be answered twice."""
     with Scene(kafka, tmp_path) as scene:

@@ -1,13 +1,13 @@
 """The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
 
-Changes nothing, except with `--create-topics`. Each part is looked at even where another cannot be.
+Changes nothing, except with `--create-topics`. The model is looked at even where the cluster cannot be.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from worker.assembled_states import store_server
@@ -19,7 +19,7 @@ from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
 from worker.commands.report import Example, Report, show
 from worker.core.batching.limits import Limit
-from worker.core.failures import RunFailure, Stop
+from worker.core.failures import BadConfiguration, RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
 from worker.core.tensors.signature import Signature
 from worker.inference import Model, check_run_time, independence, load_as_set
@@ -33,10 +33,9 @@ from worker.kafka.cluster.losses import losses
 from worker.kafka.cluster.survey import advice, create_missing, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import try_transactions
-from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
-from worker.settings.conflicts import store_in_clear
+from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
-from worker.settings.for_commands import ScoringSettings, load_parts
+from worker.state import StateLayout
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING, remembered
 from worker.terminal.terminal import count, page, print_json
@@ -70,46 +69,41 @@ def examined(
     creates_topics: bool = False,
     with_example: bool = False,
 ) -> Report:
-    """All that can be found out. A failure that would end a worker's start is a problem in there."""
+    """All that can be found out. A failure that would end a worker's start is a problem in there.
+
+    Settings that do not hold are all told, and nothing else is looked at.
+    """
     report = Report()
-    parts = load_parts(config_path, environ)
-    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
-    settings = parts.settings
-    report.settings = list(effective(settings)) if settings else ()
-    state = None if settings is None else settings.state
-    model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
-    if parts.kafka is not None:
-        client_id = announcement(settings).client_id if settings is not None else None
-        _look_at_cluster(
-            parts.kafka,
-            None if settings is None else settings.delivery,
-            report,
-            client_id,
-            creates_topics=creates_topics,
-        )
-        if model is not None:
-            _look_at_room(model, parts.kafka, report, state)
-            if with_example:
-                report.example = _example(model, parts.kafka, state)
-    if settings is not None:
-        _look_at_telemetry(settings, report)
-        if settings.state.store is not None and not list(store_in_clear(settings)):
-            _look_at_store(settings, report)
+    try:
+        settings = load(config_path, environ)
+    except BadConfiguration as refusal:
+        report.add(refusal)
+        return report
+    report.settings = list(effective(settings))
+    model = _look_at_model(settings, report)
+    _look_at_cluster(settings, report, creates_topics=creates_topics)
+    if model is not None:
+        _look_at_room(model, settings, report)
+        if with_example:
+            report.example = _example(model, settings)
+    _look_at_telemetry(settings, report)
+    if settings.state.store is not None:
+        _look_at_store(settings, report)
     return report
 
 
 # The model
 
 
-def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
+def _look_at_model(settings: Settings, report: Report) -> Model | None:
     try:
         model = load_as_set(settings.model, settings.batching)
-        signature, states = _without_state(model.signature, state)
+        layout, signature = remembered(model.signature, settings.state)
     except Stop as stop:
         report.add(stop)
         return None
     full = full_batch(settings.batching, model)
-    facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
+    facts = {**_facts(model, signature, full), "remembers": None if layout is None else _states(layout)}
     try:
         check_run_time(model, full.rows, settings.model.run_timeout_s)
         found = independence(model, settings.batching.max_batch_size)
@@ -153,18 +147,15 @@ def _fixed(model: Model) -> str | None:
     return f"of exactly {model.padding.rows} rows, short ones are padded: {model.padding.why}"
 
 
-def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
-    """The signature of requests and answers, and a line for each state of a key. Raises `BadConfiguration`."""
-    layout, left = (None, signature) if state is None else remembered(signature, state)
-    if layout is None:
-        return left, ()
+def _states(layout: StateLayout) -> str:
     tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
-    return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
+    return ", ".join([*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"])
 
 
-def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:
+def _example(model: Model, settings: Settings) -> Example | None:
     """The row of the warm-up as a request, and its answer, both as they would be in Kafka."""
-    signature, _ = _without_state(model.signature, state)
+    kafka = settings.kafka
+    _, signature = remembered(model.signature, settings.state)
     possible, feeds = encodings(signature), model.blank(1)
     request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
     codecs = Codecs([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
@@ -180,16 +171,9 @@ def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) ->
 # The cluster
 
 
-def _look_at_cluster(
-    kafka: KafkaSettings,
-    delivery: DeliverySettings | None,
-    report: Report,
-    client_id: str | None,
-    *,
-    creates_topics: bool,
-) -> None:
-    name = None
-    if delivery is not None and delivery.guarantee == "exactly_once":
+def _look_at_cluster(settings: Settings, report: Report, *, creates_topics: bool) -> None:
+    kafka, delivery, name = settings.kafka, settings.delivery, None
+    if delivery.guarantee == "exactly_once":
         name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
         if not name.is_stable:
             report.warn(cost_of_a_kill(delivery.transaction_timeout_ms))
@@ -197,19 +181,18 @@ def _look_at_cluster(
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
             report.created = create_missing(kafka, contact, START_TIMEOUT)
-        topics = _ask(kafka, contact, report, client_id, with_transactions=name is not None)
+        topics = _ask(settings, contact, report)
         if topics is not None and topics.can_administer:
             try_clients(kafka, topics)
-            if name is not None and delivery is not None:
+            if name is not None:
                 tried = _tried_transactions(kafka, topics, name, delivery, report)
                 report.cluster["transactions"] = f"{tried}, as {name.text if name.is_stable else f'{name.family}*'}"
     except Stop as stop:
         report.add(stop)
 
 
-def _ask(
-    kafka: KafkaSettings, contact: Contact, report: Report, client_id: str | None, *, with_transactions: bool
-) -> Topics | None:
+def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
+    kafka, with_transactions = settings.kafka, settings.delivery.guarantee == "exactly_once"
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=with_transactions)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
@@ -218,7 +201,7 @@ def _ask(
     report.warn(*advice(kafka, verdict.seen, others))
     if topics is not None:
         report.warn(*losses(kafka, topics))
-        report.warn(*(topics.announcing(client_id).others(kafka.group_id) if client_id is not None else ()))
+        report.warn(*topics.announcing(announcement(settings).client_id).others(kafka.group_id))
     brokers = [f"{broker.host}:{broker.port}" for _, broker in sorted(contact.cluster.brokers.items())]
     mock = ", a mock of librdkafka's" if contact.is_mock else ""
     report.cluster["brokers"] = f"{', '.join(brokers[:5])}{', …' if brokers[5:] else ''}{mock}"
@@ -257,9 +240,9 @@ def _tried_transactions(
 # All else
 
 
-def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
+def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
     """Whether a row fits into a request, its answer and its state into what is known of their topics."""
-    limits = report.max_bytes
+    kafka, limits = settings.kafka, report.max_bytes
     wire = Wire(
         kafka.response_topic,
         kafka.group_id,
@@ -267,7 +250,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
         max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
-    layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
+    layout, signature = remembered(model.signature, settings.state)
     report.warn(*lack_of_room(model, signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:

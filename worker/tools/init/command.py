@@ -6,9 +6,7 @@ Looks at the model's file without running it, and asks the cluster for its topic
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +18,6 @@ from worker.kafka.client.connecting import connect
 from worker.kafka.cluster.access import used
 from worker.kafka.cluster.survey import other_groups
 from worker.settings import KafkaSettings, Settings, load
-from worker.settings.loading import USUAL_FILE
 from worker.terminal.terminal import console, count, hang, printable, say
 from worker.tools.init.options import InitOrder
 from worker.tools.init.settings_file import settings_file
@@ -52,8 +49,7 @@ def init(order: InitOrder) -> int:
     given = {name: value for name, value in order.over(os.environ).items() if value}
     if (path := given.get("WORKER_MODEL__PATH")) is None:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
-    name = Path(path).stem
-    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": name, **given}
+    environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(path).stem, **given}
     seen = inspect(load(None, environ).model.model_copy(update={"fixed_batch": "pad"}))
     if seen.fixed_rows is not None:  # exported for so many rows
         rows = (
@@ -61,13 +57,7 @@ def init(order: InitOrder) -> int:
         )
         environ = {**rows, **environ}
     settings = load(None, environ)
-    cluster, why = _look(settings.kafka), ""
-    if "WORKER_KAFKA__REQUEST_TOPICS" not in given and (why := _why_own_topics(order.config, settings, cluster)):
-        plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)
-        own = {key: f"{plain}-{topic}" for key, topic in _UNNAMED.items() if "TOPIC" in key}
-        environ = {**environ, **own, **given}
-        settings = load(None, environ)
-        cluster = _look(settings.kafka)
+    cluster = _look(settings.kafka)
     text = settings_file(settings, environ, order.config.parent)
     try:
         with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
@@ -76,7 +66,7 @@ def init(order: InitOrder) -> int:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     screen = console()
     say(screen, printable(f"{order.config} is written"))
-    for name, told in _rows(settings, seen, cluster, why):
+    for name, told in _rows(settings, seen, cluster):
         hang(screen, f"  {name:7}", printable(told))
     say(screen, "Next:")
     creating = ["--create-topics"] if used(settings.kafka).keys() - cluster.topics.keys() else []
@@ -96,21 +86,7 @@ def _look(kafka: KafkaSettings) -> _Seen:
     return _Seen(brokers, topics_told(contact.admin, ANSWER_TIMEOUT), readers)
 
 
-def _why_own_topics(file: Path, settings: Settings, cluster: _Seen) -> str:
-    """That another deployment reads the usual request topic: it would answer each request of this one, too."""
-    for group, topic in cluster.readers.items():
-        return f"group {group} reads {topic} already"
-    usual = file.with_name(USUAL_FILE)
-    try:
-        kafka = {} if usual.resolve() == file.resolve() else tomllib.loads(usual.read_text(encoding="utf-8"))["kafka"]
-        topics, group = kafka["request_topics"], kafka["group_id"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    is_shared = set(settings.kafka.request_topics) & set(topics) and group != settings.kafka.group_id
-    return f"{usual} has those of group {group}" if is_shared else ""
-
-
-def _rows(settings: Settings, seen: Inspected, cluster: _Seen, why_own: str) -> Iterator[tuple[str, str]]:
+def _rows(settings: Settings, seen: Inspected, cluster: _Seen) -> Iterator[tuple[str, str]]:
     """What was found, row by row; a row without a name goes on with the one above."""
     signature, rows = seen.signature, seen.fixed_rows
     yield "model", f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
@@ -125,7 +101,5 @@ def _rows(settings: Settings, seen: Inspected, cluster: _Seen, why_own: str) -> 
         if there := cluster.topics.get(topic):
             told = f"has {count(there, 'partition')}"
         yield "" if at else "topics", f"{topic} {told}"
-    if why_own:
-        yield "", f"named after the model: {why_own}, and a second model needs topics of its own"
     for group, topic in cluster.readers.items():
-        yield "", f"group {group} reads {topic} already, and answers each of its requests, too"
+        yield "", f"group {group} reads {topic} already, and answers each of its requests, too: a model needs its own"
