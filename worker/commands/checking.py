@@ -17,7 +17,7 @@ from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
-from worker.commands.report import Example, Report, show
+from worker.commands.report import Headers, Report, show
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration, RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
@@ -152,7 +152,7 @@ def _states(layout: StateLayout) -> str:
     return ", ".join([*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"])
 
 
-def _example(model: Model, settings: Settings) -> Example | None:
+def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, bytes]]:
     """The row of the warm-up as a request, and its answer, both as they would be in Kafka."""
     kafka = settings.kafka
     _, signature = remembered(model.signature, settings.state)
@@ -162,10 +162,10 @@ def _example(model: Model, settings: Settings) -> Example | None:
     place = Partition(kafka.request_topics[0], 0)
     decoded, outputs = codecs.decode(Record(place, 0, b"key", request.value, request.headers, None)), model.run(feeds)
     if not isinstance(decoded, Request) or isinstance(outputs, RunFailure):
-        return None
+        return {}
     given = dict(zip([spec.name for spec in model.signature.outputs], outputs, strict=True))
     (answer,) = codecs.encode(Prediction(decoded, [given[spec.name] for spec in signature.outputs]))
-    return Example(request.headers, request.value, answer.headers, answer.value or b"")
+    return {"request": (request.headers, request.value), "answer": (answer.headers, answer.value or b"")}
 
 
 # The cluster

@@ -153,10 +153,10 @@ def test_an_example_is_a_request_for_the_model_and_its_answer(
 
     example = _example(loaded, settings)
 
-    assert example is not None
-    assert [spec["shape"][0] for spec in json.loads(example.request)["inputs"]] == [1] * (2 - len(states))
-    assert dict(example.answer_headers)["status"] == b"ok"
-    assert [spec["name"] for spec in json.loads(example.answer)["outputs"]] == outputs
+    assert [spec["shape"][0] for spec in json.loads(example["request"][1])["inputs"]] == [1] * (2 - len(states))
+    headers, answer = example["answer"]
+    assert dict(headers)["status"] == b"ok"
+    assert [spec["name"] for spec in json.loads(answer)["outputs"]] == outputs
 
 
 @pytest.mark.parametrize(("rows", "told"), [(8, "of exactly 8 rows, short ones are padded"), (1, "export it with its")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worker.commands.report import Example, Report, show
+from worker.commands.report import Report, show
 from worker.kafka.cluster.access import Finding
 from worker.settings.effective import Effective
 
@@ -33,7 +33,7 @@ def full_report() -> Report:
     report.store = {"kept by": "Valkey 8 at redis://s"}
     report.created = {"answers": 1}
     headers = [("content-type", b"application/json")]
-    report.example = Example(headers, b'{"inputs":[]}', [*headers, ("status", b"ok")], bytes(5000))
+    report.example = {"request": (headers, b'{"inputs":[]}'), "answer": ([*headers, ("status", b"ok")], bytes(5000))}
     report.warnings = [Finding("something to know")]
     report.refuse([Finding("something is wrong", "kafka-acls.sh --add")], 2)
     return report
@@ -63,7 +63,7 @@ def test_nothing_of_a_model_or_a_cluster_reaches_a_terminal_raw() -> None:
     report = Report()
     report.settings = [Effective("WORKER_KAFKA__GROUP_ID", EVIL, is_default=False)]
     report.model, report.cluster = {"takes": EVIL}, {EVIL: EVIL}
-    report.example = Example([(EVIL, EVIL.encode())], EVIL.encode(), [], b"\x1b")
+    report.example = {"request": ([(EVIL, EVIL.encode())], EVIL.encode()), "answer": ([], b"\x1b")}
     report.problems = [Finding(EVIL, EVIL)]
 
     written = shown(report)
