@@ -56,32 +56,24 @@ def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
-    run_timeout = settings.model.run_timeout_s
-    limits = telemetry.TimeLimits(
-        turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
-        run=run_timeout,
-        stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
-    )
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events, limits)
+        exit_code = _ended(settings, signals, events)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
     os._exit(exit_code)
 
 
-def _ended(
-    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
-) -> int:
+def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> int:
     """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
     try:
         with (
             ExitStack() as closing,
-            _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
+            _watchdog(settings, signals, events) as watchdog,  # ends first: what closes has its own time limits
         ):
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
-            _listen(settings, events, limits, closing)
+            _listen(settings, events, closing)
             topics = _examined_beside_imports(settings, events)
             left = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
@@ -114,9 +106,14 @@ def _what_was_left(records: int) -> str:
     return f"{records} of the records taken are left to their next owner, for which there was no time"
 
 
-def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:
+def _watchdog(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> telemetry.Watchdog:
+    run_timeout = settings.model.run_timeout_s
     return telemetry.Watchdog(
-        limits,
+        telemetry.TimeLimits(
+            turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
+            run=run_timeout,
+            stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
+        ),
         heartbeat=lambda: events.heartbeat,
         running_since=lambda: events.running_since,
         stop_asked=lambda: signals.stop_sent,
@@ -124,12 +121,10 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
     )
 
 
-def _listen(
-    settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
-) -> None:
+def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> None:
     """Raises `BadConfiguration`."""
     deployment = _deployment(settings) if settings.telemetry.page else None
-    pages = telemetry.Pages(lambda: events.latest, limits, deployment, settings.telemetry.replicas)
+    pages = telemetry.Pages(lambda: events.latest, deployment, settings.telemetry.replicas)
     server = telemetry.HttpServer(settings.telemetry.http_address, settings.telemetry.http_port, pages.answer)
     closing.callback(server.close)
     events.page = f"{server.url}/" if deployment else None

@@ -22,7 +22,7 @@ from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
-from worker.telemetry import HttpServer, Pages, TimeLimits, WorkerEvents
+from worker.telemetry import HttpServer, Pages, WorkerEvents
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 JSON = ("content-type", b"application/json")
@@ -206,7 +206,7 @@ def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
 def test_a_worker_tells_what_it_serves() -> None:
     """Server, health and model, over its own HTTP port; ready is another thing than live."""
     events, taking = WorkerEvents(32), Signature("a b", "2", (TensorSpec("x", "FP16", (3, None)),), ())
-    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, TimeLimits(60.0, 60.0, 60.0)).answer)
+    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest).answer)
     client = http.InferenceServerClient(server.url.removeprefix("http://"))
 
     with pytest.raises(InferenceServerException, match="the model is not loaded yet"):

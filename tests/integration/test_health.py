@@ -13,9 +13,8 @@ from http import HTTPStatus
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HttpServer, Pages, TimeLimits, WorkerEvents, http_server
+from worker.telemetry import HttpServer, Pages, WorkerEvents, http_server
 
-LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
 
 
@@ -26,7 +25,7 @@ def events() -> WorkerEvents:
 
 @pytest.fixture
 def server(events: WorkerEvents) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, LIMITS).answer)
+    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest).answer)
     yield server
     server.close()
 

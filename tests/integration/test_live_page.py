@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from tests.integration.chromium import Chromium
 from tests.readme import ROOT
 from tests.unit.telemetry.test_events import batch
-from tests.unit.telemetry.test_live_page import DEPLOYMENT, LIMITS, Shown, reject
+from tests.unit.telemetry.test_live_page import DEPLOYMENT, Shown, reject
 from worker.core.records import ClosedBy, Partition, Standing
 from worker.telemetry import Deployment, HttpServer, Pages
 from worker.telemetry.pages import FILES
@@ -96,7 +96,7 @@ class Served(Shown):
 
     def __init__(self, deployment: Deployment = DEPLOYMENT, port: int = 0) -> None:
         super().__init__(deployment)
-        pages = Pages(lambda: self.events.latest, LIMITS, deployment)
+        pages = Pages(lambda: self.events.latest, deployment)
         self.server = HttpServer("127.0.0.1", port, pages.answer)
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -219,7 +219,7 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
 
     with served(port=port):
         browser.wait(lambda: phase(browser) == "starting", "the next one starts")
-    other = HttpServer("127.0.0.1", port, Pages(lambda: shown.events.latest, LIMITS).answer)
+    other = HttpServer("127.0.0.1", port, Pages(lambda: shown.events.latest).answer)
     try:
         browser.wait(lambda: browser.text("#why").startswith("The worker answers 404."), "it has no page")
     finally:

@@ -1,8 +1,8 @@
 """The answers to `/healthz`, `/readyz`, `/startupz`, `/metrics`, `/v2`, the live page and its `/status`, as values.
 
-They are made of the latest snapshot, on the server's threads, and touch no other state. Alive means that the loop turns
-and no inference hangs. An absent broker does not count: a restart would not bring it back, and all replicas would
-restart at once.
+They are made of the latest snapshot, on the server's threads, and touch no other state. A worker that answers is alive:
+the watchdog ends one that hangs. An absent broker does not count: a restart would not bring it back, and all replicas
+would restart at once.
 
 `/v2` has the Open Inference Protocol's paths. Here a client learns the type that its rows must have, before it sends
 any; requests come over Kafka alone. Counters and buckets of `/status` go out as they are: the page takes the difference
@@ -28,7 +28,6 @@ from worker.core.tensors.specs import TensorSpec
 from worker.telemetry import metrics
 from worker.telemetry.http_server import TEXT, Answer
 from worker.telemetry.metrics import Metric, Snapshot
-from worker.telemetry.watchdog import TimeLimits
 from worker.version import VERSION
 
 if TYPE_CHECKING:
@@ -75,31 +74,19 @@ class Deployment(NamedTuple):
     replicas: tuple[str, ...] = ()
 
 
-def liveness(snapshot: Snapshot, now: float, limits: TimeLimits) -> str | None:
-    """Why the worker counts as dead; None while it lives. A worker that has not begun to turn is starting, not dead."""
-    if snapshot.turned_at is None:
-        return None
-    if snapshot.running_since is not None and now - snapshot.running_since > limits.run:
-        return f"an inference has been running for {now - snapshot.running_since:.0f} s"
-    if now - snapshot.turned_at > limits.turn:
-        return f"the loop has not turned for {now - snapshot.turned_at:.0f} s"
-    return None
-
-
 class Pages:
     """The answer to each path. `/metrics` is imported when it is first asked for."""
 
     def __init__(
         self,
         latest: Callable[[], Snapshot],
-        limits: TimeLimits,
         deployment: Deployment | None = None,
         replicas: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`deployment` asks for the live page. By the names of `replicas` it may be asked for more than `OPEN`."""
         self._names = {host_and_port(Url(replica).host)[0].lower() for replica in replicas}
-        self._latest, self._limits, self._clock, self._deployment = latest, limits, clock, deployment
+        self._latest, self._clock, self._deployment = latest, clock, deployment
         self._began = clock()
 
     def answer(self, path: str, host: str = "") -> Answer:
@@ -109,7 +96,7 @@ class Pages:
             return HTTPStatus.MISDIRECTED_REQUEST, _OTHER_NAME, TEXT
         match path:
             case "/healthz" | "/v2/health/live":
-                return _verdict(self._dead(snapshot))
+                return _verdict(None)
             case "/readyz" | "/v2/health/ready":
                 return _verdict(snapshot.unready)
             case "/startupz":
@@ -123,9 +110,6 @@ class Pages:
     def _is_ours(self, name: str) -> bool:
         """Against DNS rebinding: a page elsewhere can have its own name lead here, and read what is answered to it."""
         return not can_be_public(name) or name in self._names
-
-    def _dead(self, snapshot: Snapshot) -> str | None:
-        return liveness(snapshot, self._clock(), self._limits)
 
     @cached_property
     def _metrics(self) -> MetricsPage:
@@ -143,12 +127,12 @@ class Pages:
         return HTTPStatus.NOT_FOUND, known.encode(), TEXT
 
     def _status(self, deployment: Deployment, snapshot: Snapshot) -> Values:
-        now, number, dead = self._clock(), snapshot.number, self._dead(snapshot)
+        now, number = self._clock(), snapshot.number
         return {
             "at": snapshot.turned_at,
             "still": 0.0 if snapshot.turned_at is None else max(0.0, now - snapshot.turned_at),
-            "phase": snapshot.phase if dead is None else "stuck",
-            "why": dead or _WHY.get(snapshot.phase, snapshot.unready),
+            "phase": snapshot.phase,
+            "why": _WHY.get(snapshot.phase, snapshot.unready),
             "worker": {
                 "version": VERSION,
                 "host": platform.node(),

@@ -16,13 +16,12 @@ from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, bat
 from worker.core.failures import Code
 from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing
 from worker.core.stalls import Stall
-from worker.telemetry import Deployment, Pages, TimeLimits, WorkerEvents
+from worker.telemetry import Deployment, Pages, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
 from worker.telemetry.metrics import Snapshot
 from worker.telemetry.pages import FILES, MOST_PARTITIONS
 
 DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
-LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 
 
 class FakeStates:
@@ -47,7 +46,7 @@ class Shown:
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
         self.ledger, self.states, self.worker = FakeLedger(), FakeStates(), FakeWorker(waiting=7)
         self.events.watch(self.worker.parts(self.ledger, self.states))
-        self.pages = Pages(lambda: self.events.latest, LIMITS, deployment, clock=lambda: self.now)
+        self.pages = Pages(lambda: self.events.latest, deployment, clock=lambda: self.now)
 
     def turn(self, seconds: float = PUBLISH_EVERY) -> None:
         self.now += seconds
@@ -59,7 +58,7 @@ class Shown:
 
 
 def content(path: str) -> str:
-    return Pages(Snapshot, LIMITS, DEPLOYMENT).answer(path)[1].decode()
+    return Pages(Snapshot, DEPLOYMENT).answer(path)[1].decode()
 
 
 @pytest.fixture
@@ -107,7 +106,6 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
     ("change", "phase", "why"),
     [
         (lambda _: None, "serving", None),
-        (lambda s: setattr(s.worker, "running_since", 900.0), "stuck", "an inference has been running for 100 s"),
         (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; requests"),
         (lambda s: s.events.consumer_seen(1, {P0: Standing(1, 2)}), "serving", None),
         (lambda s: setattr(s.worker, "stop_asked", True), "draining", "told to stop"),

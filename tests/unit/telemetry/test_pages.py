@@ -14,44 +14,20 @@ import pytest
 from tests.unit.codecs.builders import model
 from worker.core.tensors.specs import TensorSpec
 from worker.telemetry.metrics import Snapshot
-from worker.telemetry.pages import Deployment, Pages, liveness
-from worker.telemetry.watchdog import TimeLimits
+from worker.telemetry.pages import Deployment, Pages
 
 DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
-LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
 SHA256 = "3f9a2b1c" * 8
 MODEL = replace(model(TensorSpec("ids", "INT64", (None,)), TensorSpec("image", "FP32", (3, 8))), sha256=SHA256)
 READY = Snapshot(unready=None, turned_at=999.0, served=MODEL)
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "verdict"),
-    [
-        (Snapshot(), None),
-        (Snapshot(turned_at=990.0), None),
-        (Snapshot(turned_at=930.0), "the loop has not turned for 70 s"),
-        (Snapshot(turned_at=999.9, running_since=980.0), None),
-        (Snapshot(turned_at=999.9, running_since=960.0), "an inference has been running for 40 s"),
-        (Snapshot(turned_at=930.0, running_since=930.0), "an inference has been running for 70 s"),
-    ],
-)
-def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapshot, verdict: str | None) -> None:
-    """Not that a broker can be reached; and a worker that is still starting is alive."""
-    assert liveness(snapshot, 1000.0, LIMITS) == verdict
-
-
-@pytest.mark.parametrize(
     ("path", "snapshot", "status", "body"),
     [
         ("/healthz", Snapshot(turned_at=999.0), HTTPStatus.OK, b"ok\n"),
-        (
-            "/v2/health/live",
-            Snapshot(turned_at=9.0),
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            b"the loop has not turned for 991 s\n",
-        ),
+        ("/v2/health/live", Snapshot(), HTTPStatus.OK, b"ok\n"),
         ("/v2/health/ready", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
-        ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
         ("/startupz", Snapshot(unready="no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
@@ -63,14 +39,14 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
     """In one line that an operator reads in the pod's events."""
-    assert Pages(lambda: snapshot, LIMITS, clock=lambda: 1000.0).answer(path)[:2] == (status, body)
+    assert Pages(lambda: snapshot).answer(path)[:2] == (status, body)
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
 @pytest.mark.parametrize("host", ["evil.example", "EVIL.example:8080", "evil.example.", "127.0.0.1.nip.io", "a.b:1:2"])
 def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
     """Its owner may have a page there, and let the name lead here afterwards. The answer says what to do."""
-    status, body, _ = Pages(Snapshot, LIMITS, DEPLOYMENT, ["http://worker.example.com/"]).answer(path, host)
+    status, body, _ = Pages(Snapshot, DEPLOYMENT, ["http://worker.example.com/"]).answer(path, host)
 
     assert status == HTTPStatus.MISDIRECTED_REQUEST
     assert b"WORKER_TELEMETRY__REPLICAS" in body
@@ -86,7 +62,7 @@ def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
 )
 def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
     """Addresses lead where they say, and public DNS has none of these names; the last is a replica's."""
-    pages = Pages(Snapshot, LIMITS, DEPLOYMENT, ["http://Worker.example.com:80/"])
+    pages = Pages(Snapshot, DEPLOYMENT, ["http://Worker.example.com:80/"])
 
     assert pages.answer("/status", host)[0] == HTTPStatus.OK
 
@@ -94,7 +70,7 @@ def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
 @pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
 def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
     """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
-    answer = Pages(lambda: Snapshot(unready=None), LIMITS).answer(path, "node-1.example.com:8080")
+    answer = Pages(lambda: Snapshot(unready=None)).answer(path, "node-1.example.com:8080")
 
     assert answer[0] == HTTPStatus.OK
 
@@ -102,7 +78,7 @@ def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
 @pytest.mark.parametrize("path", ["/page.py", "/status.py", "/../pages.py", "/index.html", "//", "/page.css/"])
 def test_no_other_file_is_served(path: str) -> None:
     """The page's files are named one by one."""
-    pages = Pages(Snapshot, LIMITS, DEPLOYMENT)
+    pages = Pages(Snapshot, DEPLOYMENT)
 
     assert pages.answer(path)[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /startupz /metrics /v2\n")
 
@@ -110,7 +86,7 @@ def test_no_other_file_is_served(path: str) -> None:
 @pytest.mark.parametrize("path", ["/v2/models/m", "/v2/models/m/versions/1", "/v2/models/%6D?x"])
 def test_a_model_is_told_with_its_tensors(path: str) -> None:
     """The rows first; -1 is what requests choose. And which file it is."""
-    status, body, content_type = Pages(lambda: READY, LIMITS).answer(path)
+    status, body, content_type = Pages(lambda: READY).answer(path)
 
     assert (status, content_type) == (HTTPStatus.OK, "application/json")
     assert json.loads(body) == {
@@ -141,7 +117,7 @@ def test_a_model_is_told_with_its_tensors(path: str) -> None:
 )
 def test_the_paths_of_the_model_s_protocol(path: str, snapshot: Snapshot, status: int, said: str) -> None:
     """A probe reads the status, people the object; what is not there names what is."""
-    answer = Pages(lambda: snapshot, LIMITS).answer(path)
+    answer = Pages(lambda: snapshot).answer(path)
 
     assert answer[0] == status
     assert said in answer[1].decode()
