@@ -123,24 +123,11 @@ def _watchdog(settings: Settings, signals: StopSignals, events: telemetry.Worker
 
 def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> None:
     """Raises `BadConfiguration`."""
-    deployment = _deployment(settings) if settings.telemetry.page else None
-    pages = telemetry.Pages(lambda: events.latest, deployment, settings.telemetry.replicas)
+    pages = telemetry.Pages(lambda: events.latest, settings)
     server = telemetry.HttpServer(settings.telemetry.http_address, settings.telemetry.http_port, pages.answer)
     closing.callback(server.close)
-    events.page = f"{server.url}/" if deployment else None
+    events.page = f"{server.url}/" if settings.telemetry.page else None
     events.noted("http_listening", url=server.url, page=events.page)
-
-
-def _deployment(settings: Settings) -> telemetry.Deployment:
-    return telemetry.Deployment(
-        group=settings.kafka.group_id,
-        requests=settings.kafka.request_topics,
-        answers=settings.kafka.response_topic,
-        guarantee=settings.delivery.guarantee,
-        lanes=settings.batching.lanes,
-        has_state=bool(settings.state.tensors),
-        replicas=settings.telemetry.replicas,
-    )
 
 
 def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:

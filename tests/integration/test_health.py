@@ -12,7 +12,9 @@ from http import HTTPStatus
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker.core.failures import BadConfiguration
+from worker.settings import load
 from worker.telemetry import HttpServer, Pages, WorkerEvents, http_server
 
 PATIENCE = 60.0  # longer than any machine needs, seconds
@@ -25,7 +27,7 @@ def events() -> WorkerEvents:
 
 @pytest.fixture
 def server(events: WorkerEvents) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest).answer)
+    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, load(None, LEAST)).answer)
     yield server
     server.close()
 

@@ -12,13 +12,12 @@ if "rich" not in sys.modules:
 from worker.telemetry.events import WorkerEvents
 from worker.telemetry.http_server import HttpServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
-from worker.telemetry.pages import Deployment, Pages
+from worker.telemetry.pages import Pages
 from worker.telemetry.reasons import reason_of
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
 
 __all__ = [
-    "Deployment",
     "HttpServer",
     "Pages",
     "TimeLimits",

@@ -15,12 +15,12 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from worker.core.addresses import Url, can_be_public, host_and_port
@@ -31,6 +31,7 @@ from worker.telemetry.metrics import Metric, Snapshot
 from worker.version import VERSION
 
 if TYPE_CHECKING:
+    from worker.settings import Settings
     from worker.telemetry.metrics_page import MetricsPage
 
 Values = dict[str, Any]
@@ -62,31 +63,18 @@ _BOUNDS = (
 )
 
 
-class Deployment(NamedTuple):
-    """The settings that the page shows. `replicas`: where the others' pages are."""
-
-    group: str
-    requests: tuple[str, ...]
-    answers: str
-    guarantee: str
-    lanes: int
-    has_state: bool
-    replicas: tuple[str, ...] = ()
-
-
 class Pages:
     """The answer to each path. `/metrics` is imported when it is first asked for."""
 
     def __init__(
         self,
         latest: Callable[[], Snapshot],
-        deployment: Deployment | None = None,
-        replicas: Sequence[str] = (),
+        settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`deployment` asks for the live page. By the names of `replicas` it may be asked for more than `OPEN`."""
-        self._names = {host_and_port(Url(replica).host)[0].lower() for replica in replicas}
-        self._latest, self._clock, self._deployment = latest, clock, deployment
+        """By the names of the replicas of `settings` it may be asked for more than `OPEN`."""
+        self._names = {host_and_port(Url(replica).host)[0].lower() for replica in settings.telemetry.replicas}
+        self._latest, self._clock, self._settings = latest, clock, settings
         self._began = clock()
 
     def answer(self, path: str, host: str = "") -> Answer:
@@ -118,16 +106,17 @@ class Pages:
         return MetricsPage(self._latest, self._clock)
 
     def _live_page(self, path: str, snapshot: Snapshot) -> Answer:
-        if self._deployment is not None and path == "/status":
-            return _json(HTTPStatus.OK, self._status(self._deployment, snapshot))
-        if self._deployment is not None and path in FILES:
+        has_page = self._settings.telemetry.page
+        if has_page and path == "/status":
+            return _json(HTTPStatus.OK, self._status(snapshot))
+        if has_page and path in FILES:
             name, content_type = FILES[path]
             return HTTPStatus.OK, (Path(__file__).parent / "page" / name).read_bytes(), content_type
-        known = f"{'' if self._deployment is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"
+        known = f"{'/ ' if has_page else ''}/healthz /readyz /startupz /metrics {ROOT}\n"
         return HTTPStatus.NOT_FOUND, known.encode(), TEXT
 
-    def _status(self, deployment: Deployment, snapshot: Snapshot) -> Values:
-        now, number = self._clock(), snapshot.number
+    def _status(self, snapshot: Snapshot) -> Values:
+        now, number, settings = self._clock(), snapshot.number, self._settings
         return {
             "at": snapshot.turned_at,
             "still": 0.0 if snapshot.turned_at is None else max(0.0, now - snapshot.turned_at),
@@ -142,7 +131,15 @@ class Pages:
                 "memory": memory_used(),
                 "memory_limit": number(metrics.MEMORY_LIMIT),
             },
-            "deployment": deployment._asdict(),
+            "deployment": {
+                "group": settings.kafka.group_id,
+                "requests": settings.kafka.request_topics,
+                "answers": settings.kafka.response_topic,
+                "guarantee": settings.delivery.guarantee,
+                "lanes": settings.batching.lanes,
+                "has_state": bool(settings.state.tensors),
+                "replicas": settings.telemetry.replicas,
+            },
             "model": _model(snapshot),
             "linger": number(metrics.LINGER),
             "taken": number(metrics.RECORDS_TAKEN),

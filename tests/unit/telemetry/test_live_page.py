@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, batch
+from tests.unit.test_settings import LEAST
 from worker.core.failures import Code
 from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing
 from worker.core.stalls import Stall
-from worker.telemetry import Deployment, Pages, WorkerEvents
+from worker.settings import Settings, load
+from worker.telemetry import Pages, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
 from worker.telemetry.metrics import Snapshot
 from worker.telemetry.pages import FILES, MOST_PARTITIONS
 
-DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
+SETTINGS = load(None, LEAST)
 
 
 class FakeStates:
@@ -41,12 +43,12 @@ def restore_beside_a_stall(shown: Shown) -> None:
 class Shown:
     """Events with a clock that the test turns, and what `/status` says of them."""
 
-    def __init__(self, deployment: Deployment = DEPLOYMENT) -> None:
+    def __init__(self, settings: Settings = SETTINGS) -> None:
         self.now = 1000.0
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
         self.ledger, self.states, self.worker = FakeLedger(), FakeStates(), FakeWorker(waiting=7)
         self.events.watch(self.worker.parts(self.ledger, self.states))
-        self.pages = Pages(lambda: self.events.latest, deployment, clock=lambda: self.now)
+        self.pages = Pages(lambda: self.events.latest, settings, lambda: self.now)
 
     def turn(self, seconds: float = PUBLISH_EVERY) -> None:
         self.now += seconds
@@ -58,7 +60,7 @@ class Shown:
 
 
 def content(path: str) -> str:
-    return Pages(Snapshot, DEPLOYMENT).answer(path)[1].decode()
+    return Pages(Snapshot, SETTINGS).answer(path)[1].decode()
 
 
 @pytest.fixture
