@@ -36,7 +36,6 @@ from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
-from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING, remembered
 from worker.terminal.terminal import count, page, print_json
 
@@ -86,7 +85,6 @@ def examined(
         _look_at_room(model, settings, report)
         if with_example:
             report.example = _example(model, settings)
-    _look_at_telemetry(settings, report)
     if settings.state.store is not None:
         _look_at_store(settings, report)
     return report
@@ -258,18 +256,6 @@ def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
             longest_key(changelog, limits[changelog], layout.dtype.itemsize)
         except Stop as stop:
             report.add(stop)
-
-
-def _look_at_telemetry(settings: Settings, report: Report) -> None:
-    """The address, not the port: a worker that runs here may have it already."""
-    try:
-        try_address(settings.telemetry.http_address)
-        if settings.telemetry.tracing:
-            from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra
-
-            start(settings.kafka.group_id).close(0.0)
-    except Stop as stop:
-        report.add(stop)
 
 
 def _look_at_store(settings: Settings, report: Report) -> None:

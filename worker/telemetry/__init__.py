@@ -10,7 +10,7 @@ if "rich" not in sys.modules:
     del sys.modules["rich"]
 
 from worker.telemetry.events import WorkerEvents
-from worker.telemetry.http_server import HttpServer, try_address
+from worker.telemetry.http_server import HttpServer
 from worker.telemetry.logs import configure, kafka_logger
 from worker.telemetry.pages import Pages
 from worker.telemetry.reasons import reason_of
@@ -27,5 +27,4 @@ __all__ = [
     "configure",
     "kafka_logger",
     "reason_of",
-    "try_address",
 ]

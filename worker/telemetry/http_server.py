@@ -35,11 +35,6 @@ HEADERS = {
 _TOO_LARGE = f"a request's head has more than {LONGEST_HEAD} bytes\n".encode()
 
 
-def try_address(address: str) -> None:
-    """Raises `BadConfiguration` when no server can listen on this address, on whatever port."""
-    HttpServer(address, 0, lambda *_: (HTTPStatus.NOT_FOUND, b"", TEXT)).close()
-
-
 class HttpServer(ThreadingTCPServer):
     """Listens and answers from its making until `close`. `url` tells where."""
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.checking import _example, _look_at_model, _look_at_room, _look_at_telemetry, examined
+from worker.commands.checking import _example, _look_at_model, _look_at_room, examined
 from worker.commands.report import Report
 from worker.inference import Model
 from worker.settings import Settings, load
-
-
-def looked_at(**telemetry: str) -> Report:
-    report = Report()
-    variables = {f"WORKER_TELEMETRY__{key}": value for key, value in telemetry.items()}
-    _look_at_telemetry(load(None, LEAST | variables), report)
-    return report
 
 
 def judged(model: bytes, folder: Path, **variables: str) -> tuple[Settings, Report, Model | None]:
@@ -41,17 +33,6 @@ def test_settings_that_do_not_hold_are_all_told_and_nothing_else_is_looked_at() 
     assert report.exit_code == 2
     told = [finding.text.split(":")[0] for finding in report.problems]
     assert told == ["WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_STATE__STORE"]
-
-
-def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same words as at the start."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing", raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-
-    report = looked_at(TRACING="true")
-
-    assert report.exit_code == 2
-    assert "pip install '.[otel]'" in str(report.problems[0])
 
 
 @pytest.mark.parametrize(("last", "problem"), [(2, None), (3, "fails in the bucket 3 of WORKER_BATCHING__BUCKETS")])
