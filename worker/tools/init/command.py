@@ -1,24 +1,20 @@
-"""`inference-worker init`: a settings file for the model and the cluster at hand, and what to do with it next.
+"""`inference-worker init`: a settings file for the model at hand, and what to do with it next.
 
-Looks at the model's file without running it, and asks the cluster for its topics. Changes nothing but the file.
+Looks at the model's file without running it; the cluster is looked at by `check`, which comes next. Changes nothing but
+the file.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.inference import Inspected, inspect
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log, topics_told
-from worker.kafka.client.connecting import connect
-from worker.kafka.cluster.access import used
-from worker.kafka.cluster.survey import other_groups
-from worker.settings import KafkaSettings, Settings, load
-from worker.terminal.terminal import console, count, hang, printable, say
+from worker.settings import load
+from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
 from worker.tools.init.settings_file import settings_file
 
@@ -29,17 +25,6 @@ _UNNAMED = {
     "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
 }
-
-
-class _Seen(NamedTuple):
-    """The brokers or why none answers, the topics that we may see, and other groups that read our request topics.
-
-    `topics`: with the number of their partitions. `readers`: each group with one of the topics.
-    """
-
-    brokers: str
-    topics: Mapping[str, int] = {}
-    readers: Mapping[str, str] = {}
 
 
 def init(order: InitOrder) -> int:
@@ -57,7 +42,6 @@ def init(order: InitOrder) -> int:
         )
         environ = {**rows, **environ}
     settings = load(None, environ)
-    cluster = _look(settings.kafka)
     text = settings_file(settings, environ, order.config.parent)
     try:
         with order.config.open("w" if order.force else "x", encoding="utf-8") as file:
@@ -66,40 +50,19 @@ def init(order: InitOrder) -> int:
         raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     screen = console()
     say(screen, printable(f"{order.config} is written"))
-    for name, told in _rows(settings, seen, cluster):
-        hang(screen, f"  {name:7}", printable(told))
+    for told in _rows(seen):
+        say(screen, f"  {printable(told)}")
     say(screen, "Next:")
-    creating = ["--create-topics"] if used(settings.kafka).keys() - cluster.topics.keys() else []
-    for words in (["check", "--config", str(order.config), *creating], ["run", "--config", str(order.config)]):
+    for words in (["check", "--config", str(order.config), "--create-topics"], ["run", "--config", str(order.config)]):
         say(screen, "  " + printable(shlex.join(["inference-worker", *words])))
     return 0
 
 
-def _look(kafka: KafkaSettings) -> _Seen:
-    """A cluster that does not answer is no failure: a file can be written without it."""
-    try:
-        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, kafka.response_topic)
-    except BadConfiguration as refusal:
-        return _Seen(str(refusal))
-    readers = {} if contact.is_mock else other_groups(kafka, ANSWER_TIMEOUT, client_log())
-    brokers = f"{count(len(contact.cluster.brokers), 'broker')} at {kafka.bootstrap_servers}"
-    return _Seen(brokers, topics_told(contact.admin, ANSWER_TIMEOUT), readers)
-
-
-def _rows(settings: Settings, seen: Inspected, cluster: _Seen) -> Iterator[tuple[str, str]]:
-    """What was found, row by row; a row without a name goes on with the one above."""
+def _rows(seen: Inspected) -> Iterator[str]:
+    """What was found, row by row."""
     signature, rows = seen.signature, seen.fixed_rows
-    yield "model", f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
+    yield f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
     if rows is not None:
-        yield "", f"exactly {count(rows, 'row')} at once; exported for any number it would serve more"
+        yield f"exactly {count(rows, 'row')} at once; exported for any number it would serve more"
     if any(None in spec.dims for spec in signature.inputs):
-        yield "", "requests of different lengths share no batch unless buckets pad them: see `profile --lengths`"
-    yield "brokers", cluster.brokers
-    topics = used(settings.kafka)
-    for at, topic in enumerate(topics if cluster.topics else ()):
-        told = "is not there yet: `check --create-topics` makes it"
-        if there := cluster.topics.get(topic):
-            told = f"has {count(there, 'partition')}"
-        yield "" if at else "topics", f"{topic} {told}"
-    for group, topic in cluster.readers.items():
-        yield "", f"group {group} reads {topic} already, and answers each of its requests, too: a model needs its own"
+        yield "requests of different lengths share no batch unless buckets pad them: see `profile --lengths`"

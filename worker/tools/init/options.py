@@ -13,7 +13,7 @@ from worker.terminal.command_options import WorkerOptions, flag
 
 @dataclass(frozen=True, kw_only=True)
 class InitOrder(WorkerOptions):
-    """Write a settings file for the model and the cluster at hand: what matters of it, and what was found.
+    """Write a settings file for the model at hand, and say what it takes and gives.
 
     What options and environment set goes into it, but no secret. Topics that are not named are requests,
     answers and rejected; the group is called as the model.
