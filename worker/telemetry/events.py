@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -65,11 +66,7 @@ class WorkerEvents:
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
         self._rejected: dict[str, RecentRejection] = {}  # the last one of each code
         self._last: RecentRejection | None = None
-        self._rejections = RecurringFailure("requests_rejected")
-        self._failed_runs = RecurringFailure("inferences_failed")
-        self._failed_commits = RecurringFailure("commits_failed")
-        self._failed_transactions = RecurringFailure("transactions_failed")
-        self._applied_before = RecurringFailure("requests_applied_before")
+        self._failures = defaultdict[str, RecurringFailure](RecurringFailure)  # by the fact that a line tells
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
         self.page: str | None = None  # the live page's address, told when the worker is ready
@@ -189,7 +186,7 @@ class WorkerEvents:
     def applied_before(self, record: Record, count: int) -> None:
         """So many requests were answered before, by what the store says; this is the last of them."""
         self._numbers.add(metrics.APPLIED_BEFORE, count)
-        self._applied_before.happened(_APPLIED, record.source, count)
+        self._failures["requests_applied_before"].happened(_APPLIED, record.source, count)
 
     def thrown_away(self, partition: Partition, why: str) -> None:
         """The kept states of this partition are not used: all of them are read back."""
@@ -294,14 +291,16 @@ class WorkerEvents:
         self._numbers.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
         self._numbers.observe(metrics.INFERENCE, seconds)
         if failure is not None:
-            self._failed_runs.happened("failed", printable(failure))
+            self._failures["inferences_failed"].happened("failed", printable(failure))
 
     def rejected(self, rejection: Rejection) -> None:
         """Its message is the publisher's alone, for it quotes the request: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
         self._rejected[code] = self._last = RecentRejection(code, source, rejection.message, self._date())
-        self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
+        self._failures["requests_rejected"].happened(
+            code, source
+        )  # the watchdog may sum up at any time, and wants the reason then
 
     def passed_over(self, record: Record, parameter: str, instead: str) -> None:
         """A request has this parameter, of another server, that means nothing here. Told once of each."""
@@ -333,14 +332,14 @@ class WorkerEvents:
             self._uncommitted_since = None
             self._partitions.committed(result.committed)
         for partition, reason in result.failed.items():
-            self._failed_commits.happened(printable(reason), str(partition))
+            self._failures["commits_failed"].happened(printable(reason), str(partition))
 
     def transaction_ended(self, ending: Ending, records: int) -> None:
         """A transaction with the answers to so many records was committed, or taken back, or is in doubt."""
         self._numbers.add(metrics.TRANSACTIONS, 1, "committed" if ending.failure is None else "failed")
         self._numbers.observe(metrics.TRANSACTION_END, ending.seconds)
         if ending.failure is not None:
-            self._failed_transactions.happened(printable(ending.failure), f"{records} records")
+            self._failures["transactions_failed"].happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
         self._numbers.set(metrics.PAUSED, is_paused)
@@ -407,15 +406,12 @@ class WorkerEvents:
         return "cut_off" if self._is_cut_off else "serving", None
 
     def _sum_up(self, now: float) -> None:
-        for failure in (
-            *(self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions),
-            self._applied_before,
-        ):
+        for fact, failure in list(self._failures.items()):
             if (fields := failure.summary(now)) is not None:
-                if failure is self._rejections and (last := self._last):
+                if fact == "requests_rejected" and (last := self._last):
                     fields["why"] = last.reason
                     fields |= {"next": f"{self._explained_by} {last.source}"} if self._explained_by else {}
-                self._log.warning(failure.fact, **fields)
+                self._log.warning(fact, **fields)
 
 
 def _named(partitions: Sequence[Partition]) -> list[str]:

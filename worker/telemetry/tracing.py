@@ -2,14 +2,14 @@
 
     publisher's span ──▶ process <request topic> ──▶ spans of who reads the answer
                              ┆ linked both ways
-                         inference <model>, one for each run of a batch
+                         inference, one for each run of a batch
 
 A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
 A span lasts from the taking of its request until the answer is handed to Kafka's client. No span holds a key, a value
 or an error's text. The SDK exports ended spans on a thread of its own, so that the loop waits for no collector.
 
-`assembly.py` puts `TracedCodec` and `TracedLanes` in the place of the bare ones when tracing is on, and imports this
-module only then. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
+`app.py` imports this module only when tracing is on; `assembly.py` puts `TracedCodec` and `TracedLanes` in the place of
+the bare ones. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
 halves and rejections, to its messages. A request that a revoke takes away is forgotten with its span.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from worker.core.failures import BadConfiguration, Code
-from worker.core.records import Batch, Finished, Message, ModelKey, Outcome, Record, Rejection, Reply, Request
+from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
 from worker.ports import Codec, Encoder, Lanes
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
@@ -66,6 +66,10 @@ class Tracing:
         self._group_id = group_id
         self._clock = clock
 
+    def around(self, codec: TwoWayCodec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
+        """These two, traced."""
+        return TracedCodec(codec, self), TracedLanes(lanes, self)
+
     def follow(self, record: Record, echo: Echo) -> Span | None:
         """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
         parent = _sampled_parent(echo)
@@ -86,18 +90,16 @@ class Tracing:
         own = self._tracer.start_span(f"process {topic}", parent, kind, attributes, start_time=now)
         return own if own.is_recording() else None
 
-    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span], model: ModelKey) -> None:
+    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span]) -> None:
         """A run is finished: one span, over now, linked to its followed requests and they to it.
 
         A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
         """
         now = self._clock()
         span = self._tracer.start_span(
-            f"inference {model.name}",
+            "inference",
             set_span_in_context(followed[0]),
             attributes={
-                "inference_worker.model.name": model.name,
-                "inference_worker.model.version": model.version,
                 "inference_worker.batch.rows": batch.rows,
                 "inference_worker.batch.requests": len(batch.requests),
                 "inference_worker.batch.closed_by": batch.closed_by.value,
@@ -207,8 +209,8 @@ class TracedCodec:
 class TracedLanes:
     """Traces each run in which followed requests took part."""
 
-    def __init__(self, lanes: Lanes, tracing: Tracing, model: ModelKey) -> None:
-        self._lanes, self._tracing, self._model = lanes, tracing, model
+    def __init__(self, lanes: Lanes, tracing: Tracing) -> None:
+        self._lanes, self._tracing = lanes, tracing
         self.submit, self.resubmit, self.probe = lanes.submit, lanes.resubmit, lanes.probe
 
     @property
@@ -221,7 +223,7 @@ class TracedLanes:
             if run.batch is not None:
                 followed = [r.reply.span for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
                 if followed:
-                    self._tracing.ran(run, run.batch, followed, self._model)
+                    self._tracing.ran(run, run.batch, followed)
         return finished
 
 

@@ -23,7 +23,7 @@ from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.deadlines import Punctuality
 from worker.core.failures import BadConfiguration
-from worker.core.records import Message, ModelKey, Partition, Record
+from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.loop.composition import compose
@@ -83,7 +83,7 @@ class Followed:
             batcher=world.batcher,
             suspects=world.suspects,
             stackers={MODEL: stacker()},
-            lanes=TracedLanes(world.lanes, tracing, ModelKey("digits", "1")),
+            lanes=TracedLanes(world.lanes, tracing),
             punctuality=Punctuality(world.clock),
             delivery=world.delivery,
             rejections=Rejections(),
@@ -176,10 +176,8 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
         "messaging.message.body.size": 8,
     }
     assert lasted(inference) == 4 * MS
-    assert (inference.name, inference.kind) == ("inference digits", SpanKind.INTERNAL)
+    assert (inference.name, inference.kind) == ("inference", SpanKind.INTERNAL)
     assert inference.attributes == {
-        "inference_worker.model.name": "digits",
-        "inference_worker.model.version": "1",
         "inference_worker.batch.rows": 2,
         "inference_worker.batch.requests": 1,
         "inference_worker.batch.closed_by": "linger",
