@@ -61,13 +61,9 @@ LOGIN = {"KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}
         ("DELIVERY__COMMIT_INTERVAL_MS", ONCE | {"DELIVERY__COMMIT_INTERVAL_MS": "2501"}),
         ("DELIVERY__ORDER", ONCE | {"DELIVERY__ORDER": "key"}),
         ("STATE__TTL_S", {"STATE__TTL_S": "5"}),
-        ("KAFKA__CHANGELOG_TOPIC", {"KAFKA__CHANGELOG_TOPIC": "c"}),
         ("KAFKA__REQUEST_TOPICS", STATE | {"KAFKA__REQUEST_TOPICS": "a,b"}),
         ("KAFKA__CHANGELOG_TOPIC", STATE | {"KAFKA__CHANGELOG_TOPIC": "answers"}),
-        ("STATE__KEY_PREFIX", STATE | {"STATE__KEY_PREFIX": "x"}),
         ("DELIVERY__GUARANTEE", STORE | ONCE),
-        ("STATE__DIRECTORY", STORE | {"STATE__DIRECTORY": "states"}),
-        ("KAFKA__CHANGELOG_TOPIC", STORE | {"KAFKA__CHANGELOG_TOPIC": "c"}),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(name: str, given: dict[str, str]) -> None:

@@ -223,14 +223,11 @@ def _tried_transactions(
     try:
         try_transactions(kafka, topics, another, delivery.transaction_timeout_ms, NO_LOG, START_TIMEOUT)
     except Stop as stop:
-        if str(stop) != refused.text:
-            report.add(stop)
-        elif name.is_stable:  # a rule for this very name may exist
+        if name.is_stable and str(stop) == refused.text:  # a rule for this very name may exist
             untried = f"whether this client may use the transactional id {name.text} was not tried"
             report.warnings.append(Finding(untried, missing(kafka, needed_for_transactions(name), "write").command))
             return "not tried"
-        else:
-            report.refuse([refused], stop.exit_code)
+        report.refuse([refused if str(stop) == refused.text else Finding(str(stop))], stop.exit_code)
         return "refused (tried)"
     return "work (tried)"
 

@@ -21,7 +21,6 @@ _CLEAR = "redis://"  # a store's address without TLS
 _PASSWORD = ("sasl_username", "sasl_password")
 _TOKEN = ("oauth_token_endpoint_url", "oauth_client_id", "oauth_client_secret")
 _CERTIFICATES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_OF_STORE = ("store_username", "store_password", "store_ca_location", "key_prefix")
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
@@ -147,7 +146,6 @@ def _state(settings: Settings) -> Iterator[str]:
     kafka, state = settings.kafka, settings.state
     if not state.tensors:
         why = "without WORKER_STATE__TENSORS; set that"
-        yield from _idle("kafka", kafka, ["changelog_topic"], why)
         yield from _idle("state", state, state.model_fields_set - {"tensors"}, why)
         return
     if len(kafka.request_topics) > 1:
@@ -156,7 +154,6 @@ def _state(settings: Settings) -> Iterator[str]:
             "be another replica's; run a group for each, with a CHANGELOG_TOPIC of its own"
         )
     if state.store is None:
-        yield from _idle("state", state, _OF_STORE, "without WORKER_STATE__STORE; set that")
         return
     # By the rule of the brokers: states are the requests' data, and a login may go with them.
     host = state.store.removeprefix(_CLEAR).partition("/")[0]
@@ -170,6 +167,3 @@ def _state(settings: Settings) -> Iterator[str]:
             "WORKER_DELIVERY__GUARANTEE: a store outside has no part in Kafka's transactions; use at_least_once, or "
             "unset WORKER_STATE__STORE"
         )
-    why = "with WORKER_STATE__STORE, which has all states; unset that"
-    yield from _idle("state", state, ["directory"], why)
-    yield from _idle("kafka", kafka, ["changelog_topic"], why)
