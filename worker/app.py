@@ -48,14 +48,11 @@ SWITCH_INTERVAL = 0.0005
 REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
 
 
-def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
-
-    `explained_by`: the command that takes a rejected request's place and shows why.
-    """
+def run(settings: Settings) -> NoReturn:
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
-    events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
+    events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals:
         exit_code = _ended(settings, signals, events)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses

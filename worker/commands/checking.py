@@ -57,7 +57,7 @@ def check(order: CheckOrder) -> int:
     if order.as_json:
         print_json(report.as_json())
     else:
-        show(page(), report, show_all=order.show_all)
+        show(page(), report)
     return report.exit_code
 
 
@@ -266,5 +266,5 @@ def _look_at_store(settings: Settings, report: Report) -> None:
     except Stop as stop:
         report.add(stop)
         return
-    report.store["kept by"] = f"{found.version} at {found.name}"
+    report.cluster["states"] = f"kept by {found.version} at {found.name}"
     report.warn(*found.warnings)

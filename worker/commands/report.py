@@ -36,7 +36,6 @@ class Report:
     settings: Sequence[Effective] = ()
     model: dict[str, str] = field(default_factory=dict)
     cluster: dict[str, str] = field(default_factory=dict)
-    store: dict[str, str] = field(default_factory=dict)
     max_bytes: Mapping[str, int] = field(default_factory=dict)
     created: Mapping[str, int] = field(default_factory=dict)
     example: Mapping[str, tuple[Headers, bytes]] = field(default_factory=dict)
@@ -67,7 +66,6 @@ class Report:
             "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
             "model": self.model,
             "cluster": self.cluster,
-            "store": self.store,
             "max_bytes": dict(self.max_bytes),
             "created": dict(self.created),
             "example": {name: _encoded(*shown) for name, shown in self.example.items()} or None,
@@ -79,17 +77,12 @@ def _encoded(headers: Headers, body: bytes) -> dict[str, Any]:
     return {"headers": named, "value_base64": base64.b64encode(body).decode()}
 
 
-def show(console: Console, report: Report, *, show_all: bool) -> None:
-    """Write the report: facts, then warnings and problems, then the verdict."""
+def show(console: Console, report: Report) -> None:
+    """Write the report: facts, then warnings and problems, then the verdict. Defaults are left out."""
     page = _Page(console)
-    shown = [setting for setting in report.settings if show_all or not setting.is_default]
-    left_out = len(report.settings) - len(shown)
-    page.section("Settings", ((setting.name, setting.text) for setting in shown))
-    if shown and left_out:
-        page.line(f"  {left_out} more have their defaults (--all shows them)", "dim")
+    page.section("Settings", ((setting.name, setting.text) for setting in report.settings if not setting.is_default))
     page.section("Model", report.model.items())
     page.section("Cluster", report.cluster.items())
-    page.section("States", report.store.items())
     page.section("Topics created", ((topic, count(number, "partition")) for topic, number in report.created.items()))
     for name, (headers, body) in report.example.items():
         page.body(f"Example: {name}", headers, body)

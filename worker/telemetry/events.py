@@ -45,12 +45,9 @@ class WorkerEvents:
         max_batch_size: int,
         clock: Callable[[], float] = time.monotonic,
         date: Callable[[], float] = time.time,
-        explained_by: str | None = None,
     ) -> None:
-        """`date` is seconds since the epoch, by which publishers stamp their requests. `explained_by`: a command that
-        takes a rejected request's place.
-        """
-        self._clock, self._date, self._explained_by = clock, date, explained_by
+        """`date` is seconds since the epoch, by which publishers stamp their requests."""
+        self._clock, self._date = clock, date
         self._log = our_log()
         self._numbers = Numbers()
         self._numbers.set(metrics.BUILD, 1, VERSION, platform.python_version())
@@ -410,7 +407,6 @@ class WorkerEvents:
             if (fields := failure.summary(now)) is not None:
                 if fact == "requests_rejected" and (last := self._last):
                     fields["why"] = last.reason
-                    fields |= {"next": f"{self._explained_by} {last.source}"} if self._explained_by else {}
                 self._log.warning(fact, **fields)
 
 

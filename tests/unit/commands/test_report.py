@@ -17,7 +17,7 @@ EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
 
 def shown(report: Report) -> str:
     file = io.StringIO()
-    show(Console(file=file, width=80), report, show_all=False)
+    show(Console(file=file, width=80), report)
     return file.getvalue()
 
 
@@ -30,7 +30,6 @@ def full_report() -> Report:
     ]
     report.model = {"takes": "ids INT64[batch, tokens]", "device": f"cuda:0: {'why it is there ' * 5}"}
     report.cluster = {"brokers": "a:9092, b:9092", "requests": "requests: 3 partitions, 3 replicas"}
-    report.store = {"kept by": "Valkey 8 at redis://s"}
     report.created = {"answers": 1}
     headers = [("content-type", b"application/json")]
     report.example = {"request": (headers, b'{"inputs":[]}'), "answer": ([*headers, ("status", b"ok")], bytes(5000))}
