@@ -72,9 +72,8 @@ class WorkerEvents:
     @property
     def latest(self) -> Snapshot:
         """The last one published, with the age of the running inference: that may keep the loop from the next."""
-        since = self.running_since
-        numbers = {**self._latest.numbers, metrics.RUNNING: since_then(since)}
-        return replace(self._latest, running_since=since, numbers=numbers)
+        numbers = {**self._latest.numbers, metrics.RUNNING: since_then(self.running_since)}
+        return replace(self._latest, numbers=numbers)
 
     @property
     def running_since(self) -> float | None:
@@ -350,7 +349,6 @@ class WorkerEvents:
             return
         self._publish_due = now + PUBLISH_EVERY
         self._numbers.set(metrics.RECORDS_IN_FLIGHT, in_flight)
-        self._numbers.set(metrics.HEARTBEAT_AGE, now)
         self._numbers.set(metrics.LOOP, time.thread_time())
         self._numbers.set(metrics.SUSPECTS, len(self._partitions.suspects))
         if self._watched:

@@ -150,7 +150,7 @@ class Pages:
             },
             "inference": snapshot.histogram(metrics.INFERENCE).total,
             "loop": number(metrics.LOOP),
-            "running": 0.0 if snapshot.running_since is None else max(0.0, now - snapshot.running_since),
+            "running": max(0.0, now - snapshot.numbers.get(metrics.RUNNING, {}).get((), now)),
             "most_rows": number(metrics.MAX_BATCH_ROWS),
             "batches": [
                 {"by": by, "batches": batches, "rows": number(metrics.BATCH_ROWS, by)}

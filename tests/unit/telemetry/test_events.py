@@ -256,7 +256,7 @@ def test_the_page_shows_what_was_told(watched: Watched, happens: Callable[[Watch
 
 
 def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
-    """A stuck partition, a hanging inference and a silent loop show as growing ages."""
+    """A stuck partition and a hanging inference show as growing ages."""
     watched.events.assigned([P0, P1])
     watched.ledger.rows, watched.ledger.size = 40, 4096
     watched.ledger.oldest[P0] = 998.0
@@ -272,7 +272,6 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert page["oldest_request_age_seconds 0 requests"] == pytest.approx(63.0)
     assert page["oldest_unsettled_seconds 1 requests"] == page["oldest_request_age_seconds 1 requests"] == 0.0
     assert page["inference_running_seconds"] == 4.0
-    assert page["loop_heartbeat_age_seconds"] == 2.0
 
 
 def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> None:
