@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
-from worker.core.addresses import Url, host_and_port
 from worker.core.failures import BadConfiguration, ReplyRefused, Stop
 from worker.kafka.cluster.examination import examine
 from worker.kafka.cluster.survey import losses
@@ -49,40 +48,29 @@ SWITCH_INTERVAL = 0.0005
 REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
 
 
-def run(settings: Settings, explained_by: str | None = None) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
-
-    `explained_by`: the command that takes a rejected request's place and shows why.
-    """
+def run(settings: Settings) -> NoReturn:
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
-    events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
-    run_timeout = settings.model.run_timeout_s
-    limits = telemetry.TimeLimits(
-        turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
-        run=run_timeout,
-        stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
-    )
+    events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events, limits)
+        exit_code = _ended(settings, signals, events)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
     os._exit(exit_code)
 
 
-def _ended(
-    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
-) -> int:
+def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> int:
     """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
     try:
         with (
             ExitStack() as closing,
-            _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
+            _watchdog(settings, signals, events) as watchdog,  # ends first: what closes has its own time limits
         ):
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
-            _listen(settings, events, limits, closing)
+            _listen(settings, events, closing)
             topics = _examined_beside_imports(settings, events)
             left = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
@@ -115,9 +103,14 @@ def _what_was_left(records: int) -> str:
     return f"{records} of the records taken are left to their next owner, for which there was no time"
 
 
-def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:
+def _watchdog(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> telemetry.Watchdog:
+    run_timeout = settings.model.run_timeout_s
     return telemetry.Watchdog(
-        limits,
+        telemetry.TimeLimits(
+            turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
+            run=run_timeout,
+            stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
+        ),
         heartbeat=lambda: events.heartbeat,
         running_since=lambda: events.running_since,
         stop_asked=lambda: signals.stop_sent,
@@ -125,31 +118,13 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
     )
 
 
-def _listen(
-    settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
-) -> None:
+def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> None:
     """Raises `BadConfiguration`."""
-    address, port = settings.telemetry.http_address, settings.telemetry.http_port
-    page_of = _deployment(settings) if settings.telemetry.page else None
-    names = [host_and_port(Url(replica).host)[0] for replica in settings.telemetry.replicas]
-    health = telemetry.HealthServer(
-        address, port, latest=lambda: events.latest, limits=limits, page_of=page_of, names=names
-    )
-    closing.callback(health.close)
-    events.page = f"{health.url}/" if page_of else None
-    events.noted("http_listening", url=health.url, page=events.page)
-
-
-def _deployment(settings: Settings) -> telemetry.Deployment:
-    return telemetry.Deployment(
-        group=settings.kafka.group_id,
-        requests=settings.kafka.request_topics,
-        answers=settings.kafka.response_topic,
-        guarantee=settings.delivery.guarantee,
-        lanes=settings.batching.lanes,
-        has_state=bool(settings.state.tensors),
-        replicas=settings.telemetry.replicas,
-    )
+    pages = telemetry.Pages(lambda: events.latest, settings)
+    server = telemetry.HttpServer(settings.telemetry.http_address, settings.telemetry.http_port, pages.answer)
+    closing.callback(server.close)
+    events.page = f"{server.url}/" if settings.telemetry.page else None
+    events.noted("http_listening", url=server.url, page=events.page)
 
 
 def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
@@ -204,7 +179,7 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)
-    events.noted("tracing_started", sampler=tracing.sampler)
+    events.noted("tracing_started")
     return tracing
 
 

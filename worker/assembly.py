@@ -52,7 +52,7 @@ from worker.state import OutsideValues, StatefulEncoder, StatefulStacker
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
     from worker.ports import Delivery
-    from worker.telemetry.tracing import TracedCodec, TracedLanes, Tracing
+    from worker.telemetry.tracing import Tracing
 
 # Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
 # `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
@@ -126,7 +126,7 @@ def assemble(
     rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
-    codec, traced_lanes = (codecs, lanes) if tracing is None else _traced(tracing, codecs, lanes, model)
+    codec, traced_lanes = (codecs, lanes) if tracing is None else tracing.around(codecs, lanes)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)
     parts = Parts(
@@ -240,13 +240,6 @@ def _delivery(
         commit_interval=interval,
         clock=clock,
     )
-
-
-def _traced(tracing: Tracing, codecs: Codecs, lanes: InferenceLanes, model: Model) -> tuple[TracedCodec, TracedLanes]:
-    from worker.telemetry.tracing import ServedModel, TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
-
-    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
-    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
 
 
 def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:

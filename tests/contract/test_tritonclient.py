@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor, 
 
 from tests.builders import record as a_record
 from tests.contract.exchanges import arrays, side, signature
+from tests.unit.test_settings import LEAST
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
@@ -22,7 +23,8 @@ from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
-from worker.telemetry import HealthServer, TimeLimits, WorkerEvents
+from worker.settings import load
+from worker.telemetry import HttpServer, Pages, WorkerEvents
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 JSON = ("content-type", b"application/json")
@@ -206,7 +208,7 @@ def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
 def test_a_worker_tells_what_it_serves() -> None:
     """Server, health and model, over its own HTTP port; ready is another thing than live."""
     events, taking = WorkerEvents(32), Signature("a b", "2", (TensorSpec("x", "FP16", (3, None)),), ())
-    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=TimeLimits(60.0, 60.0, 60.0))
+    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, load(None, LEAST)).answer)
     client = http.InferenceServerClient(server.url.removeprefix("http://"))
 
     with pytest.raises(InferenceServerException, match="the model is not loaded yet"):

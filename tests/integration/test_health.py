@@ -12,10 +12,11 @@ from http import HTTPStatus
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HealthServer, TimeLimits, WorkerEvents, http_server
+from worker.settings import load
+from worker.telemetry import HttpServer, Pages, WorkerEvents, http_server
 
-LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
 
 
@@ -25,13 +26,13 @@ def events() -> WorkerEvents:
 
 
 @pytest.fixture
-def server(events: WorkerEvents) -> Iterator[HealthServer]:
-    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS)
+def server(events: WorkerEvents) -> Iterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, load(None, LEAST)).answer)
     yield server
     server.close()
 
 
-def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]:
+def ask(server: HttpServer, path: str, method: str = "GET") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path)
@@ -41,7 +42,7 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]
         connection.close()
 
 
-def test_clients_that_never_finish_keep_no_probe_out(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_never_finish_keep_no_probe_out(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
     monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)  # that of a silent one is another
     before = threading.active_count()
@@ -59,7 +60,7 @@ def test_clients_that_never_finish_keep_no_probe_out(server: HealthServer, monke
         connection.close()
 
 
-def test_a_head_that_is_too_long_is_refused(server: HealthServer) -> None:
+def test_a_head_that_is_too_long_is_refused(server: HttpServer) -> None:
     """Its sender reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
@@ -77,21 +78,17 @@ def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.Mo
     monkeypatch.setattr(http_server, "READ_TIMEOUT", 0.1)
     before = threading.active_count()
     large = bytes(64 << 20)
-    server = http_server.HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, large, http_server.TEXT))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
+    server = HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, large, http_server.TEXT))
     try:
-        with socket.create_connection(("127.0.0.1", int(server.server_address[1])), timeout=PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert connection.recv(8) == b"HTTP/1.0"
             wait_until(lambda: threading.active_count() == before + 1)
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        server.close()
 
 
-def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: HealthServer) -> None:
+def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: HttpServer) -> None:
     """As those of proxies that add cookies and tokens; the line's end is a newline or both characters."""
     for head in (b"GET /healthz HTTP/1.1\r\nCookie: " + b"x" * 16_000 + b"\r\n\r\n", b"GET /healthz HTTP/1.0\n\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
@@ -103,7 +100,7 @@ def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(serve
 
 
 @pytest.mark.parametrize("line", [b"GET /healthz", b"\x16\x03\x01", b"GET  HTTP/1.1", b"PRI * HTTP/2.0", b""])
-def test_what_is_no_http_request_is_told_so(server: HealthServer, line: bytes) -> None:
+def test_what_is_no_http_request_is_told_so(server: HttpServer, line: bytes) -> None:
     """Such as the greeting of TLS, or of a protocol that is not spoken here."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(line + b"\r\n\r\n")
@@ -118,7 +115,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_metrics_are_served_and_other_paths_are_not(server: HealthServer) -> None:
+def test_metrics_are_served_and_other_paths_are_not(server: HttpServer) -> None:
     """HEAD works like GET without the body; nothing else is understood."""
     status, page = ask(server, "/metrics")
 
@@ -129,7 +126,7 @@ def test_metrics_are_served_and_other_paths_are_not(server: HealthServer) -> Non
     assert ask(server, "/metrics", "POST")[0] == 501
 
 
-def test_every_answer_has_its_security_headers(server: HealthServer) -> None:
+def test_every_answer_has_its_security_headers(server: HttpServer) -> None:
     """Nothing foreign is loaded, nothing is framed, guessed at, kept or read from another site."""
     for path in ("/", "/status", "/metrics", "/config"):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
@@ -144,7 +141,7 @@ def test_every_answer_has_its_security_headers(server: HealthServer) -> None:
         assert headers.get_all("Content-Type") is not None
 
 
-def test_a_port_that_is_taken_is_a_configuration_error(server: HealthServer, events: WorkerEvents) -> None:
+def test_a_port_that_is_taken_is_a_configuration_error(server: HttpServer) -> None:
     """One line that names the settings."""
     with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
-        HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, limits=LIMITS)
+        HttpServer("127.0.0.1", server.port, server.answer)

@@ -25,10 +25,12 @@ from confluent_kafka import Producer
 from tests.integration.chromium import Chromium
 from tests.readme import ROOT
 from tests.unit.telemetry.test_events import batch
-from tests.unit.telemetry.test_live_page import DEPLOYMENT, Shown, reject
+from tests.unit.telemetry.test_live_page import SETTINGS, Shown, reject
+from tests.unit.test_settings import LEAST
 from worker.core.records import ClosedBy, Partition, Standing
-from worker.telemetry import Deployment, HealthServer, TimeLimits
-from worker.telemetry.live_page import FILES
+from worker.settings import Settings, load
+from worker.telemetry import HttpServer, Pages
+from worker.telemetry.pages import FILES
 from worker.tools.demo.digits import MODEL, held_out, requests
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
 from worker.tools.processes import Replica
@@ -36,16 +38,18 @@ from worker.tools.processes import Replica
 PICTURES = ROOT / ".cache" / "page"
 WIDTHS = (400, 800, 1600)  # a phone, a tablet, a desk
 EVERY = 2.0  # seconds between two answers that the page asks for
-LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
-STATEFUL = Deployment(
-    "fraud-scoring-production",
-    ("payments.requests.v2", "backfill.payments.requests.v2"),
-    "payments.answers.v2",
-    "exactly_once",
-    lanes=2,
-    has_state=True,
-    replicas=("http://worker-1:8080/", "javascript:alert(1)"),
+STATEFUL = load(
+    None,
+    {
+        **LEAST,
+        "WORKER_KAFKA__REQUEST_TOPICS": "payments.requests.v2",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "payments.answers.v2",
+        "WORKER_KAFKA__GROUP_ID": "fraud-scoring-production",
+        "WORKER_STATE__TENSORS": '{"h_in": "h_out"}',
+        "WORKER_TELEMETRY__REPLICAS": "http://worker-1:8080/",
+    },
 )
+PAGELESS = load(None, LEAST | {"WORKER_TELEMETRY__PAGE": "false"})
 MARKUP = "<img src=x onerror=alert(1)>"
 # What the page reads of an answer, field by field, and what of it is not there.
 WATCHED = """
@@ -95,11 +99,9 @@ def seen(browser: Chromium, name: str) -> None:
 class Served(Shown):
     """What is shown, served on the real clock."""
 
-    def __init__(self, deployment: Deployment = DEPLOYMENT, port: int = 0) -> None:
-        super().__init__(deployment)
-        self.server = HealthServer(
-            "127.0.0.1", port, latest=lambda: self.events.latest, limits=LIMITS, page_of=deployment
-        )
+    def __init__(self, settings: Settings = SETTINGS, port: int = 0) -> None:
+        super().__init__(settings)
+        self.server = HttpServer("127.0.0.1", port, Pages(lambda: self.events.latest, settings).answer)
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now = time.monotonic()
@@ -108,8 +110,8 @@ class Served(Shown):
 
 
 @contextmanager
-def served(deployment: Deployment = DEPLOYMENT, port: int = 0) -> Iterator[Served]:
-    shown = Served(deployment, port)
+def served(settings: Settings = SETTINGS, port: int = 0) -> Iterator[Served]:
+    shown = Served(settings, port)
     try:
         yield shown
     finally:
@@ -221,7 +223,7 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
 
     with served(port=port):
         browser.wait(lambda: phase(browser) == "starting", "the next one starts")
-    other = HealthServer("127.0.0.1", port, latest=lambda: shown.events.latest, limits=LIMITS)
+    other = HttpServer("127.0.0.1", port, Pages(lambda: shown.events.latest, PAGELESS).answer)
     try:
         browser.wait(lambda: browser.text("#why").startswith("The worker answers 404."), "it has no page")
     finally:

@@ -13,9 +13,7 @@ from typer.testing import CliRunner, Result
 from tests import models
 from tests.kafka.broker import free_port
 from tests.kafka.cluster import Cluster, fresh
-from tests.kafka.scene import Scene
 from worker import cli
-from worker.settings import load
 
 
 def told(*words: str, **environment: str) -> Result:
@@ -23,87 +21,26 @@ def told(*words: str, **environment: str) -> Result:
     return CliRunner().invoke(cli.app, words, env=environment)
 
 
-def init(kafka: Cluster, model: Path, folder: Path, *words: str) -> Result:
-    """The command, for this model and topics whose names begin with the folder's."""
-    brokers = ("--bootstrap-servers", kafka.bootstrap_servers)
-    return told("init", "--model", str(model), *brokers, "--config", str(folder / "worker.toml"), *words)
-
-
-def topics(**words: str) -> Sequence[str]:
-    return [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
-
-
 def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster, tmp_path: Path) -> None:
     """One topic is there; the others are made by the command that is printed, with as many partitions."""
     requests, answers = kafka.create_topic("requests", partitions=3), fresh("answers")
     model = models.save(models.mlp(4, (8,), 3), tmp_path, "scores")
 
-    made = init(kafka, model, tmp_path, *topics(requests=requests, answers=answers, dead_letters=f"{answers}.rejected"))
+    topics = ("--requests", requests, "--answers", answers, "--dead-letters", f"{answers}.rejected")
+    given = ("--model", str(model), "--bootstrap-servers", kafka.bootstrap_servers, *topics)
+
+    made = told("init", *given, "--config", str(tmp_path / "worker.toml"))
 
     assert made.exit_code == 0, made.output
     text = (tmp_path / "worker.toml").read_text()
     said = " ".join(made.stdout.split())
     assert "takes x FP32[batch, 4] and gives y FP32[batch, 3]" in said
-    assert f"{requests} has 3 partitions" in said
-    assert f"{answers} is not there yet: `check --create-topics` makes it" in said
     assert 'group_id = "scores"' in text
     check, run = (shlex.split(line) for line in made.stdout.splitlines()[-2:])
     assert run == ["inference-worker", "run", "--config", str(tmp_path / "worker.toml")]
     checked = told(*check[1:], "--json")
     assert checked.exit_code == 0, checked.output
     assert json.loads(checked.stdout)["created"] == {answers: 3, f"{answers}.rejected": 3}
-
-
-def test_a_second_model_gets_topics_of_its_own(kafka: Cluster, tmp_path: Path) -> None:
-    """With the usual ones each request would be answered by both; those that are named stay as they are named."""
-    (tmp_path / "other").mkdir()
-    first = models.save(models.mlp(4, (8,), 3), tmp_path, "first")
-    assert init(kafka, first, tmp_path).exit_code == 0
-    second = models.save(models.mlp(4, (8,), 3), tmp_path, "se cond")
-    file = tmp_path / "second.toml"
-    brokers = ("--bootstrap-servers", kafka.bootstrap_servers, "--config", str(file), "--force")
-
-    made = told("init", "--model", str(second), *brokers)
-    named = told("init", "--model", str(second), *brokers, "--requests", "mine")
-
-    assert made.exit_code == 0, made.output
-    assert "has those of group first, and a second model needs topics of its own" in " ".join(made.stdout.split())
-    assert load(file, {}).kafka.request_topics == ("mine",)
-    assert "of its own" not in named.stdout
-    assert told("init", "--model", str(second), *brokers).exit_code == 0
-    kafka_settings = load(file, {}).kafka
-    assert kafka_settings.request_topics == ("se-cond-requests",)
-    assert (kafka_settings.response_topic, kafka_settings.dead_letter_topic) == ("se-cond-answers", "se-cond-rejected")
-
-
-def test_another_group_that_reads_the_topic_is_told(kafka: Cluster, tmp_path: Path) -> None:
-    """By `init` and by `check`: nothing would fail, and each request would be answered twice."""
-    with Scene(kafka, tmp_path) as scene:
-        scene.replica()
-        model = models.save(models.mlp(4, (8,), 3), tmp_path, "second")
-        names = {name: kafka.create_topic(name) for name in ("answers", "dead_letters")}
-
-        made = init(kafka, model, tmp_path, *topics(requests=scene.topic, **names))
-        checked = told("check", "--config", str(tmp_path / "worker.toml"), "--json")
-
-    said = f"group {scene.group} reads {scene.topic} already, and answers each of its requests, too"
-    assert said in " ".join(made.stdout.split())
-    assert f"group {scene.group} also reads topic {scene.topic}" in checked.stdout
-
-
-def test_without_a_broker_there_is_a_file_all_the_same(tmp_path: Path) -> None:
-    """It says that none answered, and so does the command, with the reason."""
-    model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"
-    environment = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}", "WORKER_MODEL__PATH": str(model)}
-
-    made = told("init", "--config", str(file), "--set", "BATCHING.LANES=2", **environment)
-
-    assert made.exit_code == 0, made.output
-    assert "connection refused" in made.stdout
-    settings = load(file, {})
-    assert settings.kafka.bootstrap_servers == environment["WORKER_KAFKA__BOOTSTRAP_SERVERS"]
-    assert (settings.kafka.request_topics, settings.kafka.response_topic) == (("requests",), "answers")
-    assert settings.batching.lanes == 2
 
 
 @pytest.mark.parametrize(

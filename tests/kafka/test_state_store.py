@@ -126,7 +126,7 @@ def test_the_commands_look_into_the_store(kafka: Cluster, tmp_path: Path, store:
     with StoredScene(kafka, tmp_path, store) as scene:
         checked = run(scene, "check", "--json").documents[0]
         assert checked["starts"], checked["problems"]
-        assert f"127.0.0.1:{store.port}" in checked["store"]["kept by"]
+        assert f"127.0.0.1:{store.port}" in checked["cluster"]["states"]
         assert "127.0.0.1" in run(scene, "check").output
         scene.replica()
         scene.publish([number(7, b"key")])

@@ -41,7 +41,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, stop: Stop, signals: StopSignals) -> 
     monkeypatch.setattr(app, "_listen", raising)
     monkeypatch.setattr(os, "execv", replaced)
     events = telemetry.WorkerEvents(32)
-    return app._ended(load(None, LEAST), signals, events, telemetry.TimeLimits(turn=60.0, run=60.0, stop=60.0))
+    return app._ended(load(None, LEAST), signals, events)
 
 
 def test_an_end_says_how_many_records_were_left() -> None:

@@ -407,11 +407,11 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
     """For an inference, for a turn with one in it, and for a drain with the time to leave the group."""
     limits: list[telemetry.TimeLimits] = []
 
-    def listen(_settings: object, _events: object, found: telemetry.TimeLimits, *_: object) -> None:
+    def watch(found: telemetry.TimeLimits, **_: object) -> None:
         limits.append(found)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "_listen", listen)
+    monkeypatch.setattr(telemetry, "Watchdog", watch)
     monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
     monkeypatch.setattr(telemetry, "configure", lambda *_: None)
     settings = load(None, {**LEAST, **SET, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})

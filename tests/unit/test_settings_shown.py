@@ -1,15 +1,12 @@
-"""The settings as `check` shows them, the parts that it can use of wrong ones, and the digest that replicas compare."""
+"""The settings as `check` shows them, and the digest that replicas compare."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from worker.core.failures import BadConfiguration
 from worker.settings import load
 from worker.settings.effective import effective
-from worker.settings.for_commands import load_parts
 
 MINIMUM = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
@@ -80,50 +77,10 @@ def test_no_secret_is_shown() -> None:
     ],
 )
 def test_what_is_refused_for_its_secret_does_not_show_it(key: str, value: str) -> None:
-    """Neither in the refusal nor among the settings that `check` shows beside it."""
-    parts = load_parts(None, {**MINIMUM, **LOGIN, f"WORKER_{key}": value})
+    """Neither in the refusal nor, where it is none, among the settings that `check` shows."""
+    try:
+        told = str(list(effective(load(None, {**MINIMUM, **LOGIN, f"WORKER_{key}": value}))))
+    except BadConfiguration as refusal:
+        told = str(refusal)
 
-    shown = list(effective(parts.settings)) if parts.settings else []
-
-    assert "hunter2" not in f"{shown} {parts.problems}"
-
-
-def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
-    """And the other way round."""
-    no_cluster = load_parts(None, {"WORKER_MODEL__PATH": "model.onnx"})
-    no_model = load_parts(None, {name: value for name, value in MINIMUM.items() if "MODEL" not in name})
-
-    assert (no_cluster.settings, no_cluster.kafka) == (None, None)
-    assert no_cluster.scoring is not None
-    assert no_cluster.scoring.model.path == Path("model.onnx")
-    assert len(no_cluster.problems) == 5
-    assert (no_model.settings, no_model.scoring) == (None, None)
-    assert no_model.kafka is not None
-    assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
-
-
-def test_settings_that_hold_are_used_with_what_one_section_makes_of_another() -> None:
-    """A model with state has a changelog, whose topic `check` looks at, too."""
-    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__REQUEST_TOPICS": "a", "WORKER_STATE__TENSORS": '{"h": "h"}'})
-
-    assert parts.kafka is not None
-    assert parts.kafka.changelog_topic == "g-state"
-
-
-def test_no_connection_is_tried_that_the_settings_forbid() -> None:
-    """A password that would cross the network in the clear stays where it is."""
-    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__BOOTSTRAP_SERVERS": "kafka.example.com:9092"})
-
-    assert parts.kafka is None
-    assert parts.scoring is not None
-    assert "would cross the network unencrypted" in parts.problems[0]
-
-
-def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
-    """Whatever the environment says is half of the truth."""
-    parts = load_parts(tmp_path / "absent.toml", MINIMUM)
-
-    assert parts[:3] == (None, None, None)
-    assert len(parts.problems) == 1
-    with pytest.raises(BadConfiguration):
-        load(tmp_path / "absent.toml", MINIMUM)
+    assert "hunter2" not in told

@@ -1,13 +1,13 @@
 """The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
 
-Changes nothing, except with `--create-topics`. Each part is looked at even where another cannot be.
+Changes nothing, except with `--create-topics`. The model is looked at even where the cluster cannot be.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from worker.assembled_states import store_server
@@ -17,9 +17,9 @@ from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
-from worker.commands.report import Example, Report, show
+from worker.commands.report import Headers, Report, show
 from worker.core.batching.limits import Limit
-from worker.core.failures import RunFailure, Stop
+from worker.core.failures import BadConfiguration, RunFailure, Stop
 from worker.core.records import Partition, Prediction, Record, Request
 from worker.core.tensors.signature import Signature
 from worker.inference import Model, independence, load_as_set
@@ -31,11 +31,9 @@ from worker.kafka.cluster.examination import START_TIMEOUT, judge
 from worker.kafka.cluster.survey import advice, create_missing, losses, other_groups, try_clients
 from worker.kafka.cluster.topics import Topics, missing, needed_for_transactions
 from worker.kafka.transactions.kafka_transactions import try_transactions
-from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
-from worker.settings.conflicts import store_in_clear
+from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
-from worker.settings.for_commands import ScoringSettings, load_parts
-from worker.telemetry import try_address
+from worker.state import StateLayout
 from worker.terminal.command_line import CLOSING, remembered
 from worker.terminal.terminal import count, page, print_json
 
@@ -57,7 +55,7 @@ def check(order: CheckOrder) -> int:
     if order.as_json:
         print_json(report.as_json())
     else:
-        show(page(), report, show_all=order.show_all)
+        show(page(), report)
     return report.exit_code
 
 
@@ -68,40 +66,40 @@ def examined(
     creates_topics: bool = False,
     with_example: bool = False,
 ) -> Report:
-    """All that can be found out. A failure that would end a worker's start is a problem in there."""
+    """All that can be found out. A failure that would end a worker's start is a problem in there.
+
+    Settings that do not hold are all told, and nothing else is looked at.
+    """
     report = Report()
-    parts = load_parts(config_path, environ)
-    report.refuse(parts.problems, 2 if parts.problems else 0)
-    settings = parts.settings
-    report.settings = list(effective(settings)) if settings else ()
-    state = None if settings is None else settings.state
-    model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
-    if parts.kafka is not None:
-        delivery = None if settings is None else settings.delivery
-        _look_at_cluster(parts.kafka, delivery, report, creates_topics=creates_topics)
-        if model is not None:
-            _look_at_room(model, parts.kafka, report, state)
-            if with_example:
-                report.example = _example(model, parts.kafka, state)
-    if settings is not None:
-        _look_at_telemetry(settings, report)
-        if settings.state.store is not None and not list(store_in_clear(settings)):
-            _look_at_store(settings, report)
+    try:
+        settings = load(config_path, environ)
+    except BadConfiguration as refusal:
+        report.add(refusal)
+        return report
+    report.settings = list(effective(settings))
+    model = _look_at_model(settings, report)
+    _look_at_cluster(settings, report, creates_topics=creates_topics)
+    if model is not None:
+        _look_at_room(model, settings, report)
+        if with_example:
+            report.example = _example(model, settings)
+    if settings.state.store is not None:
+        _look_at_store(settings, report)
     return report
 
 
 # The model
 
 
-def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
+def _look_at_model(settings: Settings, report: Report) -> Model | None:
     try:
         model = load_as_set(settings.model, settings.batching)
-        signature, states = _without_state(model.signature, state)
+        layout, signature = remembered(model.signature, settings.state)
     except Stop as stop:
         report.add(stop)
         return None
     full = full_batch(settings.batching, model)
-    facts = {**_facts(model, signature, full), "remembers": ", ".join(states)}
+    facts = {**_facts(model, signature, full), "remembers": None if layout is None else _states(layout)}
     try:
         found = independence(model, settings.batching.max_batch_size)
         facts["independence"] = found.doubt
@@ -138,54 +136,50 @@ def _fixed(model: Model) -> str | None:
     return f"of exactly {model.padding.rows} rows, short ones are padded: {model.padding.why}"
 
 
-def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
-    """The signature of requests and answers, and a line for each state of a key. Raises `BadConfiguration`."""
-    layout, left = (None, signature) if state is None else remembered(signature, state)
-    if layout is None:
-        return left, ()
+def _states(layout: StateLayout) -> str:
     tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
-    return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
+    return ", ".join([*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"])
 
 
-def _example(model: Model, kafka: KafkaSettings, state: StateSettings | None) -> Example | None:
+def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, bytes]]:
     """The row of the warm-up as a request, and its answer, both as they would be in Kafka."""
-    signature, _ = _without_state(model.signature, state)
+    kafka = settings.kafka
+    _, signature = remembered(model.signature, settings.state)
     possible, feeds = encodings(signature), model.blank(1)
     request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
     codecs = Codecs([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
     place = Partition(kafka.request_topics[0], 0)
     decoded, outputs = codecs.decode(Record(place, 0, b"key", request.value, request.headers, None)), model.run(feeds)
     if not isinstance(decoded, Request) or isinstance(outputs, RunFailure):
-        return None
+        return {}
     given = dict(zip([spec.name for spec in model.signature.outputs], outputs, strict=True))
     (answer,) = codecs.encode(Prediction(decoded, [given[spec.name] for spec in signature.outputs]))
-    return Example(request.headers, request.value, answer.headers, answer.value or b"")
+    return {"request": (request.headers, request.value), "answer": (answer.headers, answer.value or b"")}
 
 
 # The cluster
 
 
-def _look_at_cluster(
-    kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report, *, creates_topics: bool
-) -> None:
-    name = None
-    if delivery is not None and delivery.guarantee == "exactly_once":
+def _look_at_cluster(settings: Settings, report: Report, *, creates_topics: bool) -> None:
+    kafka, delivery, name = settings.kafka, settings.delivery, None
+    if delivery.guarantee == "exactly_once":
         name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
     try:
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
             report.created = create_missing(kafka, contact, START_TIMEOUT)
-        topics = _ask(kafka, contact, report, with_transactions=name is not None)
+        topics = _ask(settings, contact, report)
         if topics is not None and topics.can_administer:
             try_clients(kafka, topics)
-            if name is not None and delivery is not None:
+            if name is not None:
                 tried = _tried_transactions(kafka, topics, name, delivery, report)
                 report.cluster["transactions"] = f"{tried}, as {name.text if name.is_stable else f'{name.family}*'}"
     except Stop as stop:
         report.add(stop)
 
 
-def _ask(kafka: KafkaSettings, contact: Contact, report: Report, *, with_transactions: bool) -> Topics | None:
+def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
+    kafka, with_transactions = settings.kafka, settings.delivery.guarantee == "exactly_once"
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=with_transactions)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
@@ -232,9 +226,9 @@ def _tried_transactions(
 # All else
 
 
-def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
+def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
     """Whether a row fits into a request, its answer and its state into what is known of their topics."""
-    limits = report.max_bytes
+    kafka, limits = settings.kafka, report.max_bytes
     wire = Wire(
         kafka.response_topic,
         kafka.group_id,
@@ -242,7 +236,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
         max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
-    layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
+    layout, signature = remembered(model.signature, settings.state)
     report.warn(*lack_of_room(model, signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:
@@ -250,18 +244,6 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
             longest_key(changelog, limits[changelog], layout.dtype.itemsize)
         except Stop as stop:
             report.add(stop)
-
-
-def _look_at_telemetry(settings: Settings, report: Report) -> None:
-    """The address, not the port: a worker that runs here may have it already."""
-    try:
-        try_address(settings.telemetry.http_address)
-        if settings.telemetry.tracing:
-            from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra
-
-            start(settings.kafka.group_id).close(0.0)
-    except Stop as stop:
-        report.add(stop)
 
 
 def _look_at_store(settings: Settings, report: Report) -> None:
@@ -275,5 +257,5 @@ def _look_at_store(settings: Settings, report: Report) -> None:
     except Stop as stop:
         report.add(stop)
         return
-    report.store["kept by"] = f"{found.version} at {found.name}"
+    report.cluster["states"] = f"kept by {found.version} at {found.name}"
     report.warn(*found.warnings)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from worker.terminal.command_options import AsJson, End, WorkerOptions, add_command
-
-if TYPE_CHECKING:
-    from worker.settings import KafkaSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +33,6 @@ class CheckOrder(WorkerOptions):
     with_example: Annotated[bool, typer.Option("--example", help="Show a request for the model, and its answer.")] = (
         False
     )
-    show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
 
 
 def register(app: typer.Typer, end_run: End, end: End) -> None:
@@ -49,17 +44,7 @@ def _run(order: RunOrder) -> int:
     from worker.app import run  # noqa: PLC0415 - only the command that is called is imported
     from worker.settings import load  # noqa: PLC0415 - the same
 
-    settings = load(order.config, order.over(os.environ))
-    run(settings, explained_by(order, settings.kafka))
-
-
-def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:
-    """The command that shows why a request was rejected, but for the place or id that is its last word."""
-    letters = kafka.dead_letter_topic
-    words = ["--topic", letters or kafka.response_topic, "--bootstrap-servers", kafka.bootstrap_servers]
-    words += [] if order.config is None else ["--config", str(order.config)]
-    command = ["dead-letters", "show", *words] if letters else ["consume", "--last", "1", *words, "--request-id"]
-    return shlex.join(["inference-worker", *command])
+    run(load(order.config, order.over(os.environ)))
 
 
 def _check(order: CheckOrder) -> int:

@@ -24,30 +24,20 @@ Headers = Sequence[tuple[str, bytes | None]]
 _LONGEST_BODY = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A request of one row and its answer, as they are in Kafka."""
-
-    request_headers: Headers
-    request: bytes
-    answer_headers: Headers
-    answer: bytes
-
-
 @dataclass(slots=True)
 class Report:
     """Collected by the checks, each of which adds its part.
 
     `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
+    `example` has headers and value of a `request` of one row and its `answer`.
     """
 
     settings: Sequence[Effective] = ()
     model: dict[str, str] = field(default_factory=dict)
     cluster: dict[str, str] = field(default_factory=dict)
-    store: dict[str, str] = field(default_factory=dict)
     max_bytes: Mapping[str, int] = field(default_factory=dict)
     created: Mapping[str, int] = field(default_factory=dict)
-    example: Example | None = None
+    example: Mapping[str, tuple[Headers, bytes]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     exit_code: int = 0
@@ -75,42 +65,26 @@ class Report:
             "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
             "model": self.model,
             "cluster": self.cluster,
-            "store": self.store,
             "max_bytes": dict(self.max_bytes),
             "created": dict(self.created),
-            "example": None if self.example is None else _encoded(self.example),
+            "example": {name: _encoded(*shown) for name, shown in self.example.items()} or None,
         }
 
 
-def _encoded(example: Example) -> dict[str, Any]:
-    pairs = {
-        "request": (example.request_headers, example.request),
-        "answer": (example.answer_headers, example.answer),
-    }
-    return {
-        name: {
-            "headers": {key: value and value.decode() for key, value in headers},
-            "value_base64": base64.b64encode(body).decode(),
-        }
-        for name, (headers, body) in pairs.items()
-    }
+def _encoded(headers: Headers, body: bytes) -> dict[str, Any]:
+    named = {key: value and value.decode() for key, value in headers}
+    return {"headers": named, "value_base64": base64.b64encode(body).decode()}
 
 
-def show(console: Console, report: Report, *, show_all: bool) -> None:
-    """Write the report: facts, then warnings and problems, then the verdict."""
+def show(console: Console, report: Report) -> None:
+    """Write the report: facts, then warnings and problems, then the verdict. Defaults are left out."""
     page = _Page(console)
-    shown = [setting for setting in report.settings if show_all or not setting.is_default]
-    left_out = len(report.settings) - len(shown)
-    page.section("Settings", ((setting.name, setting.text) for setting in shown))
-    if shown and left_out:
-        page.line(f"  {left_out} more have their defaults (--all shows them)", "dim")
+    page.section("Settings", ((setting.name, setting.text) for setting in report.settings if not setting.is_default))
     page.section("Model", report.model.items())
     page.section("Cluster", report.cluster.items())
-    page.section("States", report.store.items())
     page.section("Topics created", ((topic, count(number, "partition")) for topic, number in report.created.items()))
-    if (example := report.example) is not None:
-        page.body("Example: a request", example.request_headers, example.request)
-        page.body("Example: its answer", example.answer_headers, example.answer)
+    for name, (headers, body) in report.example.items():
+        page.body(f"Example: {name}", headers, body)
     page.findings("Warnings", "yellow", report.warnings)
     page.findings("Problems", "red", report.problems)
     if report.problems:

@@ -1,19 +1,18 @@
 """Settings that do not fit each other: each conflict as one line that names the variable and says what to do.
 
 Only what would otherwise fail silently, or late: a setting without effect, a topic in two roles, a secret in the clear.
-Pure, except that it looks whether the files named exist. Owns nothing.
+Pure, except that it looks whether the certificates exist. Owns nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 
 from worker.core.addresses import Url, host_and_port, is_host, is_loopback
 from worker.core.secrets import masked
 from worker.settings.kafka_sections import Connection, KafkaSettings
-from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, ModelSettings, Settings, variable
+from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, Settings, variable
 from worker.settings.value_types import Section
 
 LAST_PORT = 65_535
@@ -22,25 +21,17 @@ _CLEAR = "redis://"  # a store's address without TLS
 _PASSWORD = ("sasl_username", "sasl_password")
 _TOKEN = ("oauth_token_endpoint_url", "oauth_client_id", "oauth_client_secret")
 _CERTIFICATES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_OF_STORE = ("store_username", "store_password", "store_ca_location", "key_prefix")
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict found, as text; nothing where the settings fit."""
     yield from chain(
-        kafka_conflicts(settings.kafka),
+        _topics(settings.kafka),
+        connection_conflicts(settings.kafka),
         bounds_conflicts(settings.batching),
         _transactions(settings.delivery),
-        model_conflicts(settings.model),
         _state(settings),
     )
-
-
-def kafka_conflicts(kafka: KafkaSettings) -> Iterator[str]:
-    yield from chain(_topics(kafka), connection_conflicts(kafka))
-    if kafka.group_protocol == "consumer":
-        cure = "the broker sets it; set WORKER_KAFKA__GROUP_PROTOCOL to classic"
-        yield from _idle("kafka", kafka, ["session_timeout_ms"], f"with a KIP-848 group, {cure}")
 
 
 def connection_conflicts(kafka: Connection) -> Iterator[str]:
@@ -57,15 +48,9 @@ def _idle(section: str, values: Section, keys: Iterable[str], why: str) -> Itera
 def _addresses(kafka: Connection) -> Iterator[str]:
     for server in map(str.strip, kafka.bootstrap_servers.split(",")):
         host, port = host_and_port(server)
-        protocol, is_named, _ = server.partition("://")
-        is_other = bool(is_named) and protocol.upper() != kafka.security_protocol  # the client would pass it over
         is_port = not port or (port.isdecimal() and 0 < int(port) <= LAST_PORT)
-        is_mixed = bool(port) and ":" in host and "[" not in server
-        if is_other or is_mixed or not is_port or not is_host(host):
-            yield (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is no broker; write host:port, or [IPv6]:port, and a "
-                "comma between two"
-            )
+        if not is_port or not is_host(host):
+            yield f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is no broker; write host:port, or [IPv6]:port"
 
 
 def _topics(kafka: KafkaSettings) -> Iterator[str]:
@@ -128,9 +113,6 @@ def _login(kafka: Connection) -> Iterator[str]:
 
 
 def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
-    if batching.linger is not None:
-        cure = f"with a linger of {batching.linger_ms:g} ms; set WORKER_BATCHING__LINGER_MS to auto"
-        yield from _idle("batching", batching, ["latency_budget_ms"], cure)
     # One batch fills while the others run, or a full batch never forms.
     batches = batching.max_inflight_batches + 1
     if batching.max_inflight_bytes < (least := batching.max_batch_bytes * batches):
@@ -160,19 +142,10 @@ def _transactions(delivery: DeliverySettings) -> Iterator[str]:
         )
 
 
-def model_conflicts(model: ModelSettings) -> Iterator[str]:
-    if model.providers and model.device != "auto":
-        yield (
-            f"WORKER_MODEL__DEVICE: {model.device} has no effect with WORKER_MODEL__PROVIDERS, which says where the "
-            "model runs; unset one of them"
-        )
-
-
 def _state(settings: Settings) -> Iterator[str]:
     kafka, state = settings.kafka, settings.state
     if not state.tensors:
         why = "without WORKER_STATE__TENSORS; set that"
-        yield from _idle("kafka", kafka, ["changelog_topic"], why)
         yield from _idle("state", state, state.model_fields_set - {"tensors"}, why)
         return
     if len(kafka.request_topics) > 1:
@@ -181,36 +154,16 @@ def _state(settings: Settings) -> Iterator[str]:
             "be another replica's; run a group for each, with a CHANGELOG_TOPIC of its own"
         )
     if state.store is None:
-        yield from _idle("state", state, _OF_STORE, "without WORKER_STATE__STORE; set that")
-    else:
-        yield from _store(settings)
-    if isinstance(state.initial, Path) and not state.initial.is_file():
-        yield f"WORKER_STATE__INITIAL: there is no file {state.initial}"
-
-
-def _store(settings: Settings) -> Iterator[str]:
-    kafka, state = settings.kafka, settings.state
-    yield from store_in_clear(settings)
+        return
+    # By the rule of the brokers: states are the requests' data, and a login may go with them.
+    host = state.store.removeprefix(_CLEAR).partition("/")[0]
+    if state.store.startswith(_CLEAR) and not is_loopback(host) and not kafka.allow_plaintext:
+        yield (
+            f"WORKER_STATE__STORE: {state.store} would cross the network unencrypted; use rediss://, or set "
+            "WORKER_KAFKA__ALLOW_PLAINTEXT=true"
+        )
     if settings.delivery.guarantee == "exactly_once":
         yield (
             "WORKER_DELIVERY__GUARANTEE: a store outside has no part in Kafka's transactions; use at_least_once, or "
             "unset WORKER_STATE__STORE"
-        )
-    why = "with WORKER_STATE__STORE, which has all states; unset that"
-    yield from _idle("state", state, ["directory"], why)
-    yield from _idle("kafka", kafka, ["changelog_topic"], why)
-    if state.store is not None and state.store.startswith(_CLEAR):
-        yield from _idle("state", state, ["store_ca_location"], "with redis://; write rediss:// for TLS")
-    elif state.store_ca_location is not None and not state.store_ca_location.is_file():
-        yield f"WORKER_STATE__STORE_CA_LOCATION: there is no file {state.store_ca_location}"
-
-
-def store_in_clear(settings: Settings) -> Iterator[str]:
-    """By the rule of the brokers: states are the requests' data, and a login may go with them."""
-    url = settings.state.store or ""
-    host = url.removeprefix(_CLEAR).partition("/")[0]
-    if url.startswith(_CLEAR) and not is_loopback(host) and not settings.kafka.allow_plaintext:
-        yield (
-            f"WORKER_STATE__STORE: {url} would cross the network unencrypted; use rediss://, or set "
-            "WORKER_KAFKA__ALLOW_PLAINTEXT=true"
         )

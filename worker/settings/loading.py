@@ -43,17 +43,7 @@ def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
 def load_shape(
     shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
 ) -> _S:
-    """The sections of this shape. Raises as `load` does."""
-    settings, problems = read_shape(shape, path, environ)
-    if settings is None or problems:
-        raise BadConfiguration("\n".join(problems))
-    if found := list(conflicts_of(settings)):
-        raise BadConfiguration("\n".join(found))
-    return settings
-
-
-def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
-    """The settings, unless a value is missing or wrong; and the problems with names and values."""
+    """The sections of this shape. Raises as `load` does; conflicts count where names and values are right."""
     tables = _read(path)
     problems = list(_unknown_names(tables, path))
     # Every section is there, at least empty: a value that it lacks is then reported key by key.
@@ -71,10 +61,12 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
         problems += map(_problem, errors)
         if any(e["type"] == "missing" and len(e["loc"]) == len(("section", "key")) for e in errors):
             problems += where_settings_stand(path)
-        return None, list(dict.fromkeys(problems))
+        raise BadConfiguration("\n".join(dict.fromkeys(problems))) from None
+    if problems or (problems := list(conflicts_of(settings))):
+        raise BadConfiguration("\n".join(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
         kafka._secret_files = tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name))  # noqa: SLF001 - pydantic has no other name for it
-    return settings, problems
+    return settings
 
 
 def where_settings_stand(path: Path | None) -> list[str]:

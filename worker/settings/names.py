@@ -16,9 +16,6 @@ PREFIX = "WORKER_"
 KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 SECRET_FILES = {f"{name}_FILE": name for name, setting in KNOWN.items() if is_secret(*setting)}
 
-# Tests on a broker of their own hand it to the workers that they start, with the rest of their environment.
-_OF_OUR_TESTS = "WORKER_TEST_BOOTSTRAP_SERVERS"
-
 # Variables that Kubernetes makes of a Service (pkg/kubelet/envvars) and Docker of a `--link`, by the services' names:
 # worker, worker-metrics. `_PORT` and `_NAME` alone are common ends of a name, and are known by their values.
 _INJECTED = re.compile(r"WORKER_(?:\w+_)?(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?|ENV_\w+)")
@@ -32,7 +29,7 @@ def is_ours(name: str, value: str) -> bool:
 
     A name in lower case is ours only if it is a setting's: scripts have variables of such names.
     """
-    if not value or name == _OF_OUR_TESTS:
+    if not value:
         return False
     if name.upper() in KNOWN or name in SECRET_FILES:
         return True
@@ -53,15 +50,18 @@ def nearest(name: str) -> str | None:
 def as_variables(assignments: Iterable[str]) -> dict[str, str]:
     """The variables that `--set KEY=VALUE` stands for. A key is `BATCHING__LINGER_MS`, or `batching.linger_ms`.
 
-    Raises `BadConfiguration`, a line for each assignment that is none.
+    Raises `BadConfiguration`, a line for each assignment that is none. A name that is no setting is told by `load`.
     """
     variables: dict[str, str] = {}
     problems = []
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         name = _variable(key.strip())
-        if why := _why_not(key, name, has_value=bool(equals)):
-            problems.append(f"--set {key}: {why}")
+        if name in KNOWN and is_secret(*KNOWN[name]):
+            where = f"set {name} or {name}_FILE in the environment"
+            problems.append(f"--set {key}: every user of this machine can read a command line; {where}")
+        elif not equals:
+            problems.append(f"--set {key}: has no value; write --set {key}=VALUE")
         variables[name] = value
     if problems:
         raise BadConfiguration("\n".join(problems))
@@ -70,13 +70,3 @@ def as_variables(assignments: Iterable[str]) -> dict[str, str]:
 
 def _variable(key: str) -> str:
     return PREFIX + key.upper().replace(".", "__").replace("-", "_").removeprefix(PREFIX)
-
-
-def _why_not(key: str, name: str, *, has_value: bool) -> str:
-    if name not in KNOWN and name not in SECRET_FILES:
-        guess = nearest(name)
-        told = f"did you mean {guess.removeprefix(PREFIX)}?" if guess else "write KEY=VALUE, KEY without WORKER_"
-        return f"no such setting; {told}"
-    if name in KNOWN and is_secret(*KNOWN[name]):
-        return f"every user of this machine can read a command line; set {name} or {name}_FILE in the environment"
-    return "" if has_value else f"has no value; write --set {key}=VALUE"

@@ -82,10 +82,7 @@ def _listed(value: Any) -> Any:
 
 def _elements(value: Any) -> Any:
     """One value for each name: what every element of an input may be."""
-    try:
-        flat = _flat(json.loads(value) if isinstance(value, str) else value)
-    except (ValueError, RecursionError):
-        flat = None
+    flat = _flat(value)
     if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
         raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
     return flat
@@ -148,7 +145,11 @@ PassedThrough = Annotated[
     dict[str, str], BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
 ]
 # Checked by `_elements`; pydantic would report one wrong value once for each type that it might have been.
-Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], BeforeValidator(_elements)]
+Elements = Annotated[
+    dict[str, SkipValidation[bool | int | float | str]],
+    BeforeValidator(_elements),
+    BeforeValidator(_object_like('{"attention_mask": 1}')),
+]
 Pairs = Annotated[dict[Text, Text], BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
 StoreUrl = Annotated[Text, AfterValidator(_store)]

@@ -10,15 +10,16 @@ if "rich" not in sys.modules:
     del sys.modules["rich"]
 
 from worker.telemetry.events import WorkerEvents
-from worker.telemetry.health import Deployment, HealthServer, try_address
+from worker.telemetry.http_server import HttpServer
 from worker.telemetry.logs import configure, kafka_logger
+from worker.telemetry.pages import Pages
 from worker.telemetry.reasons import reason_of
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
 
 __all__ = [
-    "Deployment",
-    "HealthServer",
+    "HttpServer",
+    "Pages",
     "TimeLimits",
     "Watchdog",
     "WatchedParts",
@@ -26,5 +27,4 @@ __all__ = [
     "configure",
     "kafka_logger",
     "reason_of",
-    "try_address",
 ]

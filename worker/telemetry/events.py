@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -44,16 +45,13 @@ class WorkerEvents:
         max_batch_size: int,
         clock: Callable[[], float] = time.monotonic,
         date: Callable[[], float] = time.time,
-        explained_by: str | None = None,
     ) -> None:
-        """`date` is seconds since the epoch, by which publishers stamp their requests. `explained_by`: a command that
-        takes a rejected request's place.
-        """
-        self._clock, self._date, self._explained_by = clock, date, explained_by
+        """`date` is seconds since the epoch, by which publishers stamp their requests."""
+        self._clock, self._date = clock, date
         self._log = our_log()
         self._numbers = Numbers()
         self._numbers.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._numbers.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
+        self._numbers.set(metrics.MEMORY_LIMIT, memory_limit())
         self._numbers.set(metrics.MAX_BATCH_ROWS, max_batch_size)
         self._watched: WatchedParts | None = None
         self._served: Signature | None = None
@@ -65,11 +63,7 @@ class WorkerEvents:
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
         self._rejected: dict[str, RecentRejection] = {}  # the last one of each code
         self._last: RecentRejection | None = None
-        self._rejections = RecurringFailure("requests_rejected")
-        self._failed_runs = RecurringFailure("inferences_failed")
-        self._failed_commits = RecurringFailure("commits_failed")
-        self._failed_transactions = RecurringFailure("transactions_failed")
-        self._applied_before = RecurringFailure("requests_applied_before")
+        self._failures = defaultdict[str, RecurringFailure](RecurringFailure)  # by the fact that a line tells
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
         self.page: str | None = None  # the live page's address, told when the worker is ready
@@ -78,9 +72,8 @@ class WorkerEvents:
     @property
     def latest(self) -> Snapshot:
         """The last one published, with the age of the running inference: that may keep the loop from the next."""
-        since = self.running_since
-        numbers = {**self._latest.numbers, metrics.RUNNING: since_then(since)}
-        return replace(self._latest, running_since=since, numbers=numbers)
+        numbers = {**self._latest.numbers, metrics.RUNNING: since_then(self.running_since)}
+        return replace(self._latest, numbers=numbers)
 
     @property
     def running_since(self) -> float | None:
@@ -189,7 +182,7 @@ class WorkerEvents:
     def applied_before(self, record: Record, count: int) -> None:
         """So many requests were answered before, by what the store says; this is the last of them."""
         self._numbers.add(metrics.APPLIED_BEFORE, count)
-        self._applied_before.happened(_APPLIED, record.source, count)
+        self._failures["requests_applied_before"].happened(_APPLIED, record.source, count)
 
     def thrown_away(self, partition: Partition, why: str) -> None:
         """The kept states of this partition are not used: all of them are read back."""
@@ -294,14 +287,16 @@ class WorkerEvents:
         self._numbers.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
         self._numbers.observe(metrics.INFERENCE, seconds)
         if failure is not None:
-            self._failed_runs.happened("failed", printable(failure))
+            self._failures["inferences_failed"].happened("failed", printable(failure))
 
     def rejected(self, rejection: Rejection) -> None:
         """Its message is the publisher's alone, for it quotes the request: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
         self._rejected[code] = self._last = RecentRejection(code, source, rejection.message, self._date())
-        self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
+        self._failures["requests_rejected"].happened(
+            code, source
+        )  # the watchdog may sum up at any time, and wants the reason then
 
     def passed_over(self, record: Record, parameter: str, instead: str) -> None:
         """A request has this parameter, of another server, that means nothing here. Told once of each."""
@@ -333,14 +328,14 @@ class WorkerEvents:
             self._uncommitted_since = None
             self._partitions.committed(result.committed)
         for partition, reason in result.failed.items():
-            self._failed_commits.happened(printable(reason), str(partition))
+            self._failures["commits_failed"].happened(printable(reason), str(partition))
 
     def transaction_ended(self, ending: Ending, records: int) -> None:
         """A transaction with the answers to so many records was committed, or taken back, or is in doubt."""
         self._numbers.add(metrics.TRANSACTIONS, 1, "committed" if ending.failure is None else "failed")
         self._numbers.observe(metrics.TRANSACTION_END, ending.seconds)
         if ending.failure is not None:
-            self._failed_transactions.happened(printable(ending.failure), f"{records} records")
+            self._failures["transactions_failed"].happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
         self._numbers.set(metrics.PAUSED, is_paused)
@@ -354,7 +349,6 @@ class WorkerEvents:
             return
         self._publish_due = now + PUBLISH_EVERY
         self._numbers.set(metrics.RECORDS_IN_FLIGHT, in_flight)
-        self._numbers.set(metrics.HEARTBEAT_AGE, now)
         self._numbers.set(metrics.LOOP, time.thread_time())
         self._numbers.set(metrics.SUSPECTS, len(self._partitions.suspects))
         if self._watched:
@@ -407,15 +401,11 @@ class WorkerEvents:
         return "cut_off" if self._is_cut_off else "serving", None
 
     def _sum_up(self, now: float) -> None:
-        for failure in (
-            *(self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions),
-            self._applied_before,
-        ):
+        for fact, failure in list(self._failures.items()):
             if (fields := failure.summary(now)) is not None:
-                if failure is self._rejections and (last := self._last):
+                if fact == "requests_rejected" and (last := self._last):
                     fields["why"] = last.reason
-                    fields |= {"next": f"{self._explained_by} {last.source}"} if self._explained_by else {}
-                self._log.warning(failure.fact, **fields)
+                self._log.warning(fact, **fields)
 
 
 def _named(partitions: Sequence[Partition]) -> list[str]:

@@ -6,21 +6,22 @@ and an answer, for `CONNECTION_TIMEOUT`, and no more. The standard library's ser
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from socketserver import BaseRequestHandler, ThreadingTCPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from typing import Any
+
+from worker.core.failures import BadConfiguration
 
 Answer = tuple[HTTPStatus, bytes, str]
 
 READ_TIMEOUT = 5.0  # seconds of silence of a client, and for an answer to be read; probes and scrapers need none
 CONNECTION_TIMEOUT = 10.0  # seconds for all of a request, however slowly it is sent
 LONGEST_HEAD = 16 << 10  # of a request, bytes; browsers send one or two kilobytes
-PIECE = 4096
 MOST_CONNECTIONS = 64  # at once; beyond them the oldest, which is the slowest, is closed, so that a probe is answered
 TEXT = "text/plain; charset=utf-8"
 # The page runs its own script and style alone, talks to its own worker alone, and never shows an answer from a cache.
@@ -31,24 +32,40 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_END_OF_HEAD, _LONGEST_END = re.compile(rb"\r?\n\r?\n"), 4
-_DATE = "%a, %d %b %Y %H:%M:%S GMT"
 _TOO_LARGE = f"a request's head has more than {LONGEST_HEAD} bytes\n".encode()
 
 
 class HttpServer(ThreadingTCPServer):
-    """Listens from its making; `serve_forever` answers."""
+    """Listens and answers from its making until `close`. `url` tells where."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 2 * MOST_CONNECTIONS  # with 5, as in the base class, some of a burst wait for a second
 
-    def __init__(self, address: str, port: int, answer: Callable[[str, str, str], Answer]) -> None:
-        """`answer` is called with path, `Accept` and `Host`, on the connections' threads."""
+    def __init__(self, address: str, port: int, answer: Callable[[str, str], Answer]) -> None:
+        """`answer` is called with path and `Host`, on the connections' threads. Port 0 takes any free one.
+
+        Raises `BadConfiguration` where it cannot listen.
+        """
         self.answer = answer
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._since: dict[socket.socket, float] = {}  # connections, the oldest first
-        super().__init__((address, port), _Connection)
+        try:
+            super().__init__((address, port), _Connection)
+        except OSError as error:
+            raise BadConfiguration(
+                f"cannot listen on {address}:{port}: {error.strerror or error}; set WORKER_TELEMETRY__HTTP_ADDRESS and "
+                "WORKER_TELEMETRY__HTTP_PORT (0 takes any free port)"
+            ) from error
+        host, self.port = str(self.server_address[0]), int(self.server_address[1])
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        self._thread = Thread(target=self.serve_forever, args=(0.1,), name="http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away in the middle of its answer is not worth a line."""
@@ -77,7 +94,7 @@ class HttpServer(ThreadingTCPServer):
             request.shutdown(socket.SHUT_RDWR)
 
 
-class _Connection(BaseRequestHandler):
+class _Connection(StreamRequestHandler):
     """One request and its answer, on a thread of its own. A body is not read: no path takes one."""
 
     request: socket.socket
@@ -85,42 +102,32 @@ class _Connection(BaseRequestHandler):
 
     def handle(self) -> None:
         self.request.settimeout(READ_TIMEOUT)
-        head, end = b"", None
-        while end is None and len(head) <= LONGEST_HEAD:
-            if not (piece := self.request.recv(PIECE)):
-                return
-            seen = max(0, len(head) - _LONGEST_END + 1)
-            head += piece
-            end = _END_OF_HEAD.search(head, seen)  # all of it for each byte took 3 s of CPU for a head
-        if end is None or end.start() > LONGEST_HEAD:
-            self._send("", (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE, TEXT))
-            self._let_go()
+        lines, left = list[str](), LONGEST_HEAD + 1
+        while left and (line := self.rfile.readline(left)).strip():
+            lines.append(line.decode("latin-1").rstrip())
+            left -= len(line)
+        if left:
+            self._send(*self._answer(lines), is_head="".join(lines[:1]).startswith("HEAD "))
             return
-        line, *fields = head[: end.start()].decode("latin-1").replace("\r\n", "\n").split("\n")
-        self._send(line.partition(" ")[0], self._answer(line, fields))
+        self._send(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE, TEXT)
+        # Read on to the client's end: to close before it would take away the answer, which is on its way.
+        self.request.shutdown(socket.SHUT_WR)
+        while self.request.recv(LONGEST_HEAD):
+            pass
 
-    def _answer(self, line: str, fields: list[str]) -> Answer:
+    def _answer(self, lines: list[str]) -> Answer:
+        line, *fields = lines or [""]
         method, _, rest = line.partition(" ")
         path, _, version = rest.partition(" ")
         if not path or not version.startswith("HTTP/1."):
             return HTTPStatus.BAD_REQUEST, b"this is no HTTP request\n", TEXT
         if method not in {"GET", "HEAD"}:
             return HTTPStatus.NOT_IMPLEMENTED, b"only GET and HEAD are answered here\n", TEXT
-        named = (field.partition(":") for field in fields)
-        headers = {name.lower(): value.strip() for name, _, value in named}
-        return self.server.answer(path, headers.get("accept", ""), headers.get("host", ""))
+        hosts = (value for name, _, value in (field.partition(":") for field in fields) if name.lower() == "host")
+        return self.server.answer(path, next(hosts, "").strip())
 
-    def _send(self, method: str, answer: Answer) -> None:
+    def _send(self, status: HTTPStatus, body: bytes, content_type: str, *, is_head: bool = False) -> None:
         """In one piece: each is a wait for the interpreter that a busy loop holds."""
-        status, body, content_type = answer
-        date = time.strftime(_DATE, time.gmtime())
-        fields = {"Date": date, "Content-Type": content_type, "Content-Length": len(body), **HEADERS}
+        fields = {"Content-Type": content_type, "Content-Length": len(body), **HEADERS}
         lines = [f"HTTP/1.0 {status} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
-        head = "".join(f"{line}\r\n" for line in lines)
-        self.request.sendall(f"{head}\r\n".encode() + (b"" if method == "HEAD" else body))
-
-    def _let_go(self) -> None:
-        """Read on to the client's end: to close before it would take away the answer, which is on its way."""
-        self.request.shutdown(socket.SHUT_WR)
-        while self.request.recv(PIECE):
-            pass
+        self.request.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode() + (b"" if is_head else body))

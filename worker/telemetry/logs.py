@@ -106,17 +106,15 @@ class ReadableLines:
         fields = {name: _told(value) for name, value in event.items() if name not in _PLACED and value is not None}
         sentences = {name: text for name, text in fields.items() if self._in_terminal and " " in text}
         short = " ".join(f"{name}={text}" for name, text in fields.items() if name not in sentences)
-        head = [self._at(event["at"]), self._fact(event["level"], escaped(event["event"]))]
+        at, level, fact = event["at"], event["level"], escaped(event["event"])
+        if level != "info":
+            fact = self._coloured(f"{level}: {fact}", _COLOURS.get(level, _DIM))
+        if self._in_terminal:
+            at = f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+        head = "  ".join([at, fact, *([self._coloured(short, _DIM)] if short else [])])
         beneath = (f"{_INDENT}{name}: {text}" for name, text in sentences.items())
         trace = map(escaped, event.get("exception", "").splitlines())  # a defect's
-        return "\n".join(["  ".join(head + ([self._coloured(short, _DIM)] if short else [])), *beneath, *trace])
-
-    def _at(self, at: str) -> str:
-        return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}" if self._in_terminal else at
-
-    def _fact(self, level: str, text: str) -> str:
-        """Its level is told where it is more than information."""
-        return text if level == "info" else self._coloured(f"{level}: {text}", _COLOURS.get(level, _DIM))
+        return "\n".join([head, *beneath, *trace])
 
     def _coloured(self, text: str, colour: str) -> str:
         return f"{colour}{text}{_RESET}" if self._in_terminal else text
@@ -131,14 +129,13 @@ def _told(value: Any) -> str:
 
 
 class RecurringFailure:
-    """One kind of failure, counted until the next line about it is due. `fact` is what the line says.
+    """One kind of failure, counted until the next line about it is due.
 
     Bad requests or an absent broker make thousands of failures a second; a line for each would hide the first one and
     fill the disk. The metrics count all.
     """
 
-    def __init__(self, fact: str) -> None:
-        self.fact = fact
+    def __init__(self) -> None:
         self._reasons: Counter[str] = Counter()
         self._example = ""
         self._quiet_until = 0.0

@@ -96,7 +96,6 @@ RUN_LIMIT = gauge("inference_timeout_seconds", "When does an inference count as 
 PROBES = counter("device_probes", "How often was the device checked after failures?", result=RESULTS)
 LANES = gauge("lanes", "How many inferences may run at once?")
 LOOP = counter("loop_seconds", "How busy is the loop? Processor time of its thread.")
-HEARTBEAT_AGE = age("loop_heartbeat_age_seconds", "Does the loop turn?")
 
 REQUEST_AGE = histogram("request_age_seconds", "How old is a batch's first request when the model gets it?", AGES)
 END_TO_END = histogram("end_to_end_seconds", "How long from taking a request to its answer's acknowledgement?", SECONDS)
@@ -160,7 +159,6 @@ class Snapshot:
     phase: str = "starting"
     unready: str | None = "starting"
     turned_at: float | None = None
-    running_since: float | None = None
     numbers: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
     histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
     rejected: Sequence[RecentRejection] = ()

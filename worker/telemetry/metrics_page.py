@@ -5,29 +5,32 @@ Nothing else imports prometheus_client, and the first scrape imports this: a sta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric as Family
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from worker.telemetry.metrics import METRICS, HistogramState, Metric, Snapshot
 
 PREFIX = "inference_worker_"
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _SUFFIXES = {"counter": "_total", "info": "_info"}
-# The library compares versions as numbers, and fails at any other; it writes one that it takes into our answer's head.
-_ODD_VERSION = re.compile(r"version=(?!\d{1,9}(\.\d{1,9})*\s*([;,]|$))", re.ASCII)
 
 
-class SnapshotCollector(Collector):
-    """The latest snapshot, as Prometheus's client wants it. `clock` is the loop's: it turns instants into ages."""
+class MetricsPage(Collector):
+    """`/metrics`: the latest snapshot, and the process's own figures (memory, processor time, descriptors)."""
 
     def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
-        self._latest = latest
-        self._clock = clock
+        """`clock` is the loop's: it turns instants into ages."""
+        self._latest, self._clock = latest, clock
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> tuple[bytes, str]:
+        return generate_latest(self._registry), _TEXT
 
     def collect(self) -> Iterator[Family]:
         snapshot, now = self._latest(), self._clock()
@@ -42,20 +45,6 @@ class SnapshotCollector(Collector):
     def describe(self) -> list[Family]:
         """No names to check for collisions: the registry would collect once before there is anything."""
         return []
-
-
-class MetricsPage:
-    """`/metrics`: our metrics, and the process's own (memory, processor time, descriptors)."""
-
-    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(SnapshotCollector(latest, clock))
-        ProcessCollector(registry=self._registry)
-
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """The page and its content type, for a request's `Accept` header; plain where its versions are none."""
-        encode, content_type = choose_encoder("" if _ODD_VERSION.search(accept) else accept)
-        return encode(self._registry), content_type
 
 
 def _add_numbers(family: Family, metric: Metric, snapshot: Snapshot, now: float) -> None:

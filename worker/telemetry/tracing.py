@@ -2,14 +2,14 @@
 
     publisher's span ──▶ process <request topic> ──▶ spans of who reads the answer
                              ┆ linked both ways
-                         inference <model>, one for each run of a batch
+                         inference, one for each run of a batch
 
 A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
 A span lasts from the taking of its request until the answer is handed to Kafka's client. No span holds a key, a value
 or an error's text. The SDK exports ended spans on a thread of its own, so that the loop waits for no collector.
 
-`assembly.py` puts `TracedCodec` and `TracedLanes` in the place of the bare ones when tracing is on, and imports this
-module only then. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
+`app.py` imports this module only when tracing is on; `assembly.py` puts `TracedCodec` and `TracedLanes` in the place of
+the bare ones. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
 halves and rejections, to its messages. A request that a revoke takes away is forgotten with its span.
 """
 
@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
@@ -45,26 +45,10 @@ NAME = "inference-worker"
 TRACEPARENT = "traceparent"
 FLAGS = 54  # where the last hex digit of the flags stands, in every version of the header (W3C Trace Context)
 SAMPLED = b"13579bdf"  # hex digits whose lowest bit is set
-# The SDK's loggers that repeat themselves: an absent collector, spans that its queue has no room for, and what is wrong
-# with a publisher's `tracestate`, at each request anew.
-COMPLAINERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.sdk._shared_internal",
-    "opentelemetry.trace.span",
-)
-COMPLAIN_EVERY = 30.0  # seconds; an absent collector would make five lines every 10 s
 
 Echo = Sequence[tuple[str, bytes]]
 
 _W3C = TraceContextTextMapPropagator()
-
-
-class ServedModel(NamedTuple):
-    """The model that ran: the names that answers carry, and the device."""
-
-    name: str
-    version: str
-    device: str
 
 
 class FollowedReply(Reply):
@@ -82,10 +66,9 @@ class Tracing:
         self._group_id = group_id
         self._clock = clock
 
-    @property
-    def sampler(self) -> str:
-        """The sampler's own words."""
-        return self._provider.sampler.get_description()
+    def around(self, codec: TwoWayCodec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
+        """These two, traced."""
+        return TracedCodec(codec, self), TracedLanes(lanes, self)
 
     def follow(self, record: Record, echo: Echo) -> Span | None:
         """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
@@ -107,19 +90,16 @@ class Tracing:
         own = self._tracer.start_span(f"process {topic}", parent, kind, attributes, start_time=now)
         return own if own.is_recording() else None
 
-    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span], model: ServedModel) -> None:
+    def ran(self, run: Finished, batch: Batch, followed: Sequence[Span]) -> None:
         """A run is finished: one span, over now, linked to its followed requests and they to it.
 
         A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
         """
         now = self._clock()
         span = self._tracer.start_span(
-            f"inference {model.name}",
+            "inference",
             set_span_in_context(followed[0]),
             attributes={
-                "inference_worker.model.name": model.name,
-                "inference_worker.model.version": model.version,
-                "inference_worker.device": model.device,
                 "inference_worker.batch.rows": batch.rows,
                 "inference_worker.batch.requests": len(batch.requests),
                 "inference_worker.batch.closed_by": batch.closed_by.value,
@@ -157,8 +137,9 @@ class Tracing:
 
 def start(group_id: str) -> Tracing:
     """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` where they make no sense."""
-    for name in COMPLAINERS:
-        logging.getLogger(name).addFilter(Seldom())
+    # Its warnings repeat: at each request what is wrong with a publisher's `tracestate`, at each try that the collector
+    # is away, before one error says so.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})
     try:
         resource = Resource.create().merge(ours).merge(OTELResourceDetector().detect())
@@ -167,22 +148,6 @@ def start(group_id: str) -> Tracing:
     except (ValueError, OSError) as error:
         raise BadConfiguration(f"WORKER_TELEMETRY__TRACING: an OTEL_* variable does not fit: {error}") from error
     return Tracing(provider, group_id)
-
-
-class Seldom(logging.Filter):
-    """Lets one line of a logger through every `COMPLAIN_EVERY` seconds; the others repeat it."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._quiet_until = 0.0
-
-    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature is the library's
-        now = self._clock()
-        if now < self._quiet_until:
-            return False
-        self._quiet_until = now + COMPLAIN_EVERY
-        return True
 
 
 class TwoWayCodec(Codec, Encoder, Protocol):
@@ -244,8 +209,8 @@ class TracedCodec:
 class TracedLanes:
     """Traces each run in which followed requests took part."""
 
-    def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
-        self._lanes, self._tracing, self._model = lanes, tracing, model
+    def __init__(self, lanes: Lanes, tracing: Tracing) -> None:
+        self._lanes, self._tracing = lanes, tracing
         self.submit, self.resubmit, self.probe = lanes.submit, lanes.resubmit, lanes.probe
 
     @property
@@ -258,7 +223,7 @@ class TracedLanes:
             if run.batch is not None:
                 followed = [r.reply.span for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
                 if followed:
-                    self._tracing.ran(run, run.batch, followed, self._model)
+                    self._tracing.ran(run, run.batch, followed)
         return finished
 
 

@@ -9,59 +9,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from worker.core.records import Partition, Standing
 from worker.core.stalls import Stall
 from worker.telemetry import metrics
 from worker.telemetry.metrics import Labels, Numbers, since_then
 
-CGROUPS = Path("/sys/fs/cgroup")
-# Version 1 of control groups says "no limit" with the largest number of pages there is.
-_UNLIMITED = 1 << 60
+if TYPE_CHECKING:
+    from worker.core.ordering.ledger import OffsetLedger
+    from worker.state import KeyStates
 
-
-class WatchedLedger(Protocol):
-    """The requests that are taken and not settled."""
-
-    rows: int
-    size: int
-
-    def oldest_by_partition(self) -> Mapping[Partition, float]: ...
-    def published_by_partition(self) -> Mapping[Partition, int]: ...
-    def committable(self) -> Mapping[Partition, int]: ...
-
-
-class WatchedStates(Protocol):
-    """The model's memory of each key."""
-
-    @property
-    def keys(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def loads(self) -> int: ...
-    @property
-    def restoring(self) -> int: ...
-    @property
-    def left_to_restore(self) -> int: ...
-
-
-def _never() -> None: ...
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedParts:
     """The parts that are asked with every snapshot, in the place of reporting each change."""
 
-    ledger: WatchedLedger
-    states: WatchedStates | None
+    ledger: OffsetLedger
+    states: KeyStates | None
     running_since: Callable[[], float | None]  # of the inference that runs for longest in a lane
     linger: Callable[[], float]
     stop_asked: Callable[[], bool]
-    waiting_for_key: Callable[[], int] = int
-    store_away_since: Callable[[], float | None] = _never
-    places_awaited: Callable[[], int] = int  # partitions of which it is not known yet where they begin
+    waiting_for_key: Callable[[], int]
+    store_away_since: Callable[[], float | None]
+    places_awaited: Callable[[], int]  # partitions of which it is not known yet where they begin
 
     def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
         """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
@@ -142,12 +115,10 @@ class HeldPartitions:
         }
 
 
-def memory_limit(cgroups: Path = CGROUPS) -> int | None:
-    """How many bytes this process may have, by the control group of its container; None where nothing limits it."""
-    for file in (cgroups / "memory.max", cgroups / "memory" / "memory.limit_in_bytes"):
-        try:
-            said = file.read_text().strip()
-        except OSError:
-            continue
-        return int(said) if said.isdigit() and int(said) < _UNLIMITED else None
-    return None
+def memory_limit(file: Path = MEMORY_LIMIT) -> int:
+    """How many bytes this process may have, by the control group of its container; 0 where nothing limits it."""
+    try:
+        said = file.read_text().strip()
+    except OSError:
+        return 0
+    return int(said) if said.isdigit() else 0

@@ -3,56 +3,36 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.checking import _example, _look_at_model, _look_at_room, _look_at_telemetry, examined
+from worker.commands.checking import _example, _look_at_model, _look_at_room, examined
 from worker.commands.report import Report
 from worker.inference import Model
-from worker.settings import load
-from worker.settings.for_commands import load_scoring
+from worker.settings import Settings, load
 
 
-def looked_at(**telemetry: str) -> Report:
+def judged(model: bytes, folder: Path, **variables: str) -> tuple[Settings, Report, Model | None]:
+    """The settings, the report on a model, and the model if it can be loaded."""
     report = Report()
-    variables = {f"WORKER_TELEMETRY__{key}": value for key, value in telemetry.items()}
-    _look_at_telemetry(load(None, LEAST | variables), report)
-    return report
+    given = {f"WORKER_{key}": value for key, value in variables.items()}
+    settings = load(None, LEAST | {"WORKER_MODEL__PATH": str(models.save(model, folder)), **given})
+    return settings, report, _look_at_model(settings, report)
 
 
-def judged(model: bytes, folder: Path, **variables: str) -> tuple[Report, Model | None]:
-    """The report on a model, and the model if it can be loaded."""
-    report = Report()
-    path = models.save(model, folder)
-    settings = {f"WORKER_{key}": value for key, value in variables.items()}
-    return report, _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), **settings}), report)
-
-
-def test_neither_brokers_nor_a_store_are_asked_where_settings_forbid_it() -> None:
+def test_settings_that_do_not_hold_are_all_told_and_nothing_else_is_looked_at() -> None:
     """A login that would cross the network in clear stays here: each is one problem, of its setting."""
     distant = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "192.0.2.1:9092", "WORKER_STATE__STORE": "redis://192.0.2.1"}
     states = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
 
     report = examined(None, LEAST | distant | states)
 
-    told = [finding for finding in report.problems if finding.startswith("WORKER_")]
-    assert [text.split(":")[0] for text in told] == ["WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_STATE__STORE"]
-    assert all("would cross the network unencrypted" in text for text in told)
-
-
-def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same words as at the start."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing", raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-
-    report = looked_at(TRACING="true")
-
     assert report.exit_code == 2
-    assert "pip install '.[otel]'" in str(report.problems[0])
+    told = [problem.split(":")[0] for problem in report.problems]
+    assert told == ["WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_STATE__STORE"]
 
 
 @pytest.mark.parametrize(("last", "problem"), [(2, None), (3, "fails in the bucket 3 of WORKER_BATCHING__BUCKETS")])
@@ -60,7 +40,7 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
     """One in which the model fails keeps a worker from starting."""
     buckets = f'{{"x": {{"axis": 1, "boundaries": [1, {last}]}}}}'
 
-    report, _ = judged(models.up_to_two(), tmp_path, BATCHING__BUCKETS=buckets)
+    _, report, _ = judged(models.up_to_two(), tmp_path, BATCHING__BUCKETS=buckets)
 
     if problem is None:
         assert report.model["padded"] == "input x axis 1 to 1, 2"
@@ -71,7 +51,7 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
 
 def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path) -> None:
     """A question mark would say less than the file does."""
-    report, _ = judged(models.sequence_mean(), tmp_path)
+    _, report, _ = judged(models.sequence_mean(), tmp_path)
 
     assert report.model["takes"] == "tokens FP32[batch, length]"
 
@@ -90,7 +70,7 @@ def test_the_setting_that_closes_full_batches_is_named(
     """Rows of 8 KiB are 2,048 in 16 MiB: more no batch holds, whatever MAX_BATCH_SIZE says."""
     settings = {f"BATCHING__{key}": value for key, value in variables.items()}
 
-    report, _ = judged(models.identity("FP32", (2048,)), tmp_path, **settings)
+    _, report, _ = judged(models.identity("FP32", (2048,)), tmp_path, **settings)
 
     assert report.model["full batches"] == f"close at {rows}, by {closed_by}"
 
@@ -98,15 +78,11 @@ def test_the_setting_that_closes_full_batches_is_named(
 @pytest.mark.parametrize("limit", [None, 188, 189])
 def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None, tmp_path: Path) -> None:
     """With a key of one byte, as far as the cluster says its limit. A worker would not start."""
-    report = Report()
-    path = str(models.save(models.gru(), tmp_path))
-    model = {"WORKER_MODEL__PATH": path, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
-    settings = load(None, LEAST | model)
-    found = _look_at_model(load_scoring(None, LEAST | model), report, settings.state)
+    settings, report, model = judged(models.gru(), tmp_path, STATE__TENSORS='{"h_in": "h_out"}')
     report.max_bytes = {} if limit is None else {"answers": 10_000, "group-state": limit}
-    assert found is not None
+    assert model is not None
 
-    _look_at_room(found, settings.kafka, report, settings.state)
+    _look_at_room(model, settings, report)
 
     assert report.exit_code == (2 if limit == 188 else 0)
     assert ["the state of a key has 88 bytes" in problem for problem in report.problems] == [True] * (limit == 188)
@@ -115,17 +91,17 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
     """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""
-    report, model = judged(models.identity("FP32", (dims,)), tmp_path)
+    settings, report, model = judged(models.identity("FP32", (dims,)), tmp_path)
     assert model is not None
 
-    _look_at_room(model, load(None, LEAST).kafka, report, None)
+    _look_at_room(model, settings, report)
 
     assert len(report.warnings) == warned
 
 
 def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
     """A start refuses such a model."""
-    report, _ = judged(models.softmax_of_columns(), tmp_path)
+    _, report, _ = judged(models.softmax_of_columns(), tmp_path)
 
     assert report.exit_code == 2
     assert "change one another's answers" in str(report.problems[0])
@@ -140,20 +116,16 @@ def test_an_example_is_a_request_for_the_model_and_its_answer(
     model: bytes, states: dict[str, str], outputs: list[str], tmp_path: Path
 ) -> None:
     """The state of a key is in neither."""
-    variables = LEAST | {
-        "WORKER_MODEL__PATH": str(models.save(model, tmp_path)),
-        **({"WORKER_STATE__TENSORS": json.dumps(states)} if states else {}),
-    }
-    settings = load(None, variables)
-    loaded = _look_at_model(load_scoring(None, variables), Report(), settings.state)
+    given = {"STATE__TENSORS": json.dumps(states)} if states else {}
+    settings, _, loaded = judged(model, tmp_path, **given)
     assert loaded is not None
 
-    example = _example(loaded, settings.kafka, settings.state)
+    example = _example(loaded, settings)
 
-    assert example is not None
-    assert [spec["shape"][0] for spec in json.loads(example.request)["inputs"]] == [1] * (2 - len(states))
-    assert dict(example.answer_headers)["status"] == b"ok"
-    assert [spec["name"] for spec in json.loads(example.answer)["outputs"]] == outputs
+    assert [spec["shape"][0] for spec in json.loads(example["request"][1])["inputs"]] == [1] * (2 - len(states))
+    headers, answer = example["answer"]
+    assert dict(headers)["status"] == b"ok"
+    assert [spec["name"] for spec in json.loads(answer)["outputs"]] == outputs
 
 
 @pytest.mark.parametrize(("rows", "told"), [(8, "of exactly 8 rows, short ones are padded"), (1, "export it with its")])
@@ -161,6 +133,6 @@ def test_batches_of_a_fixed_size_are_told(rows: int, told: str, tmp_path: Path) 
     """Since MAX_BATCH_SIZE says another number. With one row there is nothing to pad, and nothing to gain."""
     fixed = {"BATCHING__MAX_BATCH_SIZE": "1"} if rows == 1 else {"MODEL__FIXED_BATCH": "pad"}
 
-    report, _ = judged(models.fixed_batch(rows), tmp_path, **fixed)
+    _, report, _ = judged(models.fixed_batch(rows), tmp_path, **fixed)
 
     assert told in report.model["batches"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worker.commands.report import Example, Report, show
+from worker.commands.report import Report, show
 from worker.settings.effective import Effective
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "check.txt"
@@ -16,7 +16,7 @@ EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
 
 def shown(report: Report) -> str:
     file = io.StringIO()
-    show(Console(file=file, width=80), report, show_all=False)
+    show(Console(file=file, width=80), report)
     return file.getvalue()
 
 
@@ -29,10 +29,9 @@ def full_report() -> Report:
     ]
     report.model = {"takes": "ids INT64[batch, tokens]", "device": f"cuda:0: {'why it is there ' * 5}"}
     report.cluster = {"brokers": "a:9092, b:9092", "requests": "requests: 3 partitions, 3 replicas"}
-    report.store = {"kept by": "Valkey 8 at redis://s"}
     report.created = {"answers": 1}
     headers = [("content-type", b"application/json")]
-    report.example = Example(headers, b'{"inputs":[]}', [*headers, ("status", b"ok")], bytes(5000))
+    report.example = {"request": (headers, b'{"inputs":[]}'), "answer": ([*headers, ("status", b"ok")], bytes(5000))}
     report.warnings = ["something to know"]
     report.refuse(["something is wrong"], 2)
     return report
@@ -62,7 +61,7 @@ def test_nothing_of_a_model_or_a_cluster_reaches_a_terminal_raw() -> None:
     report = Report()
     report.settings = [Effective("WORKER_KAFKA__GROUP_ID", EVIL, is_default=False)]
     report.model, report.cluster = {"takes": EVIL}, {EVIL: EVIL}
-    report.example = Example([(EVIL, EVIL.encode())], EVIL.encode(), [], b"\x1b")
+    report.example = {"request": ([(EVIL, EVIL.encode())], EVIL.encode()), "answer": ([], b"\x1b")}
     report.problems = [EVIL]
 
     written = shown(report)

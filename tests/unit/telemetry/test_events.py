@@ -70,7 +70,7 @@ class FakeWorker:
     waiting: int = 0
     places_awaited: int = 0
 
-    def parts(self, ledger: FakeLedger, states: Any = None) -> WatchedParts:
+    def parts(self, ledger: Any, states: Any = None) -> WatchedParts:
         return WatchedParts(
             ledger,
             states,
@@ -78,6 +78,7 @@ class FakeWorker:
             linger=lambda: self.linger,
             stop_asked=lambda: self.stop_asked,
             waiting_for_key=lambda: self.waiting,
+            store_away_since=lambda: None,
             places_awaited=lambda: self.places_awaited,
         )
 
@@ -87,7 +88,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.events = WorkerEvents(32, lambda: self.now, lambda: self.date, explained_by="dead-letters show")
+        self.events = WorkerEvents(32, lambda: self.now, lambda: self.date)
         self.ledger, self.worker = FakeLedger(), FakeWorker()
         self.events.watch(self.worker.parts(self.ledger))
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
@@ -102,7 +103,7 @@ class Watched:
         self.events.turned(self.now, in_flight)
 
     def page(self) -> dict[str, float]:
-        body, _ = self._page.render("")
+        body, _ = self._page.render()
         return {
             sample.name.removeprefix(PREFIX) + "".join(f" {v}" for v in sample.labels.values()): sample.value
             for family in text_string_to_metric_families(body.decode())
@@ -255,7 +256,7 @@ def test_the_page_shows_what_was_told(watched: Watched, happens: Callable[[Watch
 
 
 def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
-    """A stuck partition, a hanging inference and a silent loop show as growing ages."""
+    """A stuck partition and a hanging inference show as growing ages."""
     watched.events.assigned([P0, P1])
     watched.ledger.rows, watched.ledger.size = 40, 4096
     watched.ledger.oldest[P0] = 998.0
@@ -271,7 +272,6 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert page["oldest_request_age_seconds 0 requests"] == pytest.approx(63.0)
     assert page["oldest_unsettled_seconds 1 requests"] == page["oldest_request_age_seconds 1 requests"] == 0.0
     assert page["inference_running_seconds"] == 4.0
-    assert page["loop_heartbeat_age_seconds"] == 2.0
 
 
 def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> None:
@@ -514,7 +514,6 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log
         ("requests_rejected", 100, {"NOT_FOUND": 100}, "requests/0/99"),
     ]
     assert {line["why"] for line in log} == {"expected FP32, got '…'"}
-    assert log[-1]["next"] == "dead-letters show requests/0/99"
     assert "a-value" not in repr(log)
     assert "a-key" not in repr(log)
 

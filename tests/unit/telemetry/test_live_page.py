@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, batch
+from tests.unit.test_settings import LEAST
 from worker.core.failures import Code
 from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing
 from worker.core.stalls import Stall
-from worker.telemetry import Deployment, WorkerEvents
+from worker.settings import Settings, load
+from worker.telemetry import Pages, WorkerEvents
 from worker.telemetry.events import PUBLISH_EVERY
-from worker.telemetry.live_page import FILES, MOST_PARTITIONS, live_page
 from worker.telemetry.metrics import Snapshot
+from worker.telemetry.pages import FILES, MOST_PARTITIONS
 
-DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
+SETTINGS = load(None, LEAST)
 
 
 class FakeStates:
@@ -41,13 +43,12 @@ def restore_beside_a_stall(shown: Shown) -> None:
 class Shown:
     """Events with a clock that the test turns, and what `/status` says of them."""
 
-    def __init__(self, deployment: Deployment = DEPLOYMENT) -> None:
+    def __init__(self, settings: Settings = SETTINGS) -> None:
         self.now = 1000.0
-        self.dead: str | None = None
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
         self.ledger, self.states, self.worker = FakeLedger(), FakeStates(), FakeWorker(waiting=7)
         self.events.watch(self.worker.parts(self.ledger, self.states))
-        self.deployment = deployment
+        self.pages = Pages(lambda: self.events.latest, settings, lambda: self.now)
 
     def turn(self, seconds: float = PUBLISH_EVERY) -> None:
         self.now += seconds
@@ -55,19 +56,11 @@ class Shown:
 
     @property
     def status(self) -> Any:
-        return read("/status", self.deployment, self.events.latest, self.dead, self.now)
-
-
-def read(path: str, deployment: Deployment, snapshot: Snapshot, dead: str | None = None, now: float = 0.0) -> Any:
-    found = live_page(path, deployment, snapshot, dead, now, 600.0)
-    assert found is not None
-    return json.loads(found[0])
+        return json.loads(self.pages.answer("/status")[1])
 
 
 def content(path: str) -> str:
-    found = live_page(path, DEPLOYMENT, Snapshot(), None, 0.0, 0.0)
-    assert found is not None
-    return found[0].decode()
+    return Pages(Snapshot, SETTINGS).answer(path)[1].decode()
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def reject(events: WorkerEvents, offset: int, message: str, code: Code = Code.IN
 
 def test_there_is_an_answer_before_there_is_anything_to_say() -> None:
     """A page that is opened while the model loads."""
-    said = read("/status", DEPLOYMENT, Snapshot())
+    said = json.loads(content("/status"))
 
     assert (said["phase"], said["why"], said["at"], said["model"]) == ("starting", "starting", None, None)
     assert said["partitions"] == {"count": 0, "lag": 0, "shown": []}
@@ -115,7 +108,6 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
     ("change", "phase", "why"),
     [
         (lambda _: None, "serving", None),
-        (lambda s: setattr(s, "dead", "the loop has not turned for 70 s"), "stuck", "the loop has not turned for 70 s"),
         (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; requests"),
         (lambda s: s.events.consumer_seen(1, {P0: Standing(1, 2)}), "serving", None),
         (lambda s: setattr(s.worker, "stop_asked", True), "draining", "told to stop"),
@@ -148,7 +140,7 @@ def test_the_process_is_said(shown: Shown) -> None:
     said = shown.status
 
     assert said["still"] == 6.0
-    assert said["worker"]["up"] == 600.0
+    assert said["worker"]["up"] == 6.0 + PUBLISH_EVERY
     assert said["worker"]["memory"] > 10 << 20
     assert said["worker"]["processor"] > 0
 

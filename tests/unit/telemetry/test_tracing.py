@@ -29,7 +29,6 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.loop.composition import compose
 from worker.loop.conduct import Parts
 from worker.telemetry.tracing import (
-    ServedModel,
     TracedCodec,
     TracedLanes,
     Tracing,
@@ -83,7 +82,7 @@ class Followed:
             batcher=world.batcher,
             suspects=world.suspects,
             stackers={MODEL: stacker()},
-            lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
+            lanes=TracedLanes(world.lanes, tracing),
             punctuality=Punctuality(world.clock),
             delivery=world.delivery,
             rejections=Rejections(),
@@ -177,11 +176,8 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
         "messaging.message.body.size": 8,
     }
     assert lasted(inference) == 4 * MS
-    assert (inference.name, inference.kind) == ("inference digits", SpanKind.INTERNAL)
+    assert (inference.name, inference.kind) == ("inference", SpanKind.INTERNAL)
     assert inference.attributes == {
-        "inference_worker.model.name": "digits",
-        "inference_worker.model.version": "1",
-        "inference_worker.device": "cpu",
         "inference_worker.batch.rows": 2,
         "inference_worker.batch.requests": 1,
         "inference_worker.batch.closed_by": "linger",
@@ -315,8 +311,8 @@ def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_a_start_imports_neither_tracing_nor_what_the_first_scrape_wants() -> None:
     """So it is as fast as it can be, and goes where the extra is not installed."""
-    imported = "{name.split('.')[0] for name in sys.modules} | {'worker.telemetry.live_page'} & sys.modules.keys()"
-    late = "{'opentelemetry', 'prometheus_client', 'worker.telemetry.live_page'}"
+    imported = "{name.split('.')[0] for name in sys.modules}"
+    late = "{'opentelemetry', 'prometheus_client'}"
     command = [sys.executable, "-c", f"import sys, worker.app, worker.assembly; print(({imported}) & {late})"]
 
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # a fixed command

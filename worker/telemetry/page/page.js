@@ -8,7 +8,7 @@ const SOME_LOAD = 0.1, FULL_LOAD = 0.9; // shares: from which a rate is reckoned
 const STILL = 5; // seconds: of a loop that does not turn; a rebalance that waits for running batches takes as long
 const PHASES = {
   serving: "Serving", starting: "Starting", restoring: "Reading states back", draining: "Draining",
-  stuck: "Stuck", cut_off: "Cut off from Kafka", topic_gone: "Without a request topic", stalled: "Nothing comes", gone: "No answer",
+  cut_off: "Cut off from Kafka", topic_gone: "Without a request topic", stalled: "Nothing comes", gone: "No answer",
 };
 let status = null, history = [], points = [], answeredAt = null, isPaused = false, capacity = null;
 

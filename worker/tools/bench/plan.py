@@ -19,7 +19,6 @@ from worker.codecs.examples import EncodedRequest, Encoding, encode_request, enc
 from worker.core.failures import BadConfiguration
 from worker.core.records import Prediction, Rejection, Request
 from worker.settings import Settings, load
-from worker.settings.loading import read_shape
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
 from worker.tools.bench.options import BenchOrder
@@ -50,8 +49,7 @@ class Plan:
 
         self.order = order
         given = with_options(environ, **{_BOOTSTRAP: order.bootstrap_servers, _MODEL: order.model}) | _FILLED_IN
-        _, problems = read_shape(Settings, order.config, given)
-        unset = {problem.partition(": must be set")[0] for problem in problems}
+        unset = _unset(order.config, given)
         self.is_embedded = _BOOTSTRAP in unset
         if self.is_embedded:
             check_idle("on the mock broker, whose topics end with it", prefix=order.prefix)
@@ -128,6 +126,15 @@ class Plan:
             return [Prediction(request, outputs) for request in found if isinstance(request, Request)]
 
         return sum(codec_seconds(self.signature, self.requests, answers, _CODEC_S, time.perf_counter))
+
+
+def _unset(config: Path | None, environ: Mapping[str, str]) -> set[str]:
+    """The settings that must be set and are not."""
+    try:
+        load(config, environ)
+    except BadConfiguration as refusal:
+        return {problem.partition(": must be set")[0] for problem in str(refusal).splitlines()}
+    return set()
 
 
 def _checked(settings: Settings, *, is_embedded: bool) -> Settings:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -178,14 +177,13 @@ def _show_kill(screen: Console, load: Killed) -> None:
 
 
 def _show_next(screen: Console) -> None:
-    """Two commands that can be pasted as they stand."""
-    called, name = sys.argv[0], "inference-worker"
-    is_found = Path(called).name != name or shutil.which(name) == called
-    program = name if is_found else _from_here(Path(called))
+    """Two commands that can be pasted, with the program as it was called: it may not be on the path."""
+    called, name, model = Path(sys.argv[0]), "inference-worker", _from_here(MODEL)
+    program = _from_here(called) if called.name == name else name
     _say(screen, "\nNext, for a model of yours in the place of this one, and without a Kafka:")
-    say(screen, f"  {shlex.join([program, 'profile', '--model', _from_here(MODEL)])}", "green")
+    say(screen, f"  {shlex.join([program, 'profile', '--model', model])}", "green")
     _say(screen, "And with your Kafka, a settings file:")
-    say(screen, f"  {shlex.join([program, 'init', '--model', _from_here(MODEL)])}", "green")
+    say(screen, f"  {shlex.join([program, 'init', '--model', model])}", "green")
 
 
 def _stay(screen: Console, generator: Generator, worker: Replica) -> None:

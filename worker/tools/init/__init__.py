@@ -1,1 +1,1 @@
-"""A settings file to begin with, for the model and the cluster at hand."""
+"""A settings file to begin with, for the model at hand."""

@@ -13,11 +13,10 @@ from worker.terminal.command_options import WorkerOptions, flag
 
 @dataclass(frozen=True, kw_only=True)
 class InitOrder(WorkerOptions):
-    """Write a settings file for the model and the cluster at hand: what matters of it, and what was found.
+    """Write a settings file for the model at hand, and say what it takes and gives.
 
     What options and environment set goes into it, but no secret. Topics that are not named are requests,
-    answers and rejected, and begin with the model's name where another group of workers reads requests; the group is
-    called as the model.
+    answers and rejected; the group is called as the model.
     """
 
     config: Annotated[Path, typer.Option("--config", help="The file to write.", metavar="FILE")] = Path("worker.toml")

@@ -32,7 +32,7 @@ _OFTEN_SET = {
 _HEAD = """\
 Settings of a worker, written by `inference-worker init`. A line that is commented out has its default. A path is \
 relative to this file. A variable of the environment wins over a line here: WORKER_KAFKA__GROUP_ID over group_id in \
-[kafka]. `inference-worker check --config FILE --all` shows all settings in force, docs/settings.md their meaning."""
+[kafka]. `inference-worker check --config FILE --json` has all settings in force, docs/settings.md their meaning."""
 
 
 def settings_file(settings: Settings, environ: Mapping[str, str], folder: Path) -> str:

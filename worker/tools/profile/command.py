@@ -42,8 +42,7 @@ def profile(order: ProfileOrder) -> int:
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     model = _loaded(settings, order)
     buckets = _buckets(order, model, settings)
-    # Ones, because a mask of zeros may save the model work.
-    blank = model.blank if buckets is None else partial(model.blank, lengths=buckets.at_mean, value=1)
+    blank = model.blank if buckets is None else partial(model.blank, lengths=buckets.at_mean)
     stacker = Stacker(
         model.signature,
         refuse_non_finite_input=settings.model.non_finite_input == "reject",

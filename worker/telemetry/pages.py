@@ -1,0 +1,260 @@
+"""The answers to `/healthz`, `/readyz`, `/startupz`, `/metrics`, `/v2`, the live page and its `/status`, as values.
+
+They are made of the latest snapshot, on the server's threads, and touch no other state. A worker that answers is alive:
+the watchdog ends one that hangs. An absent broker does not count: a restart would not bring it back, and all replicas
+would restart at once.
+
+`/v2` has the Open Inference Protocol's paths. Here a client learns the type that its rows must have, before it sends
+any; requests come over Kafka alone. Counters and buckets of `/status` go out as they are: the page takes the difference
+of two answers, so nothing is remembered between them. No payload, key or secret is among the values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from functools import cached_property
+from http import HTTPStatus
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from worker.core.addresses import Url, can_be_public, host_and_port
+from worker.core.tensors.specs import TensorSpec
+from worker.telemetry import metrics
+from worker.telemetry.http_server import TEXT, Answer
+from worker.telemetry.metrics import Metric, Snapshot
+from worker.version import VERSION
+
+if TYPE_CHECKING:
+    from worker.settings import Settings
+    from worker.telemetry.metrics_page import MetricsPage
+
+Values = dict[str, Any]
+
+ROOT = "/v2"
+PLATFORM = "onnxruntime_onnx"  # as the protocol's servers call ONNX Runtime with an ONNX file
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+MOST_PARTITIONS = 100  # shown, those furthest behind; a few kilobytes a second
+# Scrapers and load balancers ask for these by whatever name they know.
+OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics", f"{ROOT}/health/live", f"{ROOT}/health/ready"})
+_OTHER_NAME = (
+    b"this worker does not know the name in the header Host: a page elsewhere may have made it lead here, to read what "
+    b"it may not; ask by an IP address, by localhost or by a name without a dot, or name http://NAME/ in "
+    b"WORKER_TELEMETRY__REPLICAS\n"
+)
+_WHY = {
+    "cut_off": "no broker can be reached; requests wait in Kafka",
+    "draining": "told to stop: what was taken is finished, and nothing new is",
+}
+_BOUNDS = (
+    ("requests", metrics.RECORDS_IN_FLIGHT, metrics.RECORDS_LIMIT),
+    ("rows", metrics.ROWS_IN_FLIGHT, metrics.ROWS_LIMIT),
+    ("bytes", metrics.BYTES_IN_FLIGHT, metrics.BYTES_LIMIT),
+)
+
+
+class Pages:
+    """The answer to each path. `/metrics` is imported when it is first asked for."""
+
+    def __init__(
+        self,
+        latest: Callable[[], Snapshot],
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """By the names of the replicas of `settings` it may be asked for more than `OPEN`."""
+        self._names = {host_and_port(Url(replica).host)[0].lower() for replica in settings.telemetry.replicas}
+        self._latest, self._clock, self._settings = latest, clock, settings
+        self._began = clock()
+
+    def answer(self, path: str, host: str = "") -> Answer:
+        """`host` is the header of that name; only programs that are no browser leave it out."""
+        path, snapshot = path.partition("?")[0], self._latest()
+        if path not in OPEN and not self._is_ours(host_and_port(host)[0].lower()):
+            return HTTPStatus.MISDIRECTED_REQUEST, _OTHER_NAME, TEXT
+        match path:
+            case "/healthz" | "/v2/health/live":
+                return _verdict(None)
+            case "/readyz" | "/v2/health/ready":
+                return _verdict(snapshot.unready)
+            case "/startupz":
+                return _verdict(snapshot.unready if snapshot.turned_at is None else None)
+            case "/metrics":
+                return HTTPStatus.OK, *self._metrics.render()
+        if path == ROOT or path.startswith(f"{ROOT}/"):
+            return _model_page(path, snapshot)
+        return self._live_page(path, snapshot)
+
+    def _is_ours(self, name: str) -> bool:
+        """Against DNS rebinding: a page elsewhere can have its own name lead here, and read what is answered to it."""
+        return not can_be_public(name) or name in self._names
+
+    @cached_property
+    def _metrics(self) -> MetricsPage:
+        from worker.telemetry.metrics_page import MetricsPage  # noqa: PLC0415  # 14 ms, and some workers have no scraper
+
+        return MetricsPage(self._latest, self._clock)
+
+    def _live_page(self, path: str, snapshot: Snapshot) -> Answer:
+        has_page = self._settings.telemetry.page
+        if has_page and path == "/status":
+            return _json(HTTPStatus.OK, self._status(snapshot))
+        if has_page and path in FILES:
+            name, content_type = FILES[path]
+            return HTTPStatus.OK, (Path(__file__).parent / "page" / name).read_bytes(), content_type
+        known = f"{'/ ' if has_page else ''}/healthz /readyz /startupz /metrics {ROOT}\n"
+        return HTTPStatus.NOT_FOUND, known.encode(), TEXT
+
+    def _status(self, snapshot: Snapshot) -> Values:
+        now, number, settings = self._clock(), snapshot.number, self._settings
+        return {
+            "at": snapshot.turned_at,
+            "still": 0.0 if snapshot.turned_at is None else max(0.0, now - snapshot.turned_at),
+            "phase": snapshot.phase,
+            "why": _WHY.get(snapshot.phase, snapshot.unready),
+            "worker": {
+                "version": VERSION,
+                "host": platform.node(),
+                "process": os.getpid(),
+                "up": now - self._began,
+                "processor": time.process_time(),
+                "memory": memory_used(),
+                "memory_limit": number(metrics.MEMORY_LIMIT),
+            },
+            "deployment": {
+                "group": settings.kafka.group_id,
+                "requests": settings.kafka.request_topics,
+                "answers": settings.kafka.response_topic,
+                "guarantee": settings.delivery.guarantee,
+                "lanes": settings.batching.lanes,
+                "has_state": bool(settings.state.tensors),
+                "replicas": settings.telemetry.replicas,
+            },
+            "model": _model(snapshot),
+            "linger": number(metrics.LINGER),
+            "taken": number(metrics.RECORDS_TAKEN),
+            "settled": number(metrics.RECORDS_SETTLED),
+            "latency": {
+                "bounds": metrics.END_TO_END.bounds,
+                "counts": snapshot.histogram(metrics.END_TO_END).counts,
+            },
+            "inference": snapshot.histogram(metrics.INFERENCE).total,
+            "loop": number(metrics.LOOP),
+            "running": max(0.0, now - snapshot.numbers.get(metrics.RUNNING, {}).get((), now)),
+            "most_rows": number(metrics.MAX_BATCH_ROWS),
+            "batches": [
+                {"by": by, "batches": batches, "rows": number(metrics.BATCH_ROWS, by)}
+                for (by,), batches in _each(snapshot, metrics.BATCHES)
+            ],
+            "held": [{"name": name, "now": number(held), "limit": number(limit)} for name, held, limit in _BOUNDS],
+            "partitions": _partitions(snapshot, now),
+            "rejections": [{"code": code, "count": count} for (code,), count in _each(snapshot, metrics.REJECTIONS)],
+            "reasons": _reasons(snapshot, time.time()),
+            "state": {
+                "keys": number(metrics.STATES),
+                "bytes": number(metrics.STATE_BYTES),
+                "waiting": number(metrics.WAITING_FOR_KEY),
+                "restoring": number(metrics.RESTORING),
+                "left": number(metrics.RESTORE_LEFT),
+            },
+        }
+
+
+def _verdict(wrong: str | None) -> Answer:
+    if wrong is None:
+        return HTTPStatus.OK, b"ok\n", TEXT
+    return HTTPStatus.SERVICE_UNAVAILABLE, f"{wrong}\n".encode(), TEXT
+
+
+def _json(status: HTTPStatus, values: Values) -> Answer:
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return status, text.encode(), "application/json"
+
+
+def _model_page(path: str, snapshot: Snapshot) -> Answer:
+    """The answer to a path beneath `/v2` that is no probe."""
+    if path == ROOT:
+        return _json(HTTPStatus.OK, {"name": "inference-worker", "version": VERSION, "extensions": []})
+    served, unready = snapshot.served, snapshot.unready
+    if served is None:
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the model is not loaded yet"})
+    at, version = ["models", served.name], ["versions", served.version]
+    parts = [unquote(part) for part in path.split("/")[2:]]
+    if parts in (at, at + version):
+        # `parameters` is where other servers have theirs: here it says which file it is.
+        metadata = {
+            "name": served.name,
+            "versions": [served.version],
+            "platform": PLATFORM,
+            "inputs": [_tensor(spec) for spec in served.inputs],
+            "outputs": [_tensor(spec) for spec in served.outputs],
+            "parameters": {"sha256": served.sha256},
+        }
+        return _json(HTTPStatus.OK, metadata)
+    if parts in ([*at, "ready"], [*at, *version, "ready"]):
+        status = HTTPStatus.OK if unready is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json(status, {"name": served.name, "ready": unready is None})
+    there = "/".join(quote(part, safe="") for part in at + version)
+    return _json(
+        HTTPStatus.NOT_FOUND, {"error": f"{ROOT}/{there} and its /ready are served here; requests come over Kafka"}
+    )
+
+
+def _tensor(spec: TensorSpec) -> Values:
+    """In a shape -1 is for requests to choose, the rows first."""
+    shape = [-1, *(-1 if size is None else size for size in spec.dims)]
+    return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
+
+
+def _each(snapshot: Snapshot, metric: Metric) -> list[tuple[tuple[str, ...], float]]:
+    return list(snapshot.numbers.get(metric, {}).items())
+
+
+def memory_used() -> int | None:
+    """The memory that this process has, in bytes; None where the system has no `/proc`."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _model(snapshot: Snapshot) -> Values | None:
+    sha256 = "" if snapshot.served is None else snapshot.served.sha256
+    for labels, _ in _each(snapshot, metrics.MODEL):
+        return {**dict(zip(metrics.MODEL.labels, labels, strict=True)), "sha256": sha256}
+    return None
+
+
+def _partitions(snapshot: Snapshot, now: float) -> Values:
+    """All of them in order; the furthest behind, where there are too many. So no row changes its place."""
+    lags = snapshot.numbers.get(metrics.LAG, {})
+    held = sorted(_each(snapshot, metrics.STALL), key=lambda each: (each[0][0], int(each[0][1])))
+    furthest = {labels for labels, _ in sorted(held, key=lambda each: -lags.get(each[0], 0))[:MOST_PARTITIONS]}
+    rows = [
+        {
+            "partition": "/".join(labels),
+            "lag": lags.get(labels),
+            "oldest": max(0.0, now - taken_at) if isfinite(taken_at) else None,
+        }
+        for labels, taken_at in held
+        if labels in furthest
+    ]
+    return {"count": len(held), "lag": sum(lags.values()), "shown": rows}
+
+
+def _reasons(snapshot: Snapshot, date: float) -> list[Values]:
+    return [
+        {"code": each.code, "reason": each.reason, "source": each.source, "ago": max(0.0, date - each.date)}
+        for each in sorted(snapshot.rejected, key=lambda each: -each.date)
+    ]
