@@ -627,9 +627,6 @@ class FakeEvents:
         self.foreign += count
         self.passed_over.append((partition, count))
 
-    def foreign_values(self, count: int) -> None:
-        self.foreign += count
-
     def thrown_away(self, partition: Partition, why: str) -> None:
         self.thrown.append((partition, why))
 
