@@ -179,7 +179,12 @@ class Cluster:
         deadline = time.monotonic() + TIMEOUT
         while True:
             found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
-            ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+            try:
+                ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:  # one of a topic made just now
+                    raise
+                ends = {0: -1}
             if min(ends.values()) >= 0:  # a leader that does not answer is told as an offset of -1001
                 return ends
             assert time.monotonic() < deadline, "a leader does not answer"

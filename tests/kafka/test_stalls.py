@@ -141,7 +141,7 @@ def test_commands_name_what_they_cannot_parse_and_end_with_7(hurt_broker: JvmBro
             spoil(hurt_broker.data, topic, 0, offset=3)
         lost = "/0 from 3 to 9: its batch is damaged on the broker's disk"
 
-        shown = run(scene, "consume", "--from-beginning", "--timeout", "10", "--json")
+        shown = run(scene, "consume", "--from-beginning", "--json")
         listed = run(scene, "dead-letters", "list")
         newest = run(scene, "dead-letters", "show", "-n", "20", "--json")
         replayed = run(scene, "dead-letters", "replay", "--yes", "--json")

@@ -18,7 +18,7 @@ from worker.core.records import Array, Partition, Rejection
 from worker.inference import Model
 from worker.settings.for_commands import load_scoring
 from worker.tools.score.inputs import LineFile, Rows
-from worker.tools.score.scorer import Runs, Scorer
+from worker.tools.score.scorer import Scorer
 
 MODEL = signature()
 LONGEST = 5
@@ -99,7 +99,7 @@ def test_every_row_has_the_outcome_that_it_has_alone(
 ) -> None:
     """Whatever its neighbours are, and once."""
     settings = load_scoring(None, {"WORKER_MODEL__PATH": "model.onnx", "WORKER_BATCHING__MAX_BATCH_SIZE": str(batch)})
-    scorer = Scorer(Runs(cast("Model", Doubling(guilty, memory)), 1), settings)
+    scorer = Scorer(cast("Model", Doubling(guilty, memory)), settings)
     values = np.arange(count, dtype="<f4").reshape(count, 1)
     values[[row for row in missing if row < count]] = np.nan
     rows = Rows(Partition("rows", 0), 0, MODEL.inputs, [values], OCTETS)

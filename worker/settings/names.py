@@ -21,14 +21,7 @@ _OF_OUR_TESTS = "WORKER_TEST_BOOTSTRAP_SERVERS"
 
 # Variables that Kubernetes makes of a Service (pkg/kubelet/envvars) and Docker of a `--link`, by the services' names:
 # worker, worker-metrics. `_PORT` and `_NAME` alone are common ends of a name, and are known by their values.
-_INJECTED = re.compile(
-    r"""WORKER_(?:\w+_)?(?:
-        SERVICE_(?:HOST|PORT(?:_\w+)?)
-      | PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?
-      | ENV_\w+
-    )""",
-    re.VERBOSE,
-)
+_INJECTED = re.compile(r"WORKER_(?:\w+_)?(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?|ENV_\w+)")
 _INJECTED_VALUES = {"_PORT": re.compile(r"(?:tcp|udp|sctp)://.+:\d+"), "_NAME": re.compile(r"/[^/]+/[^/]+")}
 
 _NEAR = 0.8  # the least likeness (difflib's ratio): a section left out, or a few letters wrong

@@ -1,6 +1,6 @@
 """What can be set: six frozen sections, each name with its default, its bounds and one sentence for the operator.
 
-The sentences are the reference: `python -m worker.settings` prints the tables of `docs/settings.md` from them. What can
+The sentences are the reference: `python -m worker.settings docs/settings.md` writes its tables from them. What can
 be judged from one value is judged by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
 """
 
@@ -18,7 +18,6 @@ from worker.core.tensors.buckets import WantedAxis
 from worker.settings.kafka_sections import KafkaSettings
 from worker.settings.value_types import (
     MIB,
-    DeviceName,
     Elements,
     Linger,
     LogLevel,
@@ -59,8 +58,10 @@ class ModelSettings(Section):
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
     sha256: Sha256 | None = Field(None, description="SHA-256 of the whole model, or the worker does not start.")
-    device: DeviceName = Field(
-        "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$",
+        description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else.",
     )
     providers: Texts = Field((), description="ONNX Runtime's execution providers, the preferred one first, not DEVICE.")
     provider_options: PassedThrough = Field(

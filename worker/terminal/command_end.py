@@ -85,19 +85,21 @@ def _drop_stdout() -> None:
 def make_streams_safe() -> None:
     """A standard output or error that is closed (`>&-`), read no more or full ends no command."""
     for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")):
-        if getattr(sys, name) is None:  # its number would be the next socket's
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None:  # its number would be the next socket's
             nowhere = os.open(os.devnull, os.O_WRONLY)
             if nowhere != number:  # a lower number was free, too
                 os.dup2(nowhere, number)
                 os.close(nowhere)
-            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
-    sys.stdout, sys.stderr = _Forgiving(sys.stdout), _Forgiving(sys.stderr)
+            stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+        pipe = io.BufferedWriter(_Pipe(number, "wb", closefd=False))
+        is_by_line = number == _STDERR or stream.isatty()
+        setattr(sys, name, io.TextIOWrapper(pipe, stream.encoding, stream.errors, line_buffering=is_by_line))
 
 
 def give_stdout_back() -> None:
     """For a command that goes on until its reader has enough."""
-    if isinstance(sys.stdout, _Forgiving):
-        sys.stdout = sys.stdout.stands_for
+    _Pipe.forgives_stdout = False
 
 
 class _Pipe(io.FileIO):
@@ -106,20 +108,12 @@ class _Pipe(io.FileIO):
     typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
     """
 
+    forgives_stdout = True
+
     def write(self, content: Buffer) -> int:
         try:
             return super().write(content)
         except OSError as error:
-            if isinstance(error, BrokenPipeError) or self.fileno() == _STDERR:
+            if self.fileno() == _STDERR or (isinstance(error, BrokenPipeError) and self.forgives_stdout):
                 return memoryview(content).nbytes
             raise
-
-
-class _Forgiving(io.TextIOWrapper):
-    """Standard output or error that changes no exit code."""
-
-    def __init__(self, stands_for: TextIO) -> None:
-        pipe = io.BufferedWriter(_Pipe(stands_for.fileno(), "wb", closefd=False))
-        is_by_line = stands_for is sys.stderr or stands_for.isatty()
-        super().__init__(pipe, stands_for.encoding, stands_for.errors, line_buffering=is_by_line)
-        self.stands_for = stands_for

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from worker.settings import StateSettings
     from worker.state import StateLayout
 
-# The topics that workers write to, by their setting, with what their readers take each record for.
-_READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
-
 # The settings that close a batch before it has MAX_BATCH_SIZE rows.
 CLOSING = {
     ClosedBy.BYTES: "WORKER_BATCHING__MAX_BATCH_BYTES",
@@ -48,8 +45,8 @@ def check_readers(
     for setting in written:
         if topic == getattr(kafka, setting):
             raise BadConfiguration(
-                f"{option} {topic}: is WORKER_KAFKA__{setting.upper()}, and its readers would take requests for "
-                f"{_READ_AS[setting]}; name a topic that workers read"
+                f"{option} {topic}: is WORKER_KAFKA__{setting.upper()}, and its readers would misread requests; "
+                "name a topic that workers read"
             )
 
 

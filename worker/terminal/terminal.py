@@ -34,22 +34,18 @@ class Progressed(Protocol):
     def __call__(self, done: int, now: str = ..., /) -> None: ...
 
 
-def console() -> Console:
-    """For tables and sentences, on standard output; made for each use, since tests replace that."""
-    return _screen(on_stderr=False)
-
-
-def aside() -> Console:
-    """A console on standard error, for all that is no result."""
-    return _screen(on_stderr=True)
-
-
-def _screen(*, on_stderr: bool) -> Console:
+def console(*, on_stderr: bool = False) -> Console:
+    """For tables and sentences, on standard output unless said; made for each use, since tests replace that."""
     from rich.console import Console  # noqa: PLC0415 - a command that writes plain lines need not load rich
 
     screen = Console(stderr=on_stderr, highlight=False)
     screen.on_broken_pipe = _stop  # type: ignore[method-assign]  # rich's own ends with 1, a defect's code
     return screen
+
+
+def aside() -> Console:
+    """A console on standard error, for all that is no result."""
+    return console(on_stderr=True)
 
 
 def _stop() -> NoReturn:
@@ -83,19 +79,14 @@ def agreed(question: str) -> bool:
 
 def say(screen: Console, text: str, style: str = "") -> None:
     """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
-    from rich.text import Text  # noqa: PLC0415 - see `_screen`
+    from rich.text import Text  # noqa: PLC0415 - see `console`
 
     screen.print(Text(text, style=style), soft_wrap=True)
 
 
-def hang(screen: Console, left: str, right: str, style: str = "") -> None:
-    """Two columns on one line."""
-    say(screen, f"{left}  {right}", style)
-
-
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
     """Indented, without the spaces that a table fills its last column with. `width`: columns; None: the screen's."""
-    from rich.padding import Padding  # noqa: PLC0415 - see `_screen`
+    from rich.padding import Padding  # noqa: PLC0415 - see `console`
 
     with screen.capture() as written:
         screen.print(Padding(what, (0, 0, 0, indent)), width=width)
@@ -130,23 +121,16 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progressed]:
     """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
-    from rich.progress import (  # noqa: PLC0415 - where there is no bar it need not be imported
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.table import Column  # noqa: PLC0415 - see `_screen`
+    from rich import progress as bars  # noqa: PLC0415 - where there is no bar it need not be imported
+    from rich.table import Column  # noqa: PLC0415 - see `console`
 
     screen = aside()
-    bar = Progress(
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+    bar = bars.Progress(
+        bars.BarColumn(20),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=screen,
         transient=True,
         disable=not screen.is_terminal,

@@ -1,22 +1,29 @@
-"""Processes that answer requests: a real worker as its users start it, for `bench` and `demo`.
+"""Processes of a measurement, for `bench` and `demo`: a real worker as its users start it, and our own children.
 
-A process has an environment and a log, and is ended by a signal. Another checkout's worker may run, too: it is started
-by `python -m worker run` in that folder. Nothing of the worker that runs is imported.
+A program has an environment and a log, and is ended by a signal. Another checkout's worker may run, too: it is started
+by `python -m worker run` in that folder. A child is spawned, deaf to Ctrl-C (its parent ends it), and ends with its
+parent, which gets its failure in one sentence.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
 from worker.tools.closing import Closing
@@ -25,7 +32,10 @@ from worker.tools.closing import Closing
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
+_END_S = 5.0
 _LOOK_S = 0.02
+# Spawned, never forked: a Kafka client does not outlive a fork.
+_SPAWN = multiprocessing.get_context("spawn")
 _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{.*\})? (\S+)$")
 _PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
 
@@ -160,6 +170,77 @@ class Replica(Process):
             raise self.late(f"the worker still runs {_STOP_TIMEOUT_S:g} s after SIGTERM") from None
         if code:
             raise Stop(f"the worker exited with {code} after SIGTERM; its log ends:\n{self.log()}")
+
+
+class Child(Closing):
+    """One process that runs `act(pipe, *given)`. `receive` gets what it sends; `send` gives it an order."""
+
+    def __init__(self, name: str, act: Callable[..., None], *given: Any) -> None:
+        self._name = name
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_live, args=(theirs, act, given), name=name, daemon=True)
+        # Inherited, so that the child is deaf from its first instruction on. The parent is, too, for an instant.
+        found = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._process.start()
+        finally:
+            signal.signal(signal.SIGINT, found)
+        theirs.close()
+
+    def send(self, order: Any) -> None:
+        """Raises `Stop` when the process is gone."""
+        try:
+            self._pipe.send(order)
+        except OSError:
+            self.check()
+            raise
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether there is something to receive, or it has ended."""
+        return self._pipe.poll()
+
+    def receive(self, timeout: float = _START_TIMEOUT_S) -> Any:
+        """Its next message. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
+        if not self._pipe.poll(timeout):
+            raise DeadlineMissed(f"{self._name} did not answer within {timeout:g} s")
+        try:
+            found = self._pipe.recv()
+        except EOFError:
+            self._process.join(_END_S)
+            raise Stop(f"{self._name} ended with {self._process.exitcode}") from None
+        if isinstance(found, Stop):
+            raise found
+        return found
+
+    def check(self) -> None:
+        """Raises `Stop` when it has ended, or is about to."""
+        if not self._process.is_alive():
+            while True:  # to its last message, and then to the end of the pipe
+                self.receive(0.0)
+
+    def close(self) -> None:
+        """End it. It holds nothing that an orderly end would save."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        act(pipe, *given)
+    except Stop as stop:
+        pipe.send(stop)
+    except EOFError:  # no more orders: the parent has closed its end
+        return
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(0)
 
 
 def cpu_seconds(processes: Iterable[int]) -> float | None:

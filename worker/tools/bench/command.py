@@ -8,21 +8,17 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from worker.codecs.examples import Encoding
 from worker.core.failures import Incomplete
-from worker.signals import STOPPING, unwind_when_told
+from worker.signals import unwind_when_told
 from worker.terminal.terminal import Progressed, aside, count, page, print_json, printable, progress, say, write
-from worker.tools.bench.children import Child
 from worker.tools.bench.figures import (
     QUANTILES,
     Contender,
@@ -30,6 +26,8 @@ from worker.tools.bench.figures import (
     Figures,
     Flow,
     Heard,
+    Pace,
+    Sent,
     Steady,
     Window,
     document,
@@ -39,11 +37,11 @@ from worker.tools.bench.figures import (
 )
 from worker.tools.bench.generator import Generator, Site, mock_site
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import LoopJob, answer_for_ever
+from worker.tools.bench.plain_loop import answer_for_ever
 from worker.tools.bench.plan import Plan
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
-from worker.tools.processes import Replica, main_thread_seconds
+from worker.tools.processes import Child, Replica, main_thread_seconds
 from worker.version import VERSION
 
 OpenSite = Callable[[], AbstractContextManager[Site]]
@@ -78,7 +76,6 @@ class _Course:
         self._plan, self._generator, self._open_site, self._tell = plan, generator, open_site, tell
         self._rate = plan.order.rate
         self._steps = itertools.count()
-        self._limit = max(30.0, 10 * plan.order.seconds)  # how long the rest of a load may take, seconds
 
     def run(self) -> Figures:
         """All of it, the worker first: half of its maximum is the rate, unless another one was asked for."""
@@ -92,26 +89,27 @@ class _Course:
         with self._open_site() as site, self._plan.worker(site) as replica:
             replica.wait_until_ready()
             before = main_thread_seconds(replica.pid)
-            maximum, heard = self._maximum("the worker", site, replica.check)
-            costs = self._costs(replica, before, len(heard.numbers))
-            found = self._steady("the worker", maximum, heard, replica.check)
-            if not maximum.unanswered:
+            maximum = self._maximum("the worker", site, replica.check)
+            costs = self._costs(replica, before, len(maximum[1].numbers))
+            found = self._steady("the worker", *maximum, replica.check)
+            if not found.maximum.unanswered:
                 replica.stop()
         return found, costs
 
     def _loop(self, name: str, at_once: int) -> Contender:
         plan = self._plan
-        with self._open_site() as site:
-            job = LoopJob(site, at_once, are_rows=plan.encoding is Encoding.ROWS)
-            with Child("the loop", answer_for_ever, plan.settings.model, plan.signature, job) as loop:
-                loop.receive()
-                return self._steady(name, *self._maximum(name, site, loop.check), loop.check)
+        job = plan.settings.model, plan.signature
+        with (
+            self._open_site() as site,
+            Child("the loop", answer_for_ever, *job, site, at_once, plan.encoding) as loop,
+        ):
+            loop.receive()
+            return self._steady(name, *self._maximum(name, site, loop.check), loop.check)
 
     def _maximum(self, name: str, site: Site, check: Callable[[], None]) -> tuple[Flow, Heard]:
         self._generator.open(site)
-        self._tell(next(self._steps), f"{name}: maximum")
         pace = Window(*self._plan.window, self._plan.order.seconds)
-        sent, heard = self._generator.run(pace, check, self._limit)
+        sent, heard = self._given(f"{name}: maximum", pace, check)
         return window_flow(pace, sent, heard), heard
 
     def _costs(self, worker: Replica, before: float | None, answers: int) -> Costs:
@@ -123,26 +121,24 @@ class _Course:
             model_us=counts["inference_seconds_sum"] / max(1.0, counts["records_settled_total"]) / lanes * 1e6,
             encoding_us=self._plan.codec_seconds() * 1e6,
             loop_us=None if before is None or after is None else (after - before) / max(1, answers) * 1e6,
-            rows_per_batch=counts["batch_rows_total"] / max(1.0, counts["batches_total"]),
         )
 
     def _steady(self, name: str, maximum: Flow, heard: Heard, check: Callable[[], None]) -> Contender:
-        found = Contender(name, maximum, None, heard.errors, heard.error, heard.repeated)
         # Two figures are enough for a rate that is chosen.
         rate = self._rate = self._rate or max(1.0, float(f"{maximum.requests_per_second / 2:.2g}"))
-        self._tell(next(self._steps), f"{name}: {rate:,.0f} a second")
         # More than it can do would make a queue, and take many times as long to be answered.
         if rate > maximum.requests_per_second or maximum.unanswered:
-            return found
-        pace = Steady(rate, max(1, round(rate * self._plan.order.seconds)), self._plan.kept)
-        sent, more = self._generator.run(pace, check, self._limit)
-        return replace(
-            found,
-            steady=steady_flow(pace, sent, more, time.monotonic()),
-            errors=heard.errors + more.errors,
-            error=heard.error or more.error,
-            repeated=heard.repeated + more.repeated,
-        )
+            next(self._steps)
+            return Contender(name, maximum, None, heard.errors, heard.error)
+        pace = Steady(rate, max(1, round(rate * self._plan.order.seconds)))
+        sent, more = self._given(f"{name}: {rate:,.0f} a second", pace, check)
+        steady = steady_flow(pace, sent, more, time.monotonic())
+        return Contender(name, maximum, steady, heard.errors + more.errors, heard.error or more.error)
+
+    def _given(self, what: str, pace: Pace, check: Callable[[], None]) -> tuple[Sent, Heard]:
+        """One load. Its rest may take ten times as long."""
+        self._tell(next(self._steps), what)
+        return self._generator.run(pace, check, max(30.0, 10 * self._plan.order.seconds))
 
 
 @contextmanager
@@ -170,11 +166,7 @@ def _sites(plan: Plan) -> Iterator[OpenSite]:
     try:
         yield open_site
     finally:
-        found = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
-        left = topics.close()  # a second Ctrl-C would leave them behind
-        for number, handler in found.items():
-            signal.signal(number, handler)
-        if left:
+        if left := topics.close():
             say(aside(), f"these topics could not be deleted: {printable(', '.join(left))}")
 
 
@@ -215,14 +207,10 @@ def _show(figures: Figures, facts: dict[str, Any]) -> None:
 
 
 def _cells(each: Contender) -> Iterator[str]:
-    steady = each.steady
-    yield f"{each.maximum.requests_per_second:,.0f}{'' if each.maximum.is_paced else ' *'}"
-    if steady is None:
-        yield "too many"
-    else:
-        yield f"{steady.requests_per_second:,.0f}{'' if steady.is_paced else ' *'}"
+    for flow in (each.maximum, each.steady):
+        yield f"{flow.requests_per_second:,.0f}{'' if flow.is_paced else ' *'}" if flow else "too many"
     for name in QUANTILES:
-        yield f"{steady.latency_ms[name]:,.1f}" if steady and name in steady.latency_ms else "–"
+        yield f"{each.steady.latency_ms[name]:,.1f}" if each.steady and name in each.steady.latency_ms else "–"
 
 
 def _judge(figures: Figures) -> None:

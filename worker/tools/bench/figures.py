@@ -19,8 +19,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.terminal.terminal import milliseconds
-
 Floats = NDArray[np.float64]
 Limit = Literal["model", "encoding", "loop", "generator", "machine"]
 
@@ -66,17 +64,16 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Steady(Pace):
-    """`count` requests at `rate` per second. It ends with `most` unanswered: the broker keeps no more."""
+    """`count` requests at `rate` per second."""
 
     rate: float
     count: int
-    most: float = math.inf
 
     def ready(self, now: Now) -> int:
         return max(0, min(self.count, math.floor(now.elapsed * self.rate) + 1) - now.sent)
 
     def is_over(self, now: Now) -> bool:
-        return now.sent >= self.count or now.unanswered >= self.most
+        return now.sent >= self.count
 
     def until_next(self, now: Now) -> float:
         return max(0.0, now.sent / self.rate - now.elapsed)
@@ -196,7 +193,6 @@ class Costs:
     model_us: float
     encoding_us: float
     loop_us: float | None
-    rows_per_batch: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +204,6 @@ class Contender:
     steady: Flow | None
     errors: Mapping[str, int]
     error: str | None
-    repeated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,18 +239,15 @@ class Figures:
 
 
 def verdict(figures: Figures) -> Iterator[str]:
-    """Sentences: what batching buys, what it costs who waits, the limit, and what else a reader must know."""
+    """Sentences: what batching buys, the limit, and what else a reader must know."""
     worker, *loops = figures.contenders
     rate = worker.maximum.requests_per_second
     gains = [(loop.name, rate / max(1.0, loop.maximum.requests_per_second)) for loop in loops]
     pays = "Batching pays here" if gains[-1][1] >= _WORTH else "Batching buys little here"
     told = ", ".join(f"{gain:.1f} times as many as {name}" for name, gain in gains)
     yield f"{pays}: the worker answers {rate:,.0f} requests a second, {told}."
-    steady = [(each.name, each.steady) for each in figures.contenders if each.steady is not None]
-    if p99s := [f"{name} {milliseconds(flow.latency_ms['p99'])}" for name, flow in steady if "p99" in flow.latency_ms]:
-        yield f"The p99 at {figures.rate:,.0f} a second: {', '.join(p99s)}."
     yield _limit(figures)
-    if late := [name for name, flow in steady if not flow.is_paced]:
+    if late := [each.name for each in figures.contenders if each.steady is not None and not each.steady.is_paced]:
         yield f"The load generator did not keep its pace (*): these latencies are its own: {', '.join(late)}."
 
 

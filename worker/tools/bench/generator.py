@@ -24,12 +24,12 @@ from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.foreign_values import whole_number
 from worker.core.records import Record
 from worker.settings import Connection
-from worker.tools.bench.children import Child
 from worker.tools.bench.figures import Heard, Now, Pace, Sent, Steady
 from worker.tools.closing import Closing
 from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_AT_MOST, Reader
+from worker.tools.processes import Child
 
 _LOOK_S = 0.02
 # When no answer came for so long, the load is given up.
@@ -158,43 +158,34 @@ class _Listening:
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
-        self._numbers = array("q")
-        self._instants = array("d")
-        self._codes: list[str] = []
-        self._seen: set[int] = set()
+        self._found: dict[int, tuple[float, str]] = {}  # the instant and the error code, by the request's number
         self._repeated = self._reads = self._full = 0
         self._error: str | None = None
 
     @property
     def answered(self) -> int:
-        return len(self._seen)
+        return len(self._found)
 
     def hear(self, records: Sequence[Record], now: float) -> None:
         """Take one read's answers."""
         self._reads += bool(records)
         self._full += len(records) >= READ_AT_MOST
         for record in records:
-            key = record.key or b""
+            key, headers, code = record.key or b"", dict(record.headers), ""
             number = whole_number(key[len(self._mark) :]) if key.startswith(self._mark) else None
-            if number in self._seen:
+            if number is None:  # of an earlier load
+                continue
+            if number in self._found:
                 self._repeated += 1
-            elif number is not None:  # else of an earlier load
-                self._hear(number, record, now)
-
-    def _hear(self, number: int, record: Record, now: float) -> None:
-        self._seen.add(number)
-        self._numbers.append(number)
-        self._instants.append(now)
-        headers = dict(record.headers)
-        is_result = headers.get("status") == b"ok"
-        self._codes.append("" if is_result else (headers.get("error-code") or b"unknown").decode(errors="replace"))
-        if not is_result:
-            self._error = self._error or (record.value or b"").decode(errors="replace")
+                continue
+            if headers.get("status") != b"ok":
+                code = (headers.get("error-code") or b"unknown").decode(errors="replace")
+                self._error = self._error or (record.value or b"").decode(errors="replace")
+            self._found[number] = now, code
 
     @property
     def heard(self) -> Heard:
         """All of them."""
-        behind = self._full / max(1, self._reads)
-        return Heard(
-            np.array(self._numbers), np.array(self._instants), self._codes, self._repeated, behind, self._error
-        )
+        numbers, instants = np.array(list(self._found), np.int64), np.array([at for at, _ in self._found.values()])
+        codes, behind = [code for _, code in self._found.values()], self._full / max(1, self._reads)
+        return Heard(numbers, instants, codes, self._repeated, behind, self._error)

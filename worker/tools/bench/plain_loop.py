@@ -8,15 +8,14 @@ read as one would by hand, other encodings by the worker's own codecs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from worker.codecs.registry import Codecs
-from worker.codecs.wire_contract import MIB, Wire
+from worker.codecs.examples import Encoding
 from worker.core.failures import Incomplete, RunFailure
 from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection, Request
 from worker.core.tensors.signature import Signature
@@ -25,11 +24,12 @@ from worker.kafka.client.command_clients import client_log, open_client, reach
 from worker.kafka.client.config import Config
 from worker.settings import ModelSettings
 from worker.tools.bench.generator import Site
+from worker.tools.profile.sweep import codecs_of
 
 Taken = tuple[bytes, Headers]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
-_NOWHERE = Partition("", 0)
+NOWHERE = Partition("", 0)
 # The longest wait for a batch to fill, seconds.
 _FILL_S = 0.01
 # With the client's default a fast loop starves for a second whenever the client has read 64 MB ahead.
@@ -38,22 +38,16 @@ _WRITING: Config = {"linger.ms": 5}
 _SAFE: Config = {"enable.idempotence": True, "partitioner": "murmur2_random"}
 
 
-class LoopJob(NamedTuple):
-    """A loop's job: `at_once` requests share a run. `are_rows`: a request's value is its rows and nothing else."""
-
-    site: Site
-    at_once: int
-    are_rows: bool
-
-
-def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, job: LoopJob) -> None:
-    """One loop; sends `ready` when it is about to begin.
+def answer_for_ever(
+    line: Pipe, settings: ModelSettings, signature: Signature, site: Site, at_once: int, encoding: Encoding
+) -> None:
+    """One loop, of which `at_once` requests share a run; sends `ready` when it is about to begin.
 
     Raises `BadConfiguration` when no broker answers, or there is no such topic for us.
     """
     from worker.inference import load  # noqa: PLC0415 - ONNX Runtime takes its time
 
-    model, site = load(settings, max_batch_size=job.at_once), job.site
+    model = load(settings, max_batch_size=at_once)
 
     def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
         found = model.run(feeds)
@@ -62,16 +56,16 @@ def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, j
         return found
 
     takes, gives = signature.inputs, signature.outputs
-    is_plain = job.are_rows and len(takes) == len(gives) == 1 and not gives[0].is_text
+    is_plain = encoding is Encoding.ROWS and len(takes) == len(gives) == 1 and not gives[0].is_text
     answers = (_by_hand if is_plain else _by_codecs)(signature, run)
     partitions = reach(site.requests, site.kafka, "READ").cluster.topics[site.requests].partitions
-    reading = {"group.id": site.group, "enable.auto.commit": job.at_once == 1, "auto.offset.reset": "earliest"}
+    reading = {"group.id": site.group, "enable.auto.commit": at_once == 1, "auto.offset.reset": "earliest"}
     consumer = open_client(Consumer, site.kafka, _READING, reading, client_log())
     producer = open_client(Producer, site.kafka, _WRITING, _SAFE, client_log())
     consumer.assign([TopicPartition(site.requests, number, 0) for number in partitions])
     line.send("ready")
     while True:
-        messages = [message for message in consumer.consume(job.at_once, _FILL_S) if message.error() is None]
+        messages = [message for message in consumer.consume(at_once, _FILL_S) if message.error() is None]
         taken = [(message.value() or b"", cast("Headers", message.headers() or ())) for message in messages]
         for message, (_, headers), value in zip(messages, taken, answers(taken) if taken else (), strict=True):
             while True:
@@ -81,7 +75,7 @@ def answer_for_ever(line: Pipe, settings: ModelSettings, signature: Signature, j
                 except BufferError:
                     producer.poll(_FILL_S)
         producer.poll(0)
-        if job.at_once > 1 and messages:
+        if at_once > 1 and messages:
             producer.flush()
             consumer.commit(asynchronous=False)
 
@@ -105,7 +99,10 @@ def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Se
 
     def answers(taken: Sequence[Taken]) -> Sequence[bytes]:
         alike: dict[object, list[tuple[int, Request]]] = defaultdict(list)
-        for at, request in enumerate(decoded(codecs, taken)):
+        for at, (value, headers) in enumerate(taken):
+            request = codecs.decode(Record(NOWHERE, 0, None, value, headers, None))
+            if isinstance(request, Rejection):
+                raise Incomplete(f"a request that bench has made cannot be read: {request.message}")
             alike[request.shapes].append((at, request))
         found = [b""] * len(taken)
         for numbered in alike.values():
@@ -119,18 +116,3 @@ def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Se
         return found
 
     return answers
-
-
-def codecs_of(signature: Signature) -> Codecs:
-    """The worker's codecs for one model, with limits that no request made for it meets."""
-    wire = Wire("", "", max_request_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
-    return Codecs([signature], wire, tell=lambda _: None)
-
-
-def decoded(codecs: Codecs, taken: Sequence[Taken]) -> Iterator[Request]:
-    """The requests. Raises `Incomplete` for one that cannot be read."""
-    for value, headers in taken:
-        request = codecs.decode(Record(_NOWHERE, 0, None, value, headers, None))
-        if isinstance(request, Rejection):
-            raise Incomplete(f"a request that bench has made cannot be read: {request.message}")
-        yield request

@@ -7,25 +7,25 @@ before anything is started.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Prediction
+from worker.core.records import Prediction, Rejection, Request
 from worker.settings import Settings, load
 from worker.settings.loading import read_shape
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import codecs_of, decoded
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.processes import Replica
+from worker.tools.profile.sweep import codec_seconds
 
 _DEMO = Path(__file__).parents[1] / "demo" / "digits.onnx"  # the model where none is named
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
@@ -67,23 +67,18 @@ class Plan:
         if wanted not in possible:
             raise BadConfiguration(f"--encoding {wanted}: this model can be asked as {', '.join(possible)}")
         self.encoding = Encoding(wanted)
-        example = example_of(self.settings.model, self.signature)
+        # Always the same ones, and the lengths of the axes that the model's file leaves open.
+        example, rng, size = example_of(self.settings.model, self.signature), np.random.default_rng(0), 0
         self.requests: list[EncodedRequest] = []
-        self.open_axes: dict[str, str] = {}
-        self._make_up(None if example is None else example.arrays)
-
-    def _make_up(self, example: Mapping[str, np.ndarray] | None) -> None:
-        """Requests, always the same ones, and the lengths of the axes that the model's file leaves open."""
-        rng, size, lengths = np.random.default_rng(0), 0, list[dict[str, int]]()
+        lengths: dict[str, list[int]] = defaultdict(list)
         required = self.signature.required
         while len(self.requests) < _KINDS and size <= _KINDS_BYTES:
-            feeds = example_feeds(self.signature, self.order.rows_per_request, rng, example)
+            feeds = example_feeds(self.signature, order.rows_per_request, rng, example and example.arrays)
             self.requests.append(encode_request(self.signature, feeds, self.encoding))
             size += len(self.requests[-1].value)
-            lengths.append(open_axes(required, [feeds[spec.name].shape[1:] for spec in required]))
-        for axis in lengths[0]:
-            found = [of[axis] for of in lengths]
-            self.open_axes[axis] = f"{min(found)} to {max(found)}"
+            for axis, length in open_axes(required, [feeds[spec.name].shape[1:] for spec in required]).items():
+                lengths[axis].append(length)
+        self.open_axes = {axis: f"{min(found)} to {max(found)}" for axis, found in lengths.items()}
 
     @property
     def request_bytes(self) -> int:
@@ -91,14 +86,10 @@ class Plan:
         return max(len(request.value) for request in self.requests)
 
     @property
-    def kept(self) -> float:
-        """The number of unanswered requests that are safe on the broker."""
-        return kept_by_mock(self.request_bytes) if self.is_embedded else math.inf
-
-    @property
     def window(self) -> tuple[int, int]:
         """Requests that fill the batches of all lanes, and as many again; and the most that may be under way."""
-        batching, most = self.settings.batching, int(min(_MOST, self.kept))
+        batching = self.settings.batching
+        most = min(_MOST, kept_by_mock(self.request_bytes)) if self.is_embedded else _MOST
         rows = batching.max_batch_size * (batching.max_inflight_batches + 2)
         return min(most, -(-rows // self.order.rows_per_request)), most
 
@@ -127,19 +118,16 @@ class Plan:
             yield "DELIVERY__TRANSACTIONAL_ID", site.group
 
     def codec_seconds(self) -> float:
-        """Reading a request and writing an answer of it, by the worker's codecs in this process: the mean seconds."""
-        codecs, rows = codecs_of(self.signature), self.order.rows_per_request
-        taken = [(request.value, request.headers) for request in self.requests]
-        answer = tuple(
-            np.full((rows, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
+        """Reading a request and writing an answer of it, by the worker's codecs in this process."""
+        outputs = tuple(
+            np.full((self.order.rows_per_request, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
             for spec in self.signature.outputs
         )
-        began, done = time.perf_counter(), 0
-        while (spent := time.perf_counter() - began) < _CODEC_S or not done:
-            for request in decoded(codecs, taken):
-                codecs.encode(Prediction(request, answer))
-            done += len(taken)
-        return spent / done
+
+        def answers(found: Sequence[Request | Rejection]) -> Sequence[Prediction]:
+            return [Prediction(request, outputs) for request in found if isinstance(request, Request)]
+
+        return sum(codec_seconds(self.signature, self.requests, answers, _CODEC_S, time.perf_counter))
 
 
 def _checked(settings: Settings, *, is_embedded: bool) -> Settings:

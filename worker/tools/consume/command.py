@@ -9,15 +9,13 @@ import heapq
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Record
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT
+from worker.core.records import Partition, Record
 from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_end import give_stdout_back
@@ -42,8 +40,7 @@ _OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 def consume(order: ConsumeOrder) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
-    Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for, when
-    something could not be read, or not all came that was there at the start.
+    Raises `Incomplete` when less came than `count` or `request_ids` ask for, or when something could not be read.
     """
     if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
@@ -88,58 +85,23 @@ def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[
 
 
 def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSignals) -> Iterator[Sequence[Record]]:
-    """The wanted records, as they come."""
+    """The wanted records, as they come; of a tail the newest, once all partitions are read to their ends."""
     follows = order.follow
     if follows is None:
         follows = sys.stdout.isatty() or not (order.from_beginning or order.last)
-    tail = None if order.last is None else Tail(order.last, search.reach(order.last, len(reader.ends)), reader)
-    if tail is None:
-        reader.start_at(reader.beginnings if order.from_beginning else reader.ends)
-    heard_at = time.monotonic()
+    starts, held = search.starts(reader), list[Record]()
+    reader.start_at(starts)
     while not signals.stop_asked and not search.is_over:
         is_backlog = not reader.has_reached_ends
-        records = reader.read(_GLANCE)
-        found = search.wanted(records)
-        if found or (is_backlog and (records or reader.has_reached_ends)):
-            heard_at = time.monotonic()
-        if tail is not None:
-            found = tail.newest(found)
-            tail = None if reader.has_reached_ends else tail
+        found = search.wanted(reader.read(_GLANCE))
+        if order.last is not None and is_backlog:
+            held = heapq.nlargest(order.last, [*held, *found], key=_age)
+            found = held[::-1] if reader.has_reached_ends else ()
+            if reader.has_reached_ends and len(held) < order.last and starts != reader.beginnings:
+                tell(f"{len(held):,} found among the newest records; --from-beginning looks through all")
         yield search.taken(found)
-        if order.timeout is not None and time.monotonic() - heard_at > patience(order.timeout, reader):
-            reader.expect_ends()
-            return
         if reader.has_reached_ends and not follows:
             return
-
-
-def patience(timeout: float, reader: Reader) -> float:
-    """Seconds in which nothing wanted may come. While the backlog is read, a broker has as long as for any answer."""
-    return timeout if reader.has_reached_ends else max(timeout, ANSWER_TIMEOUT)
-
-
-class Tail:
-    """The newest `count` of the wanted records of all partitions, looked for in the last `reach` offsets of each."""
-
-    def __init__(self, count: int, reach: int, reader: Reader) -> None:
-        self._count = count
-        self._reach = reach
-        self._reader = reader
-        self._held: list[Record] = []
-        self._starts = {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
-        reader.start_at(self._starts)
-
-    def newest(self, found: Sequence[Record]) -> Sequence[Record]:
-        """These have come. Nothing, until the ends are reached."""
-        self._held = heapq.nlargest(self._count, [*self._held, *found], key=_age)
-        if not self._reader.has_reached_ends:
-            return ()
-        if len(self._held) < self._count and self._starts != self._reader.beginnings:
-            tell(
-                f"{len(self._held):,} found in the newest {self._reach:,} offsets of each partition; --from-beginning "
-                "looks through all"
-            )
-        return self._held[::-1]
 
 
 def _age(record: Record) -> tuple[int, int]:
@@ -151,26 +113,24 @@ class _Search:
 
     def __init__(self, order: ConsumeOrder) -> None:
         self._order = order
-        self._key = None if order.key is None else order.key.encode(errors="surrogateescape")
         self._missing = dict.fromkeys(order.request_ids or ())
         self._taken = 0
-        self._is_choosy = order.key is not None or order.errors_only or bool(order.request_ids)
+        self._is_choosy = order.errors_only or bool(order.request_ids)
 
-    def reach(self, count: int, partitions: int) -> int:
-        """In how many offsets of a partition the newest `count` are to be looked for."""
-        near = _OFFSETS_FOR_EACH * count + _OFFSETS_AT_LEAST
-        return max(near, LOOK_THROUGH // partitions) if self._is_choosy else near
+    def starts(self, reader: Reader) -> Mapping[Partition, int]:
+        """Where reading begins, in each partition."""
+        if self._order.last is None:
+            return reader.beginnings if self._order.from_beginning else reader.ends
+        near = _OFFSETS_FOR_EACH * self._order.last + _OFFSETS_AT_LEAST
+        reach = max(near, LOOK_THROUGH // len(reader.ends)) if self._is_choosy else near
+        return {at: max(first, reader.ends[at] - reach) for at, first in reader.beginnings.items()}
 
     def wanted(self, records: Sequence[Record]) -> Sequence[Record]:
         return [record for record in records if self._is_wanted(record)] if self._is_choosy else records
 
     def _is_wanted(self, record: Record) -> bool:
-        order = self._order
-        return (
-            (self._key is None or record.key == self._key)
-            and (not order.errors_only or RecordFacts(record).is_error)
-            and (not order.request_ids or not RecordFacts(record).names.isdisjoint(order.request_ids))
-        )
+        names, facts = self._order.request_ids, RecordFacts(record)
+        return (facts.is_error or not self._order.errors_only) and not (names and facts.names.isdisjoint(names))
 
     def taken(self, wanted: Sequence[Record]) -> Sequence[Record]:
         """As many of these as are still asked for."""
@@ -192,9 +152,6 @@ class _Search:
             raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
         if self._order.count is not None and self._taken < self._order.count:
             raise Incomplete(f"{self._taken} of {self._order.count} records were found")
-        if self._key is not None and not self._taken:
-            what = "error" if self._order.errors_only else "record"
-            raise Incomplete(f"no {what} with the key {self._order.key} was found")
 
 
 def _show(records: Sequence[Record], signature: Callable[[], Signature | None], *, as_json: bool) -> None:

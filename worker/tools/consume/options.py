@@ -12,7 +12,7 @@ class ConsumeOrder:
     """Show answers as they come, or what lies in any topic. Joins no group and commits nothing."""
 
     topic: str | None = option(None, "The topic; otherwise the settings' response topic.", "TOPIC")
-    from_beginning: bool = flag("--from-beginning", "All that the topic has; with --last, look through all of it.")
+    from_beginning: bool = flag("--from-beginning", "All that the topic has.")
     last: int | None = option(
         None, "The newest N of those that the options below choose, and what comes then.", "N", min=1
     )
@@ -24,11 +24,7 @@ class ConsumeOrder:
         show_default=False,
     )
     count: int | None = option(None, "Stop after so many.", "N", "--count", "-n", min=1)
-    timeout: float | None = option(
-        None, "Stop when nothing wanted comes for so long, once what is there has been read.", "SECONDS", min=0.1
-    )
     errors_only: bool = flag("--errors-only", "Only errors.")
-    key: str | None = option(None, "Only with this key.", "TEXT")
     request_ids: list[str] | None = option(
         None, "Only the answer to this request, by its id or its source; may be repeated.", "ID", "--request-id"
     )

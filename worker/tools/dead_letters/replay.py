@@ -29,7 +29,7 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.producer.sink import ANY_PARTITION
 from worker.settings import TOPIC_NAME, Connection
 from worker.terminal.command_line import check_readers
-from worker.terminal.terminal import agreed, aside, console, count, hang, is_person_there, print_json, printable, say
+from worker.terminal.terminal import agreed, aside, console, count, is_person_there, print_json, printable, say
 from worker.tools.closing import Closing
 from worker.tools.dead_letters.letters import Wanted, letters, original, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ReplayOrder
@@ -64,11 +64,11 @@ class Counts:
         say(screen, f"{verb} {count(self.sent.total(), 'dead letter')} of {topic} back", "bold")
         width = max((len(f"{n:,}") for n in (*self.sent.values(), *self.unsent.values())), default=0) + 2
         for (to, code), sent in self.sent.most_common():
-            hang(screen, f"{sent:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
+            say(screen, f"{sent:{width},}  {printable(code) or '(no code)'}, to {printable(to)}")
         for why, unsent in self.unsent.items():
             more = " …" if unsent > _SHOWN else ""
             places = ", ".join(self.places[why][:_SHOWN])
-            hang(screen, f"{unsent:{width},}", printable(f"not sent: {why}: {places}{more}"))
+            say(screen, f"{unsent:{width},}  {printable(f'not sent: {why}: {places}{more}')}")
 
 
 class Ways:

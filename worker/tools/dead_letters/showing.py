@@ -18,7 +18,7 @@ from rich.console import Console
 
 from worker.codecs.dead_letters import Letter, Position
 from worker.core.failures import BadConfiguration
-from worker.terminal.terminal import console, count, hang, print_json, printable, say
+from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.shown import envelope, moment
 from worker.tools.dead_letters.letters import letter_at, letters, request_topic, topic_of, wanted_of
 from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
@@ -104,9 +104,9 @@ def show(screen: Console, topic: str, found: list[Reason]) -> None:
         say(screen, f"\n{printable(code) or '(no code)'}  {sum(reason.count for reason in group):,}", "bold")
         width = max(len(f"{reason.count:,}") for reason in group) + 2
         for reason in group:
-            hang(screen, f"{reason.count:{width},}", printable(reason.message) or "(no message)")
+            say(screen, f"{reason.count:{width},}  {printable(reason.message) or '(no message)'}")
             where = (printable(reason.request_topic) or "no request topic", _period(reason.first_ms, reason.last_ms))
-            hang(screen, " " * width, " · ".join((*where, printable(reason.example))), "dim")
+            say(screen, " " * width + "  " + " · ".join((*where, printable(reason.example))), "dim")
     if found:
         blur = "# stands for a number; " if any("#" in reason.message for reason in found) else ""
         say(screen, f"\n{blur}`dead-letters show {printable(found[0].example)}` shows that letter whole", "dim")

@@ -21,7 +21,7 @@ from worker.kafka.cluster.access import used
 from worker.kafka.cluster.survey import other_groups
 from worker.settings import KafkaSettings, Settings, load
 from worker.settings.loading import USUAL_FILE
-from worker.terminal.terminal import console, count, hang, printable, say
+from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
 from worker.tools.init.settings_file import settings_file
 
@@ -77,7 +77,7 @@ def init(order: InitOrder) -> int:
     screen = console()
     say(screen, printable(f"{order.config} is written"))
     for name, told in _rows(settings, seen, cluster, why):
-        hang(screen, f"  {name:7}", printable(told))
+        say(screen, f"  {name:7}  {printable(told)}")
     say(screen, "Next:")
     creating = ["--create-topics"] if used(settings.kafka).keys() - cluster.topics.keys() else []
     for words in (["check", "--config", str(order.config), *creating], ["run", "--config", str(order.config)]):

@@ -36,6 +36,3 @@ class EmbeddedBroker(Closing):
 
     def close(self) -> None:
         del self._owner
-
-    def __repr__(self) -> str:
-        return f"<EmbeddedBroker {self.bootstrap_servers}, a mock>"

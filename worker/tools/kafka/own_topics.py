@@ -15,14 +15,13 @@ from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
 from worker.kafka.client.errors import words_of
 from worker.settings import Connection
-from worker.tools.closing import Closing
 
 # A topic that never came to be, a group that was never joined: gone, as they should be.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
-class OwnTopics(Closing):
-    """Makes topics on a real cluster, each with so many partitions; as a context manager it leaves none behind.
+class OwnTopics:
+    """Makes topics on a real cluster, each with so many partitions; `close` leaves none behind.
 
     Owns what it has made, by name, and nothing else: it deletes no topic that it did not create.
     """
@@ -67,11 +66,11 @@ class OwnTopics(Closing):
 
         A group whose member was killed stays until its session is over; the broker forgets it by itself.
         """
-        left = _left(self._admin.delete_topics(self._topics, request_timeout=ANSWER_TIMEOUT)) if self._topics else []
+        if self._topics:
+            self.delete(*self._topics)
         if self._groups:
             _left(self._admin.delete_consumer_groups(self._groups, request_timeout=ANSWER_TIMEOUT))
-        self._topics, self._groups = [], []
-        return left
+        return self._topics
 
     def _is_there(self, topic: str) -> bool:
         found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic].partitions

@@ -93,7 +93,7 @@ class Publisher:
 
         `told` is called from `poll` or `flush`. Raises `KafkaFatal` when nothing more is taken.
         """
-        reported = self._reported if told is None else partial(self._placed, told)
+        reported = partial(self._reported, told)
         try:
             self._producer.produce(self._topic, value, key, partition, headers=list(headers), on_delivery=reported)
         except BufferError:
@@ -135,17 +135,15 @@ class Publisher:
             raise broken(error) from error
         self._check()
 
-    def _reported(self, error: KafkaError | None, _: Report | None) -> None:
+    def _reported(self, told: Told | None, error: KafkaError | None, report: Report | None) -> None:
         if error is None:
             self.acknowledged += 1
         else:
-            self._hear(error)
+            self._refused(error)
+        if told is not None:
+            told(None if error or report is None else f"{self._topic}/{report.partition()}/{report.offset()}")
 
-    def _placed(self, told: Told, error: KafkaError | None, report: Report | None) -> None:
-        self._reported(error, report)
-        told(None if error is not None or report is None else f"{self._topic}/{report.partition()}/{report.offset()}")
-
-    def _hear(self, error: KafkaError) -> None:
+    def _refused(self, error: KafkaError) -> None:
         self.refused += 1
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self.refusal = self.refusal or f"larger than {self._topic} takes; raise its max.message.bytes"
@@ -157,6 +155,3 @@ class Publisher:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    def __repr__(self) -> str:
-        return f"<Publisher {self._topic} acknowledged={self.acknowledged} refused={self.refused}>"

@@ -121,12 +121,6 @@ class Reader(Closing):
                 self._step_over(partition, at, last, UNPARSED)
         return records or list(islice(self._given_up, READ_AT_MOST))
 
-    def expect_ends(self) -> None:
-        """Raises `Incomplete` where there is more below `ends` than came."""
-        if ends := self._short_of_end.items():
-            short = listed(f"{self._partitions[at]} at {self._positions[at]} of {end}" for at, end in ends)
-            raise Incomplete(f"not all of {self._topic} came, the broker is slow or away: {short}")
-
     def expect_whole(self) -> None:
         """Raises `Incomplete` where records that were come to could not be read."""
         if self._unread:
@@ -154,7 +148,8 @@ class Reader(Closing):
     def _record(self, message: Message) -> Record | None:
         error = message.error()
         if error is not None:
-            return self._no_record(message, error)
+            self._no_record(message, error)
+            return None
         number, offset = cast("int", message.partition()), cast("int", message.offset())
         if offset < self._positions[number]:  # read before a seek of ours
             return None
@@ -168,17 +163,15 @@ class Reader(Closing):
         if self._short_of_end and position >= self._short_of_end.get(number, position + 1):
             del self._short_of_end[number]
 
-    def _no_record(self, message: Message, error: KafkaError) -> Record | None:
+    def _no_record(self, message: Message, error: KafkaError) -> None:
+        """Other errors are the client's to get over; of the group that it asks about we need nothing."""
         if error.code() == _EOF:
             # It may lie behind markers of transactions, which are no records.
             self._short_of_end.pop(cast("int", message.partition()), None)
-            return None
-        if error.code() in UNREADABLE:
+        elif error.code() in UNREADABLE:
             self._try_again(cast("int", message.partition()), message.offset() or 0, error.str())
-            return None
-        if is_closed(error):
+        elif is_closed(error):
             raise KafkaFatal(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
-        return None  # the client's to get over; of the group that it asks about we need nothing
 
     def _try_again(self, number: int, first: int, reason: str) -> None:
         """Or step past the batch that begins at `first`."""
@@ -203,6 +196,3 @@ class Reader(Closing):
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         config = looking({**_TUNING, **self._kafka.config, **_PROMISED})
         return open_client(Consumer, self._kafka, {}, {**config, **callbacks}, client_log())
-
-    def __repr__(self) -> str:
-        return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"

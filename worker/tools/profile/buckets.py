@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -17,25 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array
+from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.signature import Signature
-from worker.inference import Model
 
 Ints = NDArray[np.int64]
 
 LONGEST = 1_000_000  # a row that is longer is a slip of the pen: one batch of them would fill the memory
 # Tensor cores take the sides of half-precision matrices in eights (16 bytes); and lengths that are round are fewer.
 STEP = 8
-
-
-class Sample(NamedTuple):
-    """`lengths` of rows, in the order of arrival."""
-
-    lengths: Ints
-    source: str
 
 
 class LengthAxis(NamedTuple):
@@ -52,11 +42,16 @@ class Buckets(NamedTuple):
     """`boundaries` ascend. `before` and `after`: the share of padding among the elements that the model sees."""
 
     axis: LengthAxis
-    sample: Sample
+    lengths: Ints
     boundaries: Sequence[int]
     before: float
     after: float
     mean_padded: int
+
+    @property
+    def at_mean(self) -> Mapping[Spot, int]:
+        """The length of the axis, wherever it is, of a mean row."""
+        return dict.fromkeys(self.axis.spots, self.mean_padded)
 
     @property
     def setting(self) -> str:
@@ -65,16 +60,15 @@ class Buckets(NamedTuple):
         return json.dumps({wanted.input: {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad}})
 
 
-def buckets_for(axis: LengthAxis, sample: Sample, count: int, batch_rows: int) -> Buckets:
+def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) -> Buckets:
     """So many buckets, or fewer where quantiles fall together; padding before is that of batches as rows come."""
-    lengths = sample.lengths
     quantiles = np.quantile(lengths, [(at + 1) / count for at in range(count)], method="higher")
     boundaries = sorted({min(int(lengths.max()), STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()})
     padded = np.array(boundaries)[np.searchsorted(boundaries, lengths)]
     firsts = np.arange(0, len(lengths), batch_rows)
     as_they_come = np.repeat(np.maximum.reduceat(lengths, firsts), batch_rows)[: len(lengths)]
     before, after = (float(1 - lengths.sum() / each.sum()) for each in (as_they_come, padded))
-    return Buckets(axis, sample, boundaries, before, after, round(float(padded.mean())))
+    return Buckets(axis, lengths, boundaries, before, after, round(float(padded.mean())))
 
 
 def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
@@ -99,8 +93,8 @@ def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
     return LengthAxis(wanted, tuple(axes_of(signature, [wanted])[0].inputs))
 
 
-def sample_of_lines(source: str, request_rows: int) -> Sample:
-    """One length on each line, of a request with so many rows. Raises `BadConfiguration`."""
+def lengths_of_lines(source: str, request_rows: int) -> Ints:
+    """The lengths of rows: one on each line, of a request with so many rows. Raises `BadConfiguration`."""
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
         lengths = [int(line) for line in text.split()]
@@ -109,19 +103,4 @@ def sample_of_lines(source: str, request_rows: int) -> Sample:
         raise BadConfiguration(f"--lengths {source}: {reason}") from None
     if not lengths or not all(1 <= length <= LONGEST for length in lengths):
         raise BadConfiguration(f"--lengths {source}: expected lengths between 1 and {LONGEST:,}, one on each line")
-    return Sample(np.repeat(np.array(lengths, np.int64), request_rows), source)
-
-
-@dataclass(frozen=True, slots=True)
-class AtLength:
-    """The model on rows that are so long along the axis; they are ones, because a mask of zeros may save it work."""
-
-    model: Model
-    axis: LengthAxis
-    length: int
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        return self.model.run(feeds)
-
-    def blank(self, rows: int) -> Mapping[str, Array]:
-        return self.model.blank(rows, dict.fromkeys(self.axis.spots, self.length), 1)
+    return np.repeat(np.array(lengths, np.int64), request_rows)

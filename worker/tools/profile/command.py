@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
+from functools import partial
 from typing import Any
 
 from worker.app import GC_THRESHOLDS
@@ -24,7 +24,7 @@ from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
 from worker.terminal.terminal import count, page, print_json, progress
 from worker.tools.profile.advice import advise
-from worker.tools.profile.buckets import AtLength, Buckets, axis_of, buckets_for, sample_of_lines
+from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
@@ -37,17 +37,19 @@ MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 def profile(order: ProfileOrder) -> int:
     """0. Raises `BadConfiguration` for what cannot be measured or met."""
     sizes = sizes_of(order)
-    _check(order)
+    if order.lengths is None:
+        check_idle("without --lengths", bucket_axis=order.bucket_axis)
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     model = _loaded(settings, order)
     buckets = _buckets(order, model, settings)
-    measured = model if buckets is None else AtLength(model, buckets.axis, buckets.mean_padded)
+    # Ones, because a mask of zeros may save the model work.
+    blank = model.blank if buckets is None else partial(model.blank, lengths=buckets.at_mean, value=1)
     stacker = Stacker(
         model.signature,
         refuse_non_finite_input=settings.model.non_finite_input == "reject",
         refuse_non_finite_output=settings.model.non_finite_output == "error",
     )
-    bench = Bench(measured, stacker, order.rows_per_request, time.perf_counter)
+    bench = Bench(model.run, blank, stacker, order.rows_per_request, time.perf_counter)
     row = bench.requests(1)[0]
     policy = replace(batch_policy(settings.batching, model), max_rows=model.most_rows(MOST_ROWS))
     swept = _swept(bench, sizes, policy.limit_of_rows(row.shapes, row.size), order.seconds)
@@ -82,13 +84,6 @@ def sizes_of(order: ProfileOrder) -> list[int]:
     return sorted({one, *sizes})
 
 
-def _check(order: ProfileOrder) -> None:
-    if not isfinite(order.rate or 0) or not isfinite(order.latency_budget_ms or 0):
-        raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
-    if order.lengths is None:
-        check_idle("without --lengths", bucket_axis=order.bucket_axis)
-
-
 def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
     """Raises `BadConfiguration` for a model that does not take one request's rows, or none in this encoding."""
     batching, one = settings.batching, order.rows_per_request
@@ -111,8 +106,8 @@ def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> Bu
     if order.lengths is None:
         return None
     axis = axis_of(model.signature, order.bucket_axis)
-    sample = sample_of_lines(order.lengths, order.rows_per_request)
-    return buckets_for(axis, sample, order.buckets, settings.batching.max_batch_size)
+    lengths = lengths_of_lines(order.lengths, order.rows_per_request)
+    return buckets_for(axis, lengths, order.buckets, settings.batching.max_batch_size)
 
 
 def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> Sweep:

@@ -20,9 +20,9 @@ class ProfileOrder:
     encoding: Literal["rows", "json", "protobuf", "binary"] = option(
         "json", "How requests and answers are written: rows, json, protobuf or binary.", "NAME"
     )
-    rate: float | None = option(None, "Say how many replicas so many requests a second take.", "N", min=0.001)
+    rate: float | None = option(None, "Say how many replicas so many requests a second take.", "N", min=0.001, max=1e9)
     latency_budget_ms: float | None = option(
-        None, "Advise for this p99 from a request's record to its answer's.", "MS", min=0.001
+        None, "Advise for this p99 from a request's record to its answer's.", "MS", min=0.001, max=1e9
     )
     rows_per_request: int = option(1, "Rows in a request.", "N", min=1, max=65_536)
     batch_sizes: str | None = option(

@@ -67,7 +67,7 @@ def _advice(advice: Advice) -> dict[str, Any]:
 
 
 def _lengths(found: Buckets) -> dict[str, Any]:
-    lengths = found.sample.lengths
+    lengths = found.lengths
     return {
         "axis": str(found.axis),
         "sample": {"rows": len(lengths), "mean": float(lengths.mean()), "longest": int(lengths.max())},
@@ -178,9 +178,9 @@ def _words(advice: Advice) -> Iterator[str]:
 
 
 def _bucket_words(found: Buckets) -> Iterator[str]:
-    lengths, longest = found.sample.lengths, found.boundaries[-1]
+    lengths, longest = found.lengths, found.boundaries[-1]
     mean = f"{lengths.mean():.1f} long on average, the longest {longest:,}"
-    yield f"{count(len(lengths), 'row')} from {found.sample.source}, {mean}. A longer one would be refused."
+    yield f"{count(len(lengths), 'row')}, {mean}. A longer one would be refused."
     padding = f"{found.before:.0%} of what the model sees in batches as rows come, {found.after:.0%} in these buckets"
     yield f"Padding: {padding}."
 

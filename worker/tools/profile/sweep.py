@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs.examples import Encoding, encode_request
+from worker.codecs.examples import EncodedRequest, Encoding, encode_request
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, Rejection, Reply, Request
+from worker.core.records import Array, ClosedBy, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
+from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, Stacker
 
 ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
@@ -36,13 +37,8 @@ _NO_RECORD = Record(_PARTITION, 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
 
 Clock = Callable[[], float]
-
-
-class SweptModel(Protocol):
-    """What is measured: a `Model`, maybe on rows of some length."""
-
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
-    def blank(self, rows: int) -> Mapping[str, Array]: ...
+Run = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
+Blank = Callable[[int], Mapping[str, Array]]  # so many rows
 
 
 class Timing(NamedTuple):
@@ -100,8 +96,9 @@ class RequestCost(NamedTuple):
 class Bench:
     """Makes and times batches of one model. Each request has `request_rows` rows; a batch's last may have fewer."""
 
-    def __init__(self, model: SweptModel, stacker: Stacker, request_rows: int, clock: Clock) -> None:
-        self._model = model
+    def __init__(self, run: Run, blank: Blank, stacker: Stacker, request_rows: int, clock: Clock) -> None:
+        self._run = run
+        self._blank = blank
         self._stacker = stacker
         self._request_rows = request_rows
         self._clock = clock
@@ -109,7 +106,7 @@ class Bench:
     def requests(self, rows: int) -> list[Request]:
         """So many rows in requests, as the codecs leave them."""
         sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
-        blanks = {size: self._model.blank(size) for size in set(sizes)}
+        blanks = {size: self._blank(size) for size in set(sizes)}
         # A copy for each, as records are: one that is read over and over would lie in the processor's cache.
         return [self._request(blanks[size], size) for size in sizes]
 
@@ -128,7 +125,7 @@ class Bench:
         batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
         assert batch is not None
         stacked = self._clock()
-        outputs = self._model.run(batch.feeds)
+        outputs = self._run(batch.feeds)
         ran = self._clock()
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
         if isinstance(split, RunFailure):
@@ -150,27 +147,48 @@ class Bench:
     def request_cost(self, encoding: Encoding, seconds: float, most_rows: int) -> RequestCost:
         """Measured for about so long, `most_rows` in a batch. Raises `BadConfiguration` when the model has no such."""
         signature, rng = self._stacker.signature, np.random.default_rng(0)
-        feeds = {name: _varied(array, rng) for name, array in self._model.blank(self._request_rows).items()}
-        headers, value = encode_request(signature, feeds, encoding)
-        # Answers follow the request's content type.
-        codecs = Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
-        count = max(1, min(TOGETHER, TOGETHER_BYTES // len(value), most_rows // self._request_rows))
-        records = [Record(_PARTITION, at, None, value, headers, None) for at in range(count)]
-        decode, encode = list[float](), list[float]()
-        deadline = self._clock() + seconds
-        while not decode or self._clock() < deadline:
-            began = self._clock()
-            requests = codecs.decode_all(records)
-            decode.append(self._clock() - began)
+        feeds = {name: _varied(array, rng) for name, array in self._blank(self._request_rows).items()}
+        request = encode_request(signature, feeds, encoding)
+        count = max(1, min(TOGETHER, TOGETHER_BYTES // len(request.value), most_rows // self._request_rows))
+
+        def answers(requests: Sequence[Request | Rejection]) -> Sequence[Prediction]:
             wrong = [found.message for found in requests if isinstance(found, Rejection)]
             found = RunFailure(wrong[0]) if wrong else self.run([r for r in requests if isinstance(r, Request)])
             if isinstance(found, RunFailure):
                 raise BadConfiguration(f"the model cannot be asked in {encoding}: {found.message}")
-            began = self._clock()
-            for prediction in found[1].predicted:
-                codecs.encode(prediction)
-            encode.append(self._clock() - began)
-        return RequestCost(encoding, len(value), float(np.median(decode)) / count, float(np.median(encode)) / count)
+            return found[1].predicted
+
+        decode, encode = codec_seconds(signature, [request] * count, answers, seconds, self._clock)
+        return RequestCost(encoding, len(request.value), decode, encode)
+
+
+def codecs_of(signature: Signature) -> Codecs:
+    """The worker's codecs for one model, with limits that no request made for it meets."""
+    return Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
+
+
+def codec_seconds(
+    signature: Signature,
+    requests: Sequence[EncodedRequest],
+    answers: Callable[[Sequence[Request | Rejection]], Sequence[Prediction]],
+    seconds: float,
+    clock: Clock,
+) -> tuple[float, float]:
+    """The medians of decoding one of these requests and of encoding its answer, over about so many seconds."""
+    codecs = codecs_of(signature)  # whose answers follow the request's content type
+    records = [Record(_PARTITION, at, None, value, headers, None) for at, (headers, value) in enumerate(requests)]
+    decode, encode = list[float](), list[float]()
+    deadline = clock() + seconds
+    while not decode or clock() < deadline:
+        began = clock()
+        decoded = codecs.decode_all(records)
+        decode.append(clock() - began)
+        predictions = answers(decoded)
+        began = clock()
+        for prediction in predictions:
+            codecs.encode(prediction)
+        encode.append(clock() - began)
+    return float(np.median(decode)) / len(records), float(np.median(encode)) / len(records)
 
 
 def _varied(array: Array, rng: np.random.Generator) -> Array:

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
 from worker.signals import stop_signals
@@ -18,7 +20,7 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.options import PublishOrder
 from worker.tools.publish.publication import Publication
-from worker.tools.publish.requests import Publishable, made_up, read_lines
+from worker.tools.publish.requests import Publishable, read_lines
 
 # Seconds without an answer, unless --timeout says others.
 _PATIENCE = 30.0
@@ -31,13 +33,13 @@ def publish(order: PublishOrder) -> int:
     when a part was not published, not answered, or answered with an error.
     """
     if not order.wait:
-        check_idle("without --wait", timeout=order.timeout, response_topic=order.response_topic)
+        check_idle("without --wait", timeout=order.timeout)
     if order.random is None:
         check_idle("without --random: lines are published as they stand", encoding=order.encoding, model=order.model)
     environ = with_options(
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
-    settings = load_client(order.config, environ)
+    settings, patience = load_client(order.config, environ), order.timeout or _PATIENCE
     topic = _topic(order, settings)
     with ExitStack() as stack:
         requests = _requests(order, environ, stack)
@@ -48,20 +50,16 @@ def publish(order: PublishOrder) -> int:
         try:
             publication.run(requests, order.random)
             if order.wait and publication.is_whole:
-                publication.wait(_patience(order))
+                publication.wait(patience)
         finally:
             told = {"topic": topic, **publication.summary()}
             if publication.handed_over or publication.is_whole:
                 _report(order, told)
     if publication.odd is not None and not told["published"]:
         raise publication.odd
-    if shortfalls := list(_shortfalls(order, publication, told, publisher.refusal)):
+    if shortfalls := list(_shortfalls(publication, told, publisher.refusal, patience)):
         raise Incomplete("\n".join(shortfalls))
     return 0
-
-
-def _patience(order: PublishOrder) -> float:
-    return _PATIENCE if order.timeout is None else order.timeout
 
 
 def _topic(order: PublishOrder, settings: ClientSettings) -> str:
@@ -95,21 +93,21 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:
     if order.key is None and load_scoring(order.config, environ).state.tensors:
         raise BadConfiguration("--random: with WORKER_STATE__TENSORS each request needs a key; say --key 'made-up-{n}'")
-    from worker.codecs.examples import Encoding, encodings  # noqa: PLC0415 - lines need no encoding
+    from worker.codecs.examples import Encoding, encode_request, encodings, example_feeds  # noqa: PLC0415 - not for lines
 
     signature, given = signature_and_example(order.config, environ)
     possible = encodings(signature)
     if order.encoding is not None and order.encoding not in possible:
         raise BadConfiguration(f"--encoding {order.encoding}: this model takes {', '.join(possible)}")
-    return made_up(signature, total, Encoding(order.encoding or possible[0]), given)
+    encoding, rng = Encoding(order.encoding or possible[0]), np.random.default_rng(0)
+    made = (encode_request(signature, example_feeds(signature, 1, rng, given), encoding) for _ in range(total))
+    return (Publishable(value, headers=headers) for headers, value in made)
 
 
 def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitStack) -> Reader:
-    topic = order.response_topic or settings.kafka.response_topic
-    if topic is None:
-        why = "WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait, or name it with --response-topic"
-        raise unset(why, order.config)
-    reader = stack.enter_context(Reader(settings.kafka, topic))
+    if settings.kafka.response_topic is None:
+        raise unset("WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait", order.config)
+    reader = stack.enter_context(Reader(settings.kafka, settings.kafka.response_topic))
     reader.start_at(reader.ends)
     return reader
 
@@ -130,25 +128,21 @@ def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if told["unknown"]:
         yield "unknown", f"{told['unknown']:,} not acknowledged; some of them may have been published"
     if answers := told.get("answers"):
-        yield "answers", ", ".join([f"{answers['ok']:,} ok", *_errors(answers)])
+        errors = [f"{number:,} {code}" for code, number in answers["errors"].items()]
+        yield "answers", ", ".join([f"{answers['ok']:,} ok", *errors])
         yield "", f"{answers['missing']:,} missing, {answers['repeated']:,} repeated"
     if latency := told.get("latency_ms"):
         yield "latency", " · ".join(f"{name} {milliseconds(ms)}" for name, ms in latency.items())
 
 
-def _errors(answers: Mapping[str, Any]) -> list[str]:
-    return [f"{number:,} {code}" for code, number in answers["errors"].items()]
-
-
 def _shortfalls(
-    order: PublishOrder, publication: Publication, told: Mapping[str, Any], refusal: str | None
+    publication: Publication, told: Mapping[str, Any], refusal: str | None, patience: float
 ) -> Iterator[str]:
     """What was not published, not answered, or answered with an error."""
     if publication.odd is not None:
         yield f"{publication.odd}; what comes before it is published"
     elif not publication.is_whole:
-        total = "the" if order.random is None else f"{order.random:,}"
-        yield f"stopped after {publication.handed_over:,} of {total} requests"
+        yield f"stopped after {count(publication.handed_over, 'request')}"
     if told["refused"]:
         yield f"{count(told['refused'], 'request')} refused: {refusal}"
     if told["unknown"]:
@@ -161,4 +155,4 @@ def _shortfalls(
         )
     if answers and answers["missing"]:
         hint = "" if answers["missing"] < told["published"] else "; `inference-worker check` tells what keeps a worker"
-        yield f"{count(answers['missing'], 'request')} not answered, none came for {_patience(order):g} s{hint}"
+        yield f"{count(answers['missing'], 'request')} not answered, none came for {patience:g} s{hint}"

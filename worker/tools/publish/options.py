@@ -31,7 +31,6 @@ class PublishOrder:
     timeout: float | None = option(
         None, "With --wait: give up when no answer comes for so long; else for 30 s.", "SECONDS", min=0.1
     )
-    response_topic: str | None = option(None, "With --wait: where answers come, if not the settings'.", "TOPIC")
     encoding: Literal["rows", "json", "protobuf", "binary"] | None = option(
         None,
         "With --random: rows (if the model takes them, the default), json, protobuf or binary.",

@@ -8,7 +8,7 @@ which its answer carries as `source`.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -24,8 +24,7 @@ from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.requests import Publishable
 
-PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
-
+_PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
 # Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
 _BURST = 256
 # The longest wait for anything before a signal is noticed, and the shortest that a client can wait, seconds.
@@ -42,45 +41,42 @@ class AwaitedAnswers:
     def __init__(self) -> None:
         self.heard = 0
         self._published_at: dict[str, float] = {}
-        self._firsts: dict[str, tuple[float, str]] = {}  # when it came, and its error's code
-        self._times = Counter[str]()
+        self._answers = defaultdict[str, list[tuple[float, str]]](list)  # when each came, and its error's code
 
     def placed(self, published_at: float, place: str | None) -> None:
         """A request lies there; None: it was refused."""
         if place is not None:
             self._published_at[place] = published_at
-            self.heard += place in self._firsts
+            self.heard += place in self._answers
 
     def hear(self, record: Record, now: float) -> bool:
         """An answer was read. Whether it is the first to a request of this run."""
         headers = headers_of(record.headers)
         place = headers.get("source", b"").decode(errors="replace")
-        self._times[place] += 1
-        if place in self._firsts:
-            return False
         is_ok = headers.get("status") == b"ok"
         code = "" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")
-        self._firsts[place] = (now, code)
-        self.heard += place in self._published_at
-        return place in self._published_at
+        self._answers[place].append((now, code))
+        is_first = place in self._published_at and len(self._answers[place]) == 1
+        self.heard += is_first
+        return is_first
 
     def summary(self) -> dict[str, Any]:
         """What became of the requests: results, errors by code, answers that did not come, and that came again.
 
         A latency is from publication until the answer was read.
         """
-        heard = [place for place in self._published_at if place in self._firsts]
-        codes = Counter(self._firsts[place][1] for place in heard)
-        milliseconds = [(self._firsts[place][0] - self._published_at[place]) * 1000 for place in heard]
+        heard = {place: answers for place, answers in self._answers.items() if place in self._published_at}
+        codes = Counter(answers[0][1] for answers in heard.values())
+        milliseconds = [(answers[0][0] - self._published_at[place]) * 1000 for place, answers in heard.items()]
         return {
             "answers": {
                 "ok": codes[""],
                 "errors": {code: count for code, count in codes.most_common() if code},
                 "missing": len(self._published_at) - self.heard,
-                "repeated": sum(self._times[place] - 1 for place in heard),
+                "repeated": sum(len(answers) - 1 for answers in heard.values()),
             },
             "latency_ms": {
-                name: round(float(np.percentile(milliseconds, at)), 3) for name, at in PERCENTILES.items() if heard
+                name: round(float(np.percentile(milliseconds, at)), 3) for name, at in _PERCENTILES.items() if heard
             },
         }
 
@@ -94,16 +90,13 @@ class Publication:
     def __init__(
         self, publisher: Publisher, reader: Reader | None, signals: StopSignals, key: str | None, rate: float | None
     ) -> None:
-        self._publisher = publisher
+        self._publisher, self._reader, self._signals = publisher, reader, signals
+        self._key, self._interval = key, 1 / rate if rate else 0.0
         self._awaited = AwaitedAnswers()
         self.handed_over = 0
-        self._seconds = 0.0
         self.odd: BadConfiguration | None = None  # what the source cannot be read past
         self.is_whole = False  # every request of the source was handed over
-        self._reader = reader
-        self._signals = signals
-        self._key = key
-        self._interval = 1 / rate if rate else 0.0
+        self._seconds = 0.0
         self._began = time.monotonic()
         self._show: Callable[[], None] = lambda: None
 

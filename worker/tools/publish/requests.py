@@ -1,4 +1,4 @@
-"""What there is to publish, one record after another: lines of a file or a pipe, or made-up requests.
+"""The lines of a file or a pipe that are published, one record after another.
 
 | a line is an object with | published is |
 |---|---|
@@ -15,18 +15,13 @@ import base64
 import os
 import select
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-import numpy as np
 import orjson
 
 from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration
-from worker.core.records import Array, Headers
-
-if TYPE_CHECKING:
-    from worker.codecs.examples import Encoding
-    from worker.core.tensors.signature import Signature
+from worker.core.records import Headers
 
 BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
@@ -43,18 +38,6 @@ class Publishable(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     headers: Headers = ()
-
-
-def made_up(
-    signature: Signature, total: int, encoding: Encoding, given: Mapping[str, Array] | None
-) -> Iterator[Publishable]:
-    """So many requests of one row each for a model, made up or of rows `given`; each time the same."""
-    from worker.codecs.examples import encode_request, example_feeds  # noqa: PLC0415 - lines need no encoding
-
-    rng = np.random.default_rng(0)
-    for _ in range(total):
-        headers, value = encode_request(signature, example_feeds(signature, 1, rng, given), encoding)
-        yield Publishable(value, headers=headers)
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[Publishable | None]:
@@ -125,9 +108,9 @@ def _member(document: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _bytes_of(held: object) -> bytes | None:
-    if held is None or isinstance(held, str):
-        return None if held is None else held.encode()
-    return orjson.dumps(held)
+    if held is None:
+        return None
+    return held.encode() if isinstance(held, str) else orjson.dumps(held)
 
 
 def _decoded(what: str, text: object) -> bytes:

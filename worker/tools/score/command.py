@@ -1,6 +1,6 @@
 """`inference-worker score`: a file through the model, without Kafka, as the worker would answer it.
 
-    RowFile, LineFile ──chunk──▶ Scorer, in threads ──outcomes──▶ ArrayResults, LineResults
+    RowFile, LineFile ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
 
 Python's work on one chunk goes on while the model runs another. Answers go to standard output or a file, everything
 else to standard error.
@@ -30,7 +30,7 @@ from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.score.inputs import LineFile, RowFile
 from worker.tools.score.options import ScoreOrder
 from worker.tools.score.outputs import Results, results_for
-from worker.tools.score.scorer import Chunk, Runs, Scored, Scorer
+from worker.tools.score.scorer import Chunk, Scored, Scorer
 
 # A chunk has so many batches, unless the model takes longer than this for them, seconds: Ctrl-C should be heard soon. A
 # small model answers 64 rows in 60 µs, and handing a chunk to a thread and back costs as much. Rows have so many bytes
@@ -49,10 +49,9 @@ def score(order: ScoreOrder) -> int:
     lanes, model = settings.batching.lanes, load_as_set(settings.model, settings.batching)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     _caution(model, settings.batching.max_batch_size)
-    began, runs = time.monotonic(), Runs(model, lanes)
-    scorer = Scorer(runs, settings)
+    began, scorer = time.monotonic(), Scorer(model, settings)
     with ExitStack() as closing:
-        chunks, total = _chunks(order, runs, scorer, settings, closing)
+        chunks, total = _chunks(order, scorer, settings, closing)
         results = closing.enter_context(results_for(order, model.signature, scorer.codecs.encode))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
             for chunk in _ahead(chunks, scorer, lanes + 1, is_stopped):
@@ -61,8 +60,8 @@ def score(order: ScoreOrder) -> int:
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
     seconds, answered = time.monotonic() - began, count(results.outcomes, results.unit)
     say(aside(), f"{answered} in {seconds:,.1f} s: {results.outcomes / seconds:,.0f} a second")
-    share = f"the model ran {runs.seconds / seconds:.0%} of the time"
-    say(aside(), f"{count(runs.batches, 'batch', 'es')} on {model.device.name}; {share}")
+    share = f"the model ran {scorer.seconds / seconds:.0%} of the time"
+    say(aside(), f"{count(scorer.batches, 'batch', 'es')} on {model.device.name}; {share}")
     _judge(results, total)
     return 0
 
@@ -103,22 +102,18 @@ def _stop_signal() -> Iterator[Event]:
 
 
 def _chunks(
-    order: ScoreOrder, runs: Runs, scorer: Scorer, settings: ScoringSettings, closing: ExitStack
+    order: ScoreOrder, scorer: Scorer, settings: ScoringSettings, closing: ExitStack
 ) -> tuple[Iterator[Chunk], int | None]:
     """What is to be scored, and how many lines or rows it has; None where that is not known."""
 
     def batches() -> int:
-        return max(1, int(min(CHUNK_BATCHES, CHUNK_SECONDS * runs.batches / (runs.seconds or 1))))
+        return max(1, int(min(CHUNK_BATCHES, CHUNK_SECONDS * scorer.batches / (scorer.seconds or 1))))
 
-    signature, batch = runs.model.signature, scorer.policy.max_rows
+    batch = scorer.policy.max_rows
     if not order.is_array:
-        file = None if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0))
-        descriptor = 0 if file is None else file.fileno()
-        lines = LineFile(descriptor, order.name, settings.kafka.max_request_bytes)
-        return lines.chunks(lambda: batches() * batch), None
-    if not order.wants_arrays and (halves := [spec.name for spec in signature.outputs if spec.datatype == "FP16"]):
-        raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
-    rows = RowFile(order.file, order.name, signature, OCTETS if order.wants_arrays else JSON, closing)
+        file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
+        return LineFile(file, order.name, settings.kafka.max_request_bytes).chunks(lambda: batches() * batch), None
+    rows = RowFile(order.file, order.name, scorer.model.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, CHUNK_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.chunks(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
 

@@ -1,20 +1,17 @@
 """Files to score: rows of a .npy or .npz, held against the model's inputs, and lines of JSON from a file or a pipe.
 
-What is wrong with an array file is said before the first inference, and nothing is ever unpickled. Files are read from
-beginning to end, chunk by chunk, so memory does not grow with them.
+What is wrong with an array file is said before the first inference, and nothing is ever unpickled. A .npy and lines are
+read chunk by chunk, so memory does not grow with them.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -28,6 +25,8 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
+# Pages of a file that were read count as the process's memory until their mapping is gone: after so many bytes.
+MAPPED_BYTES = 64 * 1024 * 1024
 LINES_BLOCK = 256 * 1024  # bytes of one read
 LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a block more
 # How long a silent pipe is waited for before answers are written and Ctrl-C is heard, seconds.
@@ -64,49 +63,46 @@ class Rows(NamedTuple):
         return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
 
 
-class Column(NamedTuple):
-    """The rows of one input in a file. `dtype` is the file's: the input's in any byte order."""
-
-    spec: TensorSpec
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    file: IO[bytes]
-
-    @property
-    def row_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape[1:])
-
-    def read(self, rows: int) -> Array:
-        """The next rows. Raises `Incomplete` when it ends too soon."""
-        try:
-            array = np.frombuffer(self.file.read(rows * self.row_bytes), self.dtype)
-            return array.astype(self.spec.dtype, copy=False).reshape(rows, *self.shape[1:])
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise Incomplete(f"{self.file.name}: cannot be read to its end: {error}") from error
-
-
 class RowFile:
-    """An open .npy or .npz: a column for each of the model's inputs that it holds, each with `total` rows."""
+    """A .npy, which is mapped, or a .npz: an array for each of the model's inputs that it holds, of `total` rows."""
 
-    def __init__(self, path: Path, name: str, signature: Signature, accept: str, closing: ExitStack) -> None:
+    def __init__(self, path: Path, name: str, signature: Signature, accept: str) -> None:
         """Raises `BadConfiguration`, one sentence with the cure, for whatever this model cannot be asked."""
         try:
-            self._columns = _columns(path, signature, closing)
+            arrays = _arrays(path, signature)
         except DAMAGED as error:
             said = error.strerror if isinstance(error, OSError) else None
             reason = said or str(error).partition("\n")[0][:100] or type(error).__name__
             raise BadConfiguration(f"{path}: cannot be read as an array file: {reason}") from error
-        self.total = self._columns[0].shape[0]
-        self.row_bytes = sum(column.row_bytes for column in self._columns)
-        self._empty = Rows(Partition(name, 0), 0, [column.spec for column in self._columns], (), accept)
+        specs = [spec for spec in signature.inputs if spec.name in arrays]
+        for spec in specs:
+            _check(path, spec, arrays[spec.name])
+        if len({len(array) for array in arrays.values()}) > 1:
+            shown = listed(f"{name}: {len(array)}" for name, array in arrays.items())
+            raise BadConfiguration(f"{path}: all arrays must have the same number of rows, got {shown}")
+        self._all = Rows(Partition(name, 0), 0, specs, [arrays[spec.name] for spec in specs], accept)
+        self.total = self._all.total
+        self.row_bytes = sum(array.nbytes for array in self._all.arrays) // self.total
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
-        """All of it, a number of rows at once that may change on the way. Raises `Incomplete` as `Column.read`."""
-        at = 0
+        """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
+        at = mapped_to = 0
+        mapped: Sequence[Array] = ()
         while at < self.total:
-            rows = min(at_once(), self.total - at)
-            yield self._empty._replace(number=at, arrays=[column.read(rows) for column in self._columns])
-            at += rows
+            if at >= mapped_to:
+                mapped, mapped_to = self._mapped(), at + max(1, MAPPED_BYTES // self.row_bytes)
+            end = at + at_once()
+            pairs = zip(mapped, self._all.specs, strict=True)
+            arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
+            yield self._all._replace(number=at, arrays=arrays)
+            at = end
+
+    def _mapped(self) -> Sequence[Array]:
+        """The arrays in a new mapping, where they are mapped."""
+        try:
+            return [np.asarray(_again(array)) for array in self._all.arrays]
+        except DAMAGED as error:
+            raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
 
 
 class LineFile:
@@ -117,12 +113,9 @@ class LineFile:
 
     def __init__(self, descriptor: int, name: str, longest: int) -> None:
         """`longest`: bytes of a line that may still be a request."""
-        self._descriptor = descriptor
-        self._partition = Partition(name, 0)
-        self._longest = longest
-        self._line = bytearray()  # that has no end yet, unless it is too long already
-        self._length = 0
-        self._lines = 0
+        self._descriptor, self._longest = descriptor, longest
+        self._partition, self._lines = Partition(name, 0), 0
+        self._line, self._length = bytearray(), 0  # of the line that has no end yet; empty where it is too long
         self._is_read_up = False
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[list[Record]]:
@@ -148,12 +141,11 @@ class LineFile:
         """The lines that end in this block; an empty block is the file's end, and ends the last line."""
         *ended, rest = block.split(b"\n")
         for part in ended:
-            self._grow(part)
-            yield self._end()
-        self._grow(rest)
+            yield self._record(part)
         self._is_read_up = not block
         if self._is_read_up and self._length:
-            yield self._end()
+            yield self._record(rest)
+        self._grow(rest)
 
     def _grow(self, part: bytes) -> None:
         self._length += len(part)
@@ -162,61 +154,45 @@ class LineFile:
         else:
             self._line.clear()
 
-    def _end(self) -> Record:
-        self._lines += 1
-        value, unreadable = bytes(self._line), None
+    def _record(self, end: bytes) -> Record:
+        self._grow(end)
+        unreadable = None
         if self._length > self._longest:
             unreadable = f"the value has {self._length} bytes, at most {self._longest} are taken"
-        self._line.clear()
-        self._length = 0
+        value, self._line, self._length, self._lines = bytes(self._line), bytearray(), 0, self._lines + 1
         return Record(self._partition, self._lines, None, value, LINE_HEADERS, None, unreadable)
 
 
-def _columns(path: Path, signature: Signature, closing: ExitStack) -> Sequence[Column]:
-    files = _files(path, signature, closing)
-    missing = {spec.name for spec in signature.required} - files.keys()
-    if missing or files.keys() - {spec.name for spec in signature.inputs}:
-        raise BadConfiguration(
-            f"{path} holds {listed(files)}; the model takes {signature.takes}: save those arrays by name"
-        )
-    columns = [_column(path, spec, files[spec.name]) for spec in signature.inputs if spec.name in files]
-    if len({column.shape[0] for column in columns}) > 1:
-        shown = listed(f"{column.spec.name}: {column.shape[0]}" for column in columns)
-        raise BadConfiguration(f"{path}: all arrays must have the same number of rows, got {shown}")
-    return columns
-
-
-def _files(path: Path, signature: Signature, closing: ExitStack) -> dict[str, IO[bytes]]:
-    """The open arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
+def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
+    """The arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
     if zipfile.is_zipfile(path):
-        archive = closing.enter_context(zipfile.ZipFile(path))
-        return {
-            member.removesuffix(".npy"): closing.enter_context(archive.open(member)) for member in archive.namelist()
-        }
-    if len(signature.required) > 1:
-        names = listed(f"{spec.name}=..." for spec in signature.inputs)
-        raise BadConfiguration(f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})")
-    return {signature.required[0].name: closing.enter_context(path.open("rb", buffering=0))}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            found = dict(members)
+    else:
+        found = {signature.required[0].name: npy.open_memmap(path, mode="r")}
+    missing = {spec.name for spec in signature.required} - found.keys()
+    if missing or found.keys() - {spec.name for spec in signature.inputs}:
+        raise BadConfiguration(
+            f"{path} holds {listed(found)}; the model takes {signature.takes}: save those arrays by name in a .npz"
+        )
+    return found
 
 
-def _column(path: Path, spec: TensorSpec, file: IO[bytes]) -> Column:
-    # Version 3 differs from 2 in nothing but the names of fields, and arrays with fields are no tensors.
-    read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
-    shape, is_fortran, dtype = read(file)
-    where = f"{path} holds {dtype} of shape {list(shape)}"
+def _again(array: Array) -> Array:
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return array
+    order: Literal["F", "C"] = "F" if np.isfortran(array) else "C"
+    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
+
+
+def _check(path: Path, spec: TensorSpec, array: Array) -> None:
+    shape, dims = array.shape, spec.dims
+    where = f"{path} holds {array.dtype} of shape {list(shape)}; the model takes {spec}"
     if spec.is_text:
-        raise BadConfiguration(f"{where}; the model takes {spec}: text comes in lines of JSON")
-    if len(shape) != len(spec.dims) + 1 or any(w not in (None, d) for w, d in zip(spec.dims, shape[1:], strict=True)):
-        raise BadConfiguration(f"{where}; the model takes {spec}, with the batch's axis first")
-    if dtype.newbyteorder("<") != spec.dtype:
-        raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({spec.dtype.name!r})")
+        raise BadConfiguration(f"{where}: text comes in lines of JSON")
+    if len(shape) != len(dims) + 1 or any(wanted not in (None, d) for wanted, d in zip(dims, shape[1:], strict=True)):
+        raise BadConfiguration(f"{where}, with the batch's axis first")
+    if array.dtype.newbyteorder("<") != spec.dtype:
+        raise BadConfiguration(f"{where}: save array.astype({spec.dtype.name!r})")
     if min(shape) < 1:
         raise BadConfiguration(f"{where}: there is nothing to score")
-    if is_fortran and len(shape) > 1:
-        raise BadConfiguration(f"{where} in Fortran order, column by column: save np.ascontiguousarray(array)")
-    column = Column(spec, shape, dtype, file)
-    if not isinstance(file, zipfile.ZipExtFile):  # which is only there whole
-        rows = (os.fstat(file.fileno()).st_size - file.tell()) // column.row_bytes
-        if rows < shape[0]:
-            raise BadConfiguration(f"{where}, but only {rows} rows of it: it was cut off, copy it again")
-    return column

@@ -57,11 +57,7 @@ class ScoreOrder:
 
     def check(self) -> None:
         """Raises `BadConfiguration` for what no model could do."""
-        if self.force and self.output is None:
-            raise BadConfiguration("--force does nothing without --output: standard output is not a file of its own")
         if not self.is_piped and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
-        if self.file.suffix.lower() in {".csv", ".tsv", ".parquet"}:
-            raise BadConfiguration(f"{self.file}: rows come as .npy or .npz, requests as lines of JSON")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(f"{self.output}: only rows of a .npy or .npz are answered as .npy")

@@ -6,7 +6,6 @@ A file is called `x.partial.npy` until all is written, and gets its own name the
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -54,11 +53,6 @@ class Target:
         except OSError as error:
             raise Incomplete(f"{self._partial or 'standard output'}: cannot be written: {error.strerror}") from error
 
-    def begin_with(self, head: bytes, size: int) -> None:
-        """Cut the file to this size, and put the head over its beginning."""
-        os.ftruncate(self._descriptor, size)
-        os.pwrite(self._descriptor, head, 0)
-
     def end(self, part: str | None = None) -> None:
         """Give it its name; or leave it, and say which part it is."""
         if self._path is not None and self._partial is not None:
@@ -72,10 +66,47 @@ class Target:
         self._partial.unlink()
 
 
-class Results(Closing):
-    """Where outcomes go, counted; here a line for each. Its files get their names at the end if `is_complete` then."""
+class NpyFile(Target):
+    """The rows of one output, in their order.
 
-    def __init__(self, target: Target, encode: Encode, unit: str) -> None:
+    The header, always 128 bytes long, is written last. So a run that was stopped leaves a whole array of fewer rows,
+    and one that was killed a file that numpy refuses.
+    """
+
+    def __init__(self, path: Path, spec: TensorSpec) -> None:
+        """Raises `BadConfiguration` when there can be no such file."""
+        super().__init__(path)
+        dims = tuple(d for d in spec.dims if d is not None)
+        # The row where there is no result: NaN where there is one, else zeros.
+        self.blank = np.full((1, *dims), np.nan if spec.is_float else 0, spec.dtype)
+        self._rows = 0
+        self.write(bytes(len(self._header())))
+
+    def add(self, rows: Array) -> None:
+        """Raises `Incomplete` when they cannot be written."""
+        self.write(rows.tobytes())
+        self._rows += len(rows)
+
+    def end(self, part: str | None = None) -> None:
+        header = self._header()  # and drop the part of a row that a full disk took
+        os.ftruncate(self._descriptor, len(header) + self._rows * self.blank.nbytes)
+        os.pwrite(self._descriptor, header, 0)
+        super().end(part)
+
+    def _header(self) -> bytes:
+        header, shape = io.BytesIO(), (self._rows, *self.blank.shape[1:])
+        descr = npy.dtype_to_descr(self.blank.dtype)
+        npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+        return header.getvalue()
+
+
+class Results(Closing):
+    """Where outcomes go, counted: a line for each; or, where there are files, their rows, and a line for each refusal.
+
+    Files get their names at the end if `is_complete` then.
+    """
+
+    def __init__(self, target: Target, encode: Encode, unit: str, files: Sequence[NpyFile] = ()) -> None:
         """`unit` is what the numbers count: `line` or `row`."""
         self.is_complete = False
         self.outcomes = 0
@@ -83,18 +114,32 @@ class Results(Closing):
         self.unit = unit
         self._target = target
         self._encode = encode
+        self._files = files
 
     def write(self, scored: Sequence[Scored]) -> None:
         """A chunk of outcomes, in the order of the file. Raises `Incomplete` when they cannot be written."""
-        self._target.write(b"".join([self._line(number, outcome) for number, outcome, _ in scored]))
-        self.outcomes += len(scored)
+        if not self._files:
+            self._target.write(b"".join([self._line(number, outcome) for number, outcome, _ in scored]))
+            self.outcomes += len(scored)
+            return
+        for number, outcome, rows in scored:
+            if isinstance(outcome, Rejection):
+                self._target.write(self._line(number, outcome))
+                outputs: Sequence[Array] = [file.blank for file in self._files]
+            else:
+                outputs = outcome.outputs
+            for file, array in zip(self._files, outputs, strict=True):
+                file.add(array)
+            self.outcomes += rows
 
     def close(self) -> None:
-        self._target.end(self._part)
-
-    @property
-    def _part(self) -> str | None:
-        return None if self.is_complete else f" has the first {count(self.outcomes, 'result')}"
+        part = None if self.is_complete else f" has the first {count(self.outcomes, 'result')}"
+        for file in self._files:
+            file.end(part)
+        if self._files and not self.refused:
+            self._target.drop()
+        else:
+            self._target.end(part)
 
     def _line(self, number: int, outcome: Outcome) -> bytes:
         """The value that a worker would send, and for an error what only its headers would say."""
@@ -106,72 +151,6 @@ class Results(Closing):
         many, first = self.refused.get(code.decode(), (0, number))
         self.refused[code.decode()] = many + 1, first
         return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self.unit.encode(), number)
-
-
-class ArrayResults(Results):
-    """A .npy for each output, with NaN (or zeros) for refused rows, whose reasons are lines of another file."""
-
-    def __init__(self, files: Sequence[NpyFile], errors: Target, encode: Encode) -> None:
-        super().__init__(errors, encode, "row")
-        self._files = files
-
-    def write(self, scored: Sequence[Scored]) -> None:
-        """As `Results` has it."""
-        for number, outcome, rows in scored:
-            if isinstance(outcome, Rejection):
-                self._target.write(self._line(number, outcome))
-                for file in self._files:
-                    file.refuse()
-            else:
-                for file, array in zip(self._files, outcome.outputs, strict=True):
-                    file.write(array)
-            self.outcomes += rows
-
-    def close(self) -> None:
-        for file in self._files:
-            file.end(self._part)
-        if self.refused:
-            self._target.end(self._part)
-        else:
-            self._target.drop()
-
-
-class NpyFile:
-    """The rows of one output, in their order.
-
-    The header, always 128 bytes long, is written last. So a run that was stopped leaves a whole array of fewer rows,
-    and one that was killed a file that numpy refuses.
-    """
-
-    def __init__(self, path: Path, spec: TensorSpec) -> None:
-        """Raises `BadConfiguration` when there can be no such file."""
-        self._spec = spec
-        self._dims = tuple(d for d in spec.dims if d is not None)
-        self._rows = 0
-        self._target = Target(path)
-        self._target.write(bytes(len(self._header())))
-
-    def write(self, array: Array) -> None:
-        """The next rows, of shape (rows, *dims). Raises `Incomplete` when they cannot be written."""
-        self._target.write(array.tobytes())
-        self._rows += len(array)
-
-    def refuse(self) -> None:
-        """The next row has no result: NaN where there is one, else zeros."""
-        self.write(np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self._spec.dtype))
-
-    def end(self, part: str | None) -> None:
-        """Write the header, and drop the part of a row that a full disk took."""
-        header = self._header()
-        row_bytes = math.prod(self._dims) * self._spec.dtype.itemsize
-        self._target.begin_with(header, len(header) + self._rows * row_bytes)
-        self._target.end(part)
-
-    def _header(self) -> bytes:
-        header, shape = io.BytesIO(), (self._rows, *self._dims)
-        descr = npy.dtype_to_descr(self._spec.dtype)
-        npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-        return header.getvalue()
 
 
 def partial(path: Path) -> Path:
@@ -195,7 +174,7 @@ def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Resu
     errors = output.with_suffix(".errors.jsonl")
     _check_free(order, [*paths, errors])
     errors.unlink(missing_ok=True)  # it may be of an earlier run
-    return ArrayResults(list(map(NpyFile, paths, signature.outputs)), Target(errors), encode)
+    return Results(Target(errors), encode, order.unit, list(map(NpyFile, paths, signature.outputs)))
 
 
 def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:

@@ -39,51 +39,23 @@ class Scored(NamedTuple):
     rows: int = 1
 
 
-class Runs:
-    """The model, run by so many threads at once as there are lanes. Owns the counts."""
+class Scorer:
+    """Scores chunks, several at once; as many threads at once run the model as there are lanes. Owns the counts."""
 
-    def __init__(self, model: Model, lanes: int) -> None:
+    def __init__(self, model: Model, settings: ScoringSettings) -> None:
         self.model = model
         self.batches = 0
         self.seconds = 0.0
-        self._lanes = BoundedSemaphore(lanes)
-
-    def run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
-        """All outputs of these rows, `most` in a batch; or the first failure."""
-        parts: list[Sequence[Array]] = []
-        rows = len(next(iter(feeds.values())))
-        with self._lanes:
-            began = time.monotonic()
-            for at in range(0, rows, most):
-                outputs = self.model.run({name: array[at : at + most] for name, array in feeds.items()})
-                if isinstance(outputs, RunFailure):
-                    return outputs
-                # Looked at here: a row too few in one batch and one too many in the next would be missed in the whole.
-                if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
-                    return RunFailure("an output has not as many rows as went in", loses_rows=True)
-                parts.append(outputs)
-            self.batches += len(parts)
-            self.seconds += time.monotonic() - began
-        if len({tuple(output.shape[1:] for output in outputs) for outputs in parts}) > 1:
-            return RunFailure("the shape of an output's rows depends on their neighbours")
-        return parts[0] if len(parts) == 1 else [np.concatenate(of_output) for of_output in zip(*parts, strict=True)]
-
-
-class Scorer:
-    """Scores chunks, several at once: it holds nothing of them."""
-
-    def __init__(self, runs: Runs, settings: ScoringSettings) -> None:
-        model, signature = settings.model, runs.model.signature
+        self._lanes = BoundedSemaphore(settings.batching.lanes)
         # No topic bounds an answer here, and the reader of the file knows how long a request may be.
-        most = sys.maxsize
-        wire = Wire("", "", max_request_bytes=most, max_answer_bytes=most, non_finite_output=model.non_finite_output)
-        self.codecs = Codecs([signature], wire, tell=lambda _: None)
-        self.policy: BatchPolicy = batch_policy(settings.batching, runs.model)
-        self._runs = runs
+        most, non_finite = sys.maxsize, settings.model.non_finite_output
+        wire = Wire("", "", max_request_bytes=most, max_answer_bytes=most, non_finite_output=non_finite)
+        self.codecs = Codecs([model.signature], wire, tell=lambda _: None)
+        self.policy: BatchPolicy = batch_policy(settings.batching, model)
         self._stacker = Stacker(
-            signature,
-            refuse_non_finite_input=model.non_finite_input == "reject",
-            refuse_non_finite_output=model.non_finite_output == "error",
+            model.signature,
+            refuse_non_finite_input=settings.model.non_finite_input == "reject",
+            refuse_non_finite_output=non_finite == "error",
         )
 
     def chunk(self, chunk: Chunk) -> Sequence[Scored]:
@@ -130,7 +102,7 @@ class Scorer:
         yield from refused
         if batch is None:
             return
-        outputs = self._runs.run(batch.feeds, most)
+        outputs = self._run(batch.feeds, most)
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
         if isinstance(split, RunFailure):
             yield from self._smaller(batch.requests, most, split)
@@ -159,6 +131,26 @@ class Scorer:
             self._check_device()
             yield requests[0], reject(requests[0], failure)
 
+    def _run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
+        """All outputs of these rows, `most` in a batch; or the first failure."""
+        parts: list[Sequence[Array]] = []
+        rows = len(next(iter(feeds.values())))
+        with self._lanes:
+            began = time.monotonic()
+            for at in range(0, rows, most):
+                outputs = self.model.run({name: array[at : at + most] for name, array in feeds.items()})
+                if isinstance(outputs, RunFailure):
+                    return outputs
+                # Looked at here: a row too few in one batch and one too many in the next would be missed in the whole.
+                if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
+                    return RunFailure("an output has not as many rows as went in", loses_rows=True)
+                parts.append(outputs)
+            self.batches += len(parts)
+            self.seconds += time.monotonic() - began
+        if len({tuple(output.shape[1:] for output in outputs) for outputs in parts}) > 1:
+            return RunFailure("the shape of an output's rows depends on their neighbours")
+        return parts[0] if len(parts) == 1 else [np.concatenate(of_output) for of_output in zip(*parts, strict=True)]
+
     def _check_device(self) -> None:
-        if isinstance(failure := self._runs.model.probe(), RunFailure):
+        if isinstance(failure := self.model.probe(), RunFailure):
             raise ModelBroken(f"the model fails on its own warm-up batch, which ran at start: {failure.message}")

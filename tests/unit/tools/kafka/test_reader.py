@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.client.test_config import settings
-from worker.core.failures import Incomplete, KafkaFatal
+from worker.core.failures import KafkaFatal
 from worker.core.records import Partition
 from worker.tools.kafka import reader
 from worker.tools.kafka.reader import Reader
@@ -80,13 +80,3 @@ def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.Mon
 
     with pytest.raises(KafkaFatal, match="answers cannot be read"):
         found.read(0.0)
-
-
-def test_who_stops_waiting_before_the_end_is_told_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that looked like all of it ended with 0."""
-    found = made(monkeypatch)
-    found.expect_ends()
-    found.start_at({Partition("answers", 0): 3})
-
-    with pytest.raises(Incomplete, match="not all of answers came, the broker is slow or away: answers/0 at 3 of 7"):
-        found.expect_ends()

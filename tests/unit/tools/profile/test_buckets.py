@@ -10,7 +10,7 @@ import pytest
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.tools.profile.buckets import Buckets, Sample, axis_of, buckets_for, sample_of_lines
+from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
 
 IDS = TensorSpec("ids", "INT64", (None,), ("sequence",))
 MASK = TensorSpec("mask", "INT64", (None,), ("sequence",))
@@ -23,8 +23,7 @@ def signature(*inputs: TensorSpec) -> Signature:
 
 
 def buckets(lengths: list[int], count: int) -> Buckets:
-    sample = Sample(np.array(lengths, np.int64), "lengths.txt")
-    return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), sample, count, 4)
+    return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), np.array(lengths, np.int64), count, 4)
 
 
 def test_buckets_end_at_quantiles() -> None:
@@ -83,7 +82,7 @@ def test_lengths_stand_one_on_each_line(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("5\n\n12\n")
 
-    assert sample_of_lines(str(path), 2).lengths.tolist() == [5, 5, 12, 12]
+    assert lengths_of_lines(str(path), 2).tolist() == [5, 5, 12, 12]
 
 
 @pytest.mark.parametrize("content", ["", "0\n", "1000001\n", "5\nlong\n", None])
@@ -94,4 +93,4 @@ def test_what_is_no_length_is_refused(tmp_path: Path, content: str | None) -> No
         path.write_text(content)
 
     with pytest.raises(BadConfiguration, match=r"--lengths .*lengths\.txt: "):
-        sample_of_lines(str(path), 1)
+        lengths_of_lines(str(path), 1)

@@ -107,7 +107,6 @@ def test_a_budget_that_cannot_be_met_is_refused_with_the_least(model: Path) -> N
     [
         (["--batch-sizes", "1,x"], "--batch-sizes 1,x: expected row counts, comma-separated, such as 1,8,64"),
         (["--batch-sizes", "0"], "--batch-sizes 0: expected 1, the rows of one request, to 65536"),
-        (["--rate", "inf"], "--rate and --latency-budget-ms are numbers, and no infinities"),
         (["--bucket-axis", "x:1"], "--bucket-axis does nothing without --lengths"),
     ],
 )

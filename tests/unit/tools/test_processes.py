@@ -6,7 +6,7 @@ import os
 import signal
 from multiprocessing.connection import Connection as Pipe
 
-from worker.tools.bench.children import Child
+from worker.tools.processes import Child
 
 
 def interrupt_itself(pipe: Pipe) -> None:
