@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,8 @@ from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.tools.score.inputs import LineFile, RowFile, Rows
+from worker.tools.lines import lines
+from worker.tools.score.inputs import RowFile, Rows, line_chunks
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
 ONE = signature(spec("x", "FP32", (3,)))
@@ -157,33 +156,27 @@ def test_however_a_file_is_damaged_it_is_one_sentence(tmp_path: Path, name: str)
     assert all(len(sentence.splitlines()) == 1 for sentence in told)
 
 
-@contextmanager
-def opened(folder: Path, content: bytes, longest: int = 100) -> Iterator[LineFile]:
+def read(folder: Path, content: bytes) -> list[Record]:
     path = folder / "requests.jsonl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        yield LineFile(file.fileno(), "requests.jsonl", longest)
-
-
-def read(lines: LineFile, at_once: int = 2) -> list[Record]:
-    return [record for chunk in lines.chunks(lambda: at_once) for record in chunk]
+        chunks = line_chunks(lines(file.fileno(), path.name), path.name, 100, lambda: 2)
+        return [record for chunk in chunks for record in chunk]
 
 
 def test_every_line_is_a_record_numbered_from_one(tmp_path: Path) -> None:
     """An empty one too, so that answers and lines stay side by side; the last needs no end."""
-    with opened(tmp_path, b"a\n\nbb\r\nc") as lines:
-        records = read(lines)
+    records = read(tmp_path, b"a\n\nbb\r\nc")
 
     assert [(r.offset, r.value) for r in records] == [(1, b"a"), (2, b""), (3, b"bb\r"), (4, b"c")]
     assert all(dict(record.headers)["accept"] == b"application/json" for record in records)
 
 
 def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
-    """In the same words, though it is never held; the next line is read as usual."""
+    """In the same words; the next line is read as usual."""
     long = b"x" * 1_000_000
     codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
-    with opened(tmp_path, b"a\n" + long + b"\nb\n") as lines:
-        records = read(lines)
+    records = read(tmp_path, b"a\n" + long + b"\nb\n")
 
     would_be = codec.decode(records[1]._replace(value=long, unreadable=None))
     assert [r.value for r in records] == [b"a", b"", b"b"]
