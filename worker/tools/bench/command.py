@@ -157,10 +157,8 @@ def _sites(plan: Plan) -> Iterator[OpenSite]:
     def open_site() -> Iterator[Site]:
         name = f"{prefix}-{next(numbers)}"
         own = f"{name}-requests", f"{name}-answers", f"{name}-rejected"
-        topics.create(*own)
-        topics.will_use(name)
+        topics.create(name, *own)
         yield Site(kafka, *own, name)
-        topics.delete(*own)  # after a failure that is left to the end
 
     try:
         yield open_site
