@@ -43,7 +43,7 @@ class Stage:
         limit: int | None = None,
     ) -> Replay:
         run = Replay(self.ways, Envelopes(JSON), lambda offsets: self.commits.append(dict(offsets)))
-        run.run(letters, ends or {DEAD: len(letters)}, wanted, limit)
+        run.run(letters, lambda: ends or {DEAD: len(letters)}, wanted, limit)
         return run
 
     def offsets(self, topic: str = "requests") -> list[int]:
