@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -23,8 +23,6 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-# Pages of a file that were read count as the process's memory until their mapping is gone: after so many bytes.
-MAPPED_BYTES = 64 * 1024 * 1024
 LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a line more
 # Answers are lines too, so only those may be asked for that are JSON to their end.
 LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
@@ -81,23 +79,25 @@ class RowFile:
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
         """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
-        at = mapped_to = 0
-        mapped: Sequence[Array] = ()
+        at = 0
         while at < self.total:
-            if at >= mapped_to:
-                mapped, mapped_to = self._mapped(), at + max(1, MAPPED_BYTES // self.row_bytes)
-            end = at + at_once()
-            pairs = zip(mapped, self._all.specs, strict=True)
-            arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
+            end = min(at + at_once(), self.total)
+            pairs = zip(self._all.arrays, self._all.specs, strict=True)
+            arrays = [np.ascontiguousarray(_rows(array, at, end), spec.dtype) for array, spec in pairs]
             yield self._all._replace(number=at, arrays=arrays)
             at = end
 
-    def _mapped(self) -> Sequence[Array]:
-        """The arrays in a new mapping, where they are mapped."""
-        try:
-            return [np.asarray(_again(array)) for array in self._all.arrays]
-        except DAMAGED as error:
-            raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
+
+def _rows(array: Array, at: int, end: int) -> Array:
+    """Rows of an array. A mapped file is read: pages of it would count as memory, and a file that shrinks is told."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return array[at:end]
+    try:
+        begin = array.offset + at * array[:1].nbytes
+        read: Array = np.fromfile(array.filename, array.dtype, (end - at) * array[0].size, offset=begin)
+        return read.reshape(end - at, *array.shape[1:])
+    except DAMAGED as error:
+        raise Incomplete(f"{array.filename}: cannot be read to its end: {error}") from error
 
 
 def line_chunks(
@@ -130,20 +130,14 @@ def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             found = dict(members)
     else:
-        found = {signature.required[0].name: npy.open_memmap(path, mode="r")}
+        mapped = npy.open_memmap(path, mode="r")  # of columns one after the other a row lies everywhere
+        found = {signature.required[0].name: np.array(mapped) if np.isfortran(mapped) else mapped}
     missing = {spec.name for spec in signature.required} - found.keys()
     if missing or found.keys() - {spec.name for spec in signature.inputs}:
         raise BadConfiguration(
             f"{path} holds {listed(found)}; the model takes {signature.takes}: save those arrays by name in a .npz"
         )
     return found
-
-
-def _again(array: Array) -> Array:
-    if not isinstance(array, np.memmap) or array.filename is None:
-        return array
-    order: Literal["F", "C"] = "F" if np.isfortran(array) else "C"
-    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
 
 
 def _check(path: Path, spec: TensorSpec, array: Array) -> None:

@@ -60,7 +60,7 @@ def test_json_has_all_of_it(model: Path) -> None:
     document = found(model, "--batch-sizes", "1,4", "--latency-budget-ms", 2000, "--encoding", "rows")
 
     assert set(document) == {
-        "model", "open_axes", "sizes", "too_large", "unsteady", "lengths", "refusal", "advice"
+        "model", "open_axes", "sizes", "too_large", "lengths", "refusal", "advice"
     }  # fmt: skip
     assert (document["model"]["name"], document["model"]["device"]) == ("small", "cpu")
     assert [size["rows"] for size in document["sizes"]] == [1, 4]
