@@ -44,6 +44,7 @@ class ByKey:
     def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or what stands between."""
         self._next_stage = stage
+        self.kind: Callable[[Request], BatchKind] = stage.kind
         self._lines: dict[Partition, _Keys] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
@@ -51,10 +52,6 @@ class ByKey:
     def backlog(self) -> int:
         """Full groups that wait for a lane."""
         return self._next_stage.backlog
-
-    def kind(self, request: Request) -> BatchKind:
-        """That of the batch that the request will share."""
-        return self._next_stage.kind(request)
 
     def stops(self, run: Run) -> Iterator[int]:
         """Before which of the run's records to cut it: before each whose key is taken, and behind.
