@@ -297,15 +297,6 @@ def test_a_drain_finishes_what_waits_for_its_state() -> None:
     assert w.broker.committed[P0] == 2
 
 
-def test_a_state_that_no_request_wrote_for_long_is_forgotten() -> None:
-    """By the timestamps of the requests; the store forgets it by itself."""
-    w = world(ttl=10.0)
-
-    found = served(w, of(0, 1, at=0.0), of(1, 2, at=9.0), of(2, 3, at=30.0))
-
-    assert found == {name(0): [1], name(1): [3], name(2): [3]}
-
-
 def test_a_state_waits_for_the_dead_letter_of_an_earlier_request() -> None:
     """It says of that one, too, that nothing is owed any more; the answer behind it does not wait."""
     w = world()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from worker.tools.bench.figures import (
     Sent,
     Steady,
     Window,
-    document,
     latency_ms,
     steady_flow,
     verdict,
@@ -136,14 +134,3 @@ def test_figures_that_are_not_the_contenders_are_said_to_be() -> None:
     said = " ".join(verdict(replace(found, contenders=[worker, *found.contenders[1:]])))
 
     assert "(*): these latencies are its own: the worker." in said
-
-
-def test_machines_get_the_figures_the_limit_and_the_verdict() -> None:
-    """As JSON, next to the facts."""
-    found = json.loads(json.dumps(document(figures(Costs(5.0, 150.0, 190.0)), {"seconds": 4.0})))
-
-    assert found["limit"] == "encoding"
-    assert found["seconds"] == 4.0
-    assert [each["name"] for each in found["contenders"]] == ["the worker", "the plain loop", "one by one"]
-    assert found["contenders"][0]["maximum"]["requests_per_second"] == 5000.0
-    assert found["costs"]["encoding_us"] == 150.0

@@ -89,17 +89,6 @@ def test_a_limit_is_exact_and_the_offset_stands_behind_the_last_that_went() -> N
     assert stage.commits == [{DEAD: 4}]
 
 
-def test_a_filter_leaves_the_others() -> None:
-    """By code and by topic, both of which must fit."""
-    stage = Stage()
-    letters = [letter(0, code=Code.INTERNAL), letter(1), letter(2, code=Code.INTERNAL, request_topic="b")]
-
-    stage.replay(letters, Wanted("INTERNAL"))
-    stage.replay(letters, Wanted("INVALID_ARGUMENT", "b"))
-
-    assert (stage.offsets(), stage.offsets("b")) == ([100], [102])
-
-
 @pytest.mark.parametrize(
     ("odd", "told"),
     [

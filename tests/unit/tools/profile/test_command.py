@@ -146,21 +146,6 @@ def test_a_batch_that_would_close_earlier_is_left_out(
     assert f"--rows-per-request {most + 1}: {reason}; give so many or less" in refused.stderr
 
 
-def test_a_model_for_a_fixed_number_of_rows_is_measured_up_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Shorter batches are padded and take as long; larger ones it never runs, nor one request of more rows."""
-    monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
-    fixed = models.save(models.for_rows(8, models.mlp()), tmp_path)
-
-    document = found(fixed, "--batch-sizes", "4,8,9,16")
-    refused = profile(fixed, "--rows-per-request", 9)
-
-    assert [size["rows"] for size in document["sizes"]] == [1, 4, 8]
-    assert document["too_large"] == {"rows": 9, "reason": "the model was exported for 8 rows"}
-    assert "--rows-per-request 9: the model was exported for 8 rows; give so many or less" in refused.stderr
-
-
 @pytest.mark.parametrize(
     ("rows_per_request", "sizes"),
     [(1, [1 << n for n in range(11)]), (100, [100, 200, 400, 800]), (65_536, [65_536])],
