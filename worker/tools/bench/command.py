@@ -36,11 +36,11 @@ from worker.tools.bench.figures import (
     window_flow,
 )
 from worker.tools.bench.generator import Generator, Site, mock_site
-from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plain_loop import answer_for_ever
 from worker.tools.bench.plan import Plan
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
+from worker.tools.options import BenchOrder
 from worker.tools.processes import Child, Replica, main_thread_seconds
 from worker.version import VERSION
 

@@ -1,4 +1,4 @@
-"""Topics and groups that a measurement makes for itself, and takes away again."""
+"""Topics and groups that a measurement makes for itself, and takes away again; and the members of a group."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log
 from worker.kafka.client.connecting import connect
 from worker.kafka.client.errors import words_of
+from worker.kafka.cluster.admin_answers import described_group
 from worker.settings import Connection
 
 # A topic that never came to be, a group that was never joined: gone, as they should be.
@@ -83,3 +84,16 @@ def _left(asked: Mapping[str, Future[Any]]) -> list[str]:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _GONE:
                 left.append(name)
     return left
+
+
+def members_of(kafka: Connection, group: str) -> int:
+    """How many members a group has; 0 for one that does not exist. Raises `BadConfiguration` where none will tell."""
+    try:
+        return len(described_group(kafka, group, ANSWER_TIMEOUT, client_log()).members)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        why = f"{words_of(error)}; grant DESCRIBE on it"
+    except TimeoutError:
+        why = "no answer in time"
+    raise BadConfiguration(f"whether group {group} has members is not known: {why}")

@@ -19,7 +19,7 @@ from worker.terminal.terminal import console, count, milliseconds, print_json, s
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.lines import lines
-from worker.tools.publish.options import PublishOrder
+from worker.tools.options import PublishOrder
 from worker.tools.publish.publication import Publication
 from worker.tools.publish.requests import Publishable, read_lines
 

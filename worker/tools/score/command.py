@@ -28,8 +28,8 @@ from worker.signals import STOPPING
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.lines import lines
+from worker.tools.options import ScoreOrder
 from worker.tools.score.inputs import RowFile, line_chunks
-from worker.tools.score.options import ScoreOrder
 from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.scorer import Chunk, Scored, Scorer
 

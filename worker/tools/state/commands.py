@@ -12,20 +12,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException
 
 from worker.codecs.examples import encode_request, encodings, example_feeds
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.records import Array, Record
 from worker.core.tensors.specs import TensorSpec
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, reach
-from worker.kafka.client.errors import words_of
-from worker.kafka.cluster.admin_answers import described_group
+from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.sink import ANY_PARTITION
 from worker.state.slabs import NO_OFFSET
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.consume.shown import decoded, moment
+from worker.tools.kafka.own_topics import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, stateful
@@ -144,20 +142,6 @@ def bring_in(order: ImportOrder) -> int:
     return 0
 
 
-def _members(of: Stateful) -> int:
-    """How many members the group of the workers has. Raises `BadConfiguration` where none will tell."""
-    kafka = of.settings.kafka
-    try:
-        return len(described_group(kafka, kafka.group_id, ANSWER_TIMEOUT, client_log()).members)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return 0
-        why = f"{words_of(error)}; grant DESCRIBE on it"
-    except TimeoutError:
-        why = "no answer in time"
-    raise BadConfiguration(f"whether group {kafka.group_id} has members is not known: {why}")
-
-
 def _partitions(of: Stateful) -> int:
     """The partitions of both topics. Raises `BadConfiguration` where they differ, for then no worker starts."""
     ours, theirs = (
@@ -174,7 +158,7 @@ def _partitions(of: Stateful) -> int:
 
 def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_partitions: bool) -> None:
     """Raises `BadConfiguration` where states would be lost."""
-    if members := _members(of):
+    if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
         raise BadConfiguration(
             f"group {of.settings.kafka.group_id} has {count(members, 'member')}, which would write over what is "
             "imported; stop its workers first"

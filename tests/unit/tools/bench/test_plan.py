@@ -10,8 +10,8 @@ from tests.models import mlp, save, two_in_two_out
 from worker.core.failures import BadConfiguration
 from worker.tools.bench import plan as plan_module
 from worker.tools.bench.generator import Site
-from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
+from worker.tools.options import BenchOrder
 
 MINE = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests import models
 from worker import cli
+from worker.tools.options import ProfileOrder
 from worker.tools.profile.command import sizes_of
-from worker.tools.profile.options import ProfileOrder
 
 
 @pytest.fixture
