@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from bench.loops.by_hand import LOOPS
 from bench.loops.task import Task
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
-from worker.tools.processes import Replica, cpu_seconds
+from worker.tools.processes import Replica
 
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "bench" / "peers.txt"
@@ -31,6 +32,7 @@ PEERS = {
     "mlserver": "mlserver",
 }
 KEY_BY_KEY = "key_by_key"
+_PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,13 @@ class Running:
     def total(self, metric: str) -> float:
         """A worker's metric. Fails for other contenders."""
         assert self.replica is not None, f"{self.name} has no metrics"
-        return self.replica.total(metric)
+        return self.replica.totals()[metric]
 
     @property
     def cpu_seconds(self) -> float:
         """Its processor time so far, its children's too."""
-        seconds = cpu_seconds(_family(self.pid))
-        assert seconds is not None, f"{self.name} has ended"
-        return seconds
+        # To the nanosecond, where /proc/<id>/stat counts in hundredths of a second.
+        return sum(time.clock_gettime(~process << 3 | _PROCESSOR_TIME) for process in _family(self.pid))
 
 
 def _family(pid: int) -> list[int]:

@@ -593,7 +593,6 @@ class FakeEvents:
         self.pauses: list[bool] = []
         self.restored_keys: list[tuple[Partition, int, float]] = []
         self.thrown: list[tuple[Partition, str]] = []
-        self.foreign = 0  # records and values that are no states
         self.passed_over: list[tuple[Partition, int]] = []
         self.left_behind: list[int | str] = []
         self.settled_at: list[float] = []
@@ -624,11 +623,7 @@ class FakeEvents:
         self.counted["rewound"] += 1
 
     def foreign_states(self, partition: Partition, count: int) -> None:
-        self.foreign += count
         self.passed_over.append((partition, count))
-
-    def foreign_values(self, count: int) -> None:
-        self.foreign += count
 
     def thrown_away(self, partition: Partition, why: str) -> None:
         self.thrown.append((partition, why))

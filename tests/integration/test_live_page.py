@@ -327,7 +327,7 @@ def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_
     assert "busy" in browser.text("#verdict")
     seen(browser, "under-load")
     browser.wait(lambda: figure(browser, "#requests") == 0, "nothing comes any more")
-    counted = replica.total("records_settled_total")
+    counted = replica.totals()["records_settled_total"]
     assert browser.text("#answers-note") == f"{counted:,.0f} acknowledged"
     assert browser.complaints == []
 

@@ -17,7 +17,8 @@ from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Partition, Rejection
 from worker.inference import Model
 from worker.settings.for_commands import load_scoring
-from worker.tools.score.inputs import LineFile, Rows
+from worker.tools.lines import lines as lines_of
+from worker.tools.score.inputs import Rows, line_chunks
 from worker.tools.score.scorer import Scorer
 
 MODEL = signature()
@@ -42,7 +43,7 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
     met("the last line has no end", is_so=content != b"" and not content.endswith(b"\n"))
     met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
-    chunks = LineFile(out, "pipe", LONGEST).chunks(lambda: at_once)
+    chunks = line_chunks(lines_of(out, "pipe", 0.0), "pipe", LONGEST, lambda: at_once)
     records = []
     at = 0
     for cut in cuts:

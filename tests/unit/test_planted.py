@@ -165,8 +165,8 @@ def _drop_what_is_in_memory(self: StoredSlots, partition: Partition, key: bytes)
         self._free([slot])
 
 
-def _find_no_damage(*_: object) -> int:
-    return 0
+def _find_no_damage(*_: object) -> dict[str, list[int]]:
+    return {}
 
 
 def _confirm_without_asking(_: Checkpoint, offsets: Mapping[Partition, int], __: object) -> Collection[Partition]:
@@ -279,7 +279,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "states that are damaged are believed": Planted(
         checkpoint_file,
-        "_checksum",
+        "_checksums",
         _find_no_damage,
         lambda _: test_kept.test_one_bit_is_enough(Path(mkdtemp()), 0.3, "rows"),
     ),

@@ -158,8 +158,6 @@ class Letter(NamedTuple):
     @property
     def loss(self) -> str | None:
         """Why the original cannot be made from it; None when it can."""
-        if self.record.unreadable is not None:
-            return "the dead letter cannot be read"
         if tuple(self.headers) == UNREADABLE_HEADERS:
             return "the request's headers could not be read"
         if self.omitted:

@@ -44,6 +44,7 @@ class ByKey:
     def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or what stands between."""
         self._next_stage = stage
+        self.kind: Callable[[Request], BatchKind] = stage.kind
         self._lines: dict[Partition, _Keys] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
@@ -51,10 +52,6 @@ class ByKey:
     def backlog(self) -> int:
         """Full groups that wait for a lane."""
         return self._next_stage.backlog
-
-    def kind(self, request: Request) -> BatchKind:
-        """That of the batch that the request will share."""
-        return self._next_stage.kind(request)
 
     def stops(self, run: Run) -> Iterator[int]:
         """Before which of the run's records to cut it: before each whose key is taken, and behind.
@@ -182,13 +179,11 @@ class StateFetch:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its states are here."""
-        if self._hold_unless_ready(request):
-            self._batcher.add(request, now)
+        self._pass_on(request, now, self._batcher.add)
 
     def add_late(self, request: Request, now: float) -> None:
         """Find company for a request that has waited already."""
-        if self._hold_unless_ready(request):
-            self._batcher.add_late(request, now)
+        self._pass_on(request, now, self._batcher.add_late)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions."""
@@ -196,14 +191,14 @@ class StateFetch:
             self._held.pop(partition, None)
         self._batcher.forget(partitions)
 
-    def _hold_unless_ready(self, request: Request) -> bool:
+    def _pass_on(self, request: Request, now: float, add: Callable[[Request, float], None]) -> None:
         partition = request.record.partition
         keys: Sequence[bytes] = request.keys if isinstance(request, Run) else (request.record.key or b"",)
-        missing = self._states.missing(partition, keys)
-        if missing:
+        if missing := self._states.missing(partition, keys):
             held = _Held(request, len(missing))
             self._held.setdefault(partition, {}).update(dict.fromkeys(missing, held))
-        return not missing
+        else:
+            add(request, now)
 
     def _release(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """The states of these keys are here."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import compress
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -24,7 +23,7 @@ from worker.core.records import Array, Outcome, Partition, Place, Record, Reject
 from worker.ports import Events
 from worker.state.expiry import Expiry
 from worker.state.key_slots import CachedSlots
-from worker.state.layout import ANOTHERS, StateLayout
+from worker.state.layout import Sieve, StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Extent, RestoredRows
 from worker.state.slabs import NO_OFFSET
@@ -86,8 +85,7 @@ class OutsideStates(KeyStates):
         self._reads = reads
         self._values = OutsideValues(layout)
         self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)
-        self._foreign: defaultdict[Partition, set[bytes]] = defaultdict(set)  # keys whose value was no state when read
-        self._has_ours = False  # whether a state of this layout was read
+        self._sieve = Sieve(layout)
         self._trouble: str | None = None
         # A partition's keys that are to be asked for, and that were.
         self._wanted: defaultdict[Partition, list[bytes]] = defaultdict(list)
@@ -112,11 +110,7 @@ class OutsideStates(KeyStates):
         return missing
 
     def is_here(self, record: Record) -> bool:
-        return self.is_foreign(record) or not self.missing(record.partition, (record.key or b"",))
-
-    def is_foreign(self, record: Record) -> bool:
-        is_one = (record.key or b"") in self._foreign.get(record.partition, ())
-        return is_one and not self._slot_of(record)  # a key that began anew is in memory
+        return not self.missing(record.partition, (record.key or b"",))
 
     @property
     def wait(self) -> float | None:
@@ -140,25 +134,17 @@ class OutsideStates(KeyStates):
         return bool(came)
 
     def _take_in(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        are_foreign = list(map(self._values.is_foreign, values))
-        if any(are_foreign) or partition in self._foreign:
-            # Requests of these keys are refused. They do not come into memory: each of them looks anew.
-            self._foreign[partition].difference_update(keys)
-            self._foreign[partition].update(compress(keys, are_foreign))
-            self._events.foreign_values(sum(are_foreign))
-        if all(are_foreign) and not self._has_ours and any(map(self._values.is_anothers, values)):
+        before = self._sieve.passed_over
+        found, rows, missing, offsets = self._values.read(partition, values, self._sieve)
+        if passed_over := self._sieve.passed_over - before:
+            self._events.foreign_states(partition, passed_over)
+        try:
+            self._sieve.check()
+        except ValueError as error:
             raise BadConfiguration(
-                f"{SETTING}: the store holds {ANOTHERS}; name another WORKER_STATE__KEY_PREFIX, with which every key "
+                f"{SETTING}: the store holds {error}; name another WORKER_STATE__KEY_PREFIX, with which every key "
                 "begins anew, or delete what is there"
-            )
-        known = [at for at, is_one in enumerate(are_foreign) if not is_one]
-        self._keep(partition, [keys[at] for at in known], [values[at] for at in known])
-        self._coming[partition].difference_update(keys)
-        self.tell_here(partition, keys)
-
-    def _keep(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        found, rows, missing, offsets = self._values.read(partition, values)
-        self._has_ours |= bool(found)
+            ) from None
         slots = np.array(self._cache.add(partition, keys), np.intp)
         self._cache.put(slots[found], rows)
         self._cache.put_none(slots[missing], offsets)
@@ -166,6 +152,8 @@ class OutsideStates(KeyStates):
         last = max(int(rows.offsets.max(initial=NO_OFFSET)), max(offsets, default=NO_OFFSET))
         if last > self._ledger.settled(partition):
             self._applied_up_to[partition] = max(last, self._applied_up_to.get(partition, NO_OFFSET))
+        self._coming[partition].difference_update(keys)
+        self.tell_here(partition, keys)
 
     def _may_go(self, partition: Partition, keys: Sequence[bytes], offsets: Array) -> Sequence[bool]:
         """Whether each state is stored, and no request needs it."""
@@ -182,7 +170,7 @@ class OutsideStates(KeyStates):
         settled = self._ledger.settled
         for partition in [p for p, last in self._applied_up_to.items() if settled(p) >= last]:
             del self._applied_up_to[partition]
-        return bool(self._applied_up_to or any(self._foreign.values()))
+        return bool(self._applied_up_to)
 
     def is_ahead(self, record: Record) -> bool:
         """Whether this record has been answered, and the state of its key has it in it."""
@@ -211,5 +199,5 @@ class OutsideStates(KeyStates):
         for partition in partitions:
             self._attempt += 1
             self._began[partition] = self._attempt
-            for kept in (self._wanted, self._coming, self._applied_up_to, self._foreign):
+            for kept in (self._wanted, self._coming, self._applied_up_to):
                 kept.pop(partition, None)

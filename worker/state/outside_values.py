@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.records import Array, Partition
-from worker.state.layout import FORMAT, HEAD, NO_TIME, StateLayout
+from worker.state.layout import FORMAT, HEAD, NO_TIME, Sieve, StateLayout
 from worker.state.slabs import NO_OFFSET, StateRows
 
 SOURCE = 8  # bytes
@@ -66,26 +66,18 @@ class OutsideValues:
         head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, used)], _HEAD)
         return source_of(partition) + head.tobytes()
 
-    def is_foreign(self, value: bytes | None) -> bool:
-        """Whether this is no state of the layout, and does not say that there is none."""
-        return value is not None and not self._is_forgotten(value) and not self._layout.is_ours(value[SOURCE:])
-
-    def is_anothers(self, value: bytes | None) -> bool:
-        """Whether it is a state of another layout."""
-        return value is not None and self._layout.is_anothers(value[SOURCE:])
-
-    def read(self, partition: Partition, values: Sequence[bytes | None]) -> ReadStates:
-        """What the store has of some keys of the partition. Raises `ValueError` for a value of another layout."""
+    def read(self, partition: Partition, values: Sequence[bytes | None], sieve: Sieve) -> ReadStates:
+        """What the store has of some keys of the partition. A value that does not pass the sieve is no state."""
         ours, offsets = source_of(partition), dict[int, int]()
         there: dict[int, bytes] = {}
         for at, value in enumerate(values):
-            if value is None:
-                offsets[at] = NO_OFFSET
-            elif self._is_forgotten(value):
+            if value is not None and self._is_forgotten(value):
                 head = np.frombuffer(value[SOURCE:], _HEAD)[0]
                 offsets[at] = int(head["offset"]) if value.startswith(ours) else NO_OFFSET
-            else:
+            elif value is not None and sieve.takes(value[SOURCE:]):
                 there[at] = value
+            else:
+                offsets[at] = NO_OFFSET
         rows = StateRows.of(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
         are_ours: Array = np.array([value.startswith(ours) for value in there.values()], np.bool_)
         rows = rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET))

@@ -18,11 +18,6 @@ from worker.state.states import KeyStates
 APPLIED = (
     "it was applied to the state of its key before, and its answer cannot be repeated: the state before it is gone"
 )
-# In a store outside.
-FOREIGN = (
-    "under its key lies something that is no state of this model, and that others have written; delete it, or begin "
-    "the key anew by a request with `state: reset`"
-)
 _LEAVE_NONE = (StateUse.READ, StateUse.DELETE)
 
 
@@ -113,8 +108,6 @@ class StatefulStacker(Stacker):
             return Rejection(request.record, Code.INTERNAL, APPLIED, request.reply, is_silent=True)
         if request.state is StateUse.RESET:
             return None
-        if any(map(self.states.is_foreign, records)):
-            return Rejection(request.record, Code.INTERNAL, FOREIGN, request.reply)
         if self.refuse_missing and not all(map(self.states.has, records)):
             why = "its key has no state, and WORKER_STATE__MISSING is refuse"
             return Rejection(request.record, Code.NOT_FOUND, why, request.reply)

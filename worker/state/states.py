@@ -141,10 +141,6 @@ class KeyStates:
         written_by = self._slabs.offsets[self._slot_of(record)]
         return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
-    def is_foreign(self, _: Record) -> bool:
-        """Whether a store outside has something else than a state under this record's key."""
-        return False
-
     def is_here(self, _: Record) -> bool:
         """Whether the state of this record's key is in memory; if not, it will be."""
         return True

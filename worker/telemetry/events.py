@@ -189,14 +189,10 @@ class WorkerEvents:
         self._log.warning("states_thrown_away", partition=str(partition), why=why)
 
     def foreign_states(self, partition: Partition, count: int) -> None:
-        """So many records of its changelog are no states of this model: they do not count."""
-        self.foreign_values(count)
-        why = "another writer's? A key goes on from an older state"
-        self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=why)
-
-    def foreign_values(self, count: int) -> None:
-        """So many values in the store are no states: the requests that asked for them are refused, and say so."""
+        """So many records of its changelog, or values of its keys, are no states of this model: they do not count."""
         self._numbers.add(metrics.FOREIGN_STATES, count)
+        why = "another writer's? A key goes on from an older state, or begins anew"
+        self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=why)
 
     def kept(self, states: int, seconds: float) -> None:
         """So many states were left to the next process."""

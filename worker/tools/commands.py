@@ -11,14 +11,10 @@ from typing import Any
 import typer
 
 from worker.terminal.command_options import End, add_command
-from worker.tools.bench.options import BenchOrder
-from worker.tools.consume.options import ConsumeOrder
 from worker.tools.dead_letters.options import ListLettersOrder, ReplayOrder, ShowOrder
 from worker.tools.demo.options import DemoOrder
 from worker.tools.init.options import InitOrder
-from worker.tools.profile.options import ProfileOrder
-from worker.tools.publish.options import PublishOrder
-from worker.tools.score.options import ScoreOrder
+from worker.tools.options import BenchOrder, ConsumeOrder, ProfileOrder, PublishOrder, ScoreOrder
 from worker.tools.state import options as state
 
 _GROUPS = {

@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -37,7 +37,6 @@ _LOOK_S = 0.02
 # Spawned, never forked: a Kafka client does not outlive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
 _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{.*\})? (\S+)$")
-_PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
 
 
 class Process(Closing):
@@ -131,10 +130,6 @@ class Replica(Process):
             return False
         return True
 
-    def total(self, metric: str) -> float:
-        """The sum of a metric's samples. Raises `Stop`."""
-        return self.totals()[metric]
-
     def totals(self) -> Mapping[str, float]:
         """The sum of every metric's samples, by its name without our prefix; 0 for an unknown one. Raises `Stop`."""
         found: dict[str, float] = defaultdict(float)
@@ -147,14 +142,6 @@ class Replica(Process):
             if sample := _SAMPLE.match(line):
                 found[sample[1]] += float(sample[2])
         return found
-
-    def wait_until_settled(self, count: int) -> None:
-        """Wait until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
-        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
-        while (settled := self.total("records_settled_total")) < count:
-            if time.monotonic() > deadline:
-                raise self.late(f"the worker has settled {settled:,.0f} of {count:,} records")
-            time.sleep(_LOOK_S)
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address
@@ -241,15 +228,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(0)
-
-
-def cpu_seconds(processes: Iterable[int]) -> float | None:
-    """The processor time of running processes. None where one has ended, or the system is no Linux."""
-    try:
-        # To the nanosecond, where /proc/<id>/stat counts in hundredths of a second.
-        return sum(time.clock_gettime(~process << 3 | _PROCESSOR_TIME) for process in processes)
-    except (OSError, AttributeError):
-        return None
 
 
 def main_thread_seconds(process: int) -> float | None:

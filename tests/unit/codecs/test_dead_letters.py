@@ -112,7 +112,6 @@ def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
             dead_record(value=None, message=f"{UNREADABLE}: bad"),
             "the request could not be read, so the dead letter does not hold it",
         ),
-        (Record(DEAD, 0, None, None, (), None, unreadable="bad"), "the dead letter cannot be read"),
         (dead_record(value=None), None),
         (dead_record(value=b""), None),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, P1, World
+from tests.builders import P0, World
 from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of, served
 from worker.core.failures import BadConfiguration
@@ -81,18 +81,6 @@ def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
     assert answers(again)[f"{P0}/59"] == [6.0]
 
 
-@both
-def test_what_a_process_leaves_that_is_killed_does_not_count(*, exactly_once: bool) -> None:
-    """All is read back."""
-    first = keeping(exactly_once=exactly_once)
-    served(first, *some(0))
-
-    again = keeping(first)
-
-    assert read_from(again) == [None]
-    assert in_memory(again) == kept(again)
-
-
 def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote() -> None:
     """It stood still, and stops before it hears of that: its last commit is refused."""
     first = keeping(exactly_once=True)
@@ -147,22 +135,6 @@ def test_what_a_transaction_took_back_is_not_kept() -> None:
 
     assert first.events.left_behind == [0]
     assert read_from(again) == [None]
-
-
-def test_partitions_of_others_stay_as_they_were_left() -> None:
-    """Until they come, or the directory is thrown away."""
-    first = World(has_state=True, exactly_once=True, store=FakeStore(), most_in_memory=2, keeps=True).start(P0, P1)
-    served(first, *some(0), *[of(at, 1.0, key=b"p1")._replace(partition=P1) for at in range(5)])
-    second = keeping(stop(first))  # which gets P0 alone
-    assert second.states is not None
-    assert second.states.keys == 10
-
-    third = keeping(stop(second))
-    third.source.assign(P1)
-    third.turn_for(1.0)
-
-    assert [partition for partition, extent in third.restorer.begun if extent is not None] == [P0, P1]
-    assert in_memory(third) == kept(third)
 
 
 def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:

@@ -189,39 +189,18 @@ def test_a_store_of_another_models_states_ends_the_worker() -> None:
 
 
 @joined
-@pytest.mark.parametrize(
-    "value",
-    [b"", b"hello", b"\0" * 32, source_of(P0) + b"\0" * 28, ANOTHERS],
-    ids=["", "text", "0", "zeros", "another"],
-)
-def test_a_foreign_value_costs_requests_of_its_key_alone(value: bytes, *, joins: bool) -> None:
-    """One of them ended the worker, and each that followed. It is counted, and `state: reset` writes over it."""
+@pytest.mark.parametrize("value", [b"", b"hello", b"\0" * 32, source_of(P0) + b"\0" * 28, ANOTHERS])
+def test_a_key_with_a_foreign_value_begins_anew(value: bytes, *, joins: bool) -> None:
+    """The value is counted and written over; no other key is concerned."""
     w = world(joins=joins)
     the_store(w).values |= {b"good": stored(-1, 5), b"k": value}
     served(w, of(0, 1, key=b"good"))
 
-    found = served(w, of(1, 1), of(2, 1, key=b"new"), of(3, 1, key=b"good"), of(4, 1, 2), of(5, 1, state="delete"))
+    found = served(w, of(1, 1), of(2, 1, key=b"new"), of(3, 1, key=b"good"), of(4, 1, 2))
 
-    assert [found[name(n)] for n in range(6)] == [[6], "error", [1], [7], "error", "error"]
-    assert "others have written" in w.events.rejections[-1].message
-    assert the_store(w).values[b"k"] == value
-    assert w.events.foreign >= 3
-    served(w, of(6, 10, state="reset"), of(7, 1))
-    assert (answers(w)[name(6)], answers(w)[name(7)]) == ([10], [11])
-    assert kept(w) == {b"good": 7, b"new": 1, b"k": 11}
-
-
-def test_a_foreign_value_of_a_suspect_partition_is_refused() -> None:
-    """Its record runs alone, and waits for no state that never comes."""
-    w = World(has_state=True, is_outside=True)
-    the_store(w).values |= {b"good": stored(-1, 5), b"k": b"hello"}
-    w.broker.attempts[P0] = SUSPECT_FROM, False
-    w.broker.append(of(0, 1, key=b"good"), of(1, 1), of(2, 1, key=b"good"))
-    w.start(P0)
-
-    w.turn_for(3.0)
-
-    assert answers(w) == {name(0): [6], name(1): "error", name(2): [7]}
+    assert [found[name(n)] for n in range(5)] == [[6], [1], [1], [7], [2, 4]]
+    assert w.events.passed_over == [(P0, 1)]
+    assert kept(w) == {b"good": 7, b"new": 1, b"k": 4}
 
 
 def test_the_log_says_once_that_the_store_is_away() -> None:
@@ -316,15 +295,6 @@ def test_a_drain_finishes_what_waits_for_its_state() -> None:
 
     assert kept(w) == {b"k": 1, b"b": 2}
     assert w.broker.committed[P0] == 2
-
-
-def test_a_state_that_no_request_wrote_for_long_is_forgotten() -> None:
-    """By the timestamps of the requests; the store forgets it by itself."""
-    w = world(ttl=10.0)
-
-    found = served(w, of(0, 1, at=0.0), of(1, 2, at=9.0), of(2, 3, at=30.0))
-
-    assert found == {name(0): [1], name(1): [3], name(2): [3]}
 
 
 def test_a_state_waits_for_the_dead_letter_of_an_earlier_request() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.builders import P0, P1
 from tests.unit.stores.test_local import KEYS, SLOTS
-from worker.core.failures import BadConfiguration
 from worker.state import Extent
 from worker.stores import LocalStore
 from worker.stores.checkpoint_file import NAME
@@ -135,14 +134,4 @@ def test_without_an_identity_nothing_is_believed(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
 
     assert (store.kept, store.take(P0), store.get(P0, KEYS[:1])) == ([], None, [0])
-    store.close()
-
-
-def test_a_directory_that_cannot_be_written_at_the_end_is_said(tmp_path: Path) -> None:
-    """With the setting that names it."""
-    store = opened(tmp_path / "states-of-ours")
-    (tmp_path / "states-of-ours" / f"{NAME}.new").mkdir()
-
-    with pytest.raises(BadConfiguration, match="WORKER_STATE__DIRECTORY: states cannot be kept there"):
-        store.keep({}, yes)
     store.close()

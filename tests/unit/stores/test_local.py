@@ -32,22 +32,6 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
     made.close()
 
 
-def test_what_is_forgotten_is_gone(store: LocalStore) -> None:
-    """One key, or all of a partition, which may come back; what was never there is no failure."""
-    store.put(P0, KEYS, SLOTS)
-    store.delete(P0, KEYS[4])
-    store.delete(P0, b"never")
-    store.delete(P1, b"never")
-    assert store.get(P0, KEYS[4:]) == [0, SLOTS[5]]
-
-    store.forget(P0)
-    store.forget(P1)
-    assert (store.keys_of(P0), store.get(P0, KEYS), store.some(P0, 3)) == (0, [0] * len(KEYS), ())
-
-    store.put(P0, [b"a"], [7])
-    assert store.get(P0, KEYS[:2]) == [0, 7]
-
-
 def test_some_goes_round(store: LocalStore) -> None:
     """All of them come with their own keys, then again from the first, also where one was deleted meanwhile."""
     store.put(P0, KEYS, SLOTS)
@@ -56,6 +40,7 @@ def test_some_goes_round(store: LocalStore) -> None:
 
     assert dict([*first, *then]) == dict(zip(KEYS, SLOTS, strict=True))
     assert (len(first), len(then), nothing, again) == (4, 2, (), first)
+    assert store.some(P1, 4) == ()
     store.delete(P0, then[0][0])
     assert store.some(P0, 4) == then[1:]
 

@@ -36,11 +36,11 @@ from worker.tools.bench.figures import (
     window_flow,
 )
 from worker.tools.bench.generator import Generator, Site, mock_site
-from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plain_loop import answer_for_ever
 from worker.tools.bench.plan import Plan
 from worker.tools.kafka.embedded import PARTITIONS
 from worker.tools.kafka.own_topics import OwnTopics
+from worker.tools.options import BenchOrder
 from worker.tools.processes import Child, Replica, main_thread_seconds
 from worker.version import VERSION
 
@@ -90,7 +90,7 @@ class _Course:
             replica.wait_until_ready()
             before = main_thread_seconds(replica.pid)
             maximum = self._maximum("the worker", site, replica.check)
-            costs = self._costs(replica, before, len(maximum[1].numbers))
+            costs = self._costs(replica, before)
             found = self._steady("the worker", *maximum, replica.check)
             if not found.maximum.unanswered:
                 replica.stop()
@@ -112,15 +112,14 @@ class _Course:
         sent, heard = self._given(f"{name}: maximum", pace, check)
         return window_flow(pace, sent, heard), heard
 
-    def _costs(self, worker: Replica, before: float | None, answers: int) -> Costs:
+    def _costs(self, worker: Replica, before: float | None) -> Costs:
         """The costs of a worker's first load."""
-        after = main_thread_seconds(worker.pid)
-        worker.wait_until_settled(answers)
-        counts, lanes = worker.totals(), self._plan.settings.batching.lanes
+        counts, after = worker.totals(), main_thread_seconds(worker.pid)
+        settled, lanes = max(1.0, counts["records_settled_total"]), self._plan.settings.batching.lanes
         return Costs(
-            model_us=counts["inference_seconds_sum"] / max(1.0, counts["records_settled_total"]) / lanes * 1e6,
+            model_us=counts["inference_seconds_sum"] / settled / lanes * 1e6,
             encoding_us=self._plan.codec_seconds() * 1e6,
-            loop_us=None if before is None or after is None else (after - before) / max(1, answers) * 1e6,
+            loop_us=None if before is None or after is None else (after - before) / settled * 1e6,
         )
 
     def _steady(self, name: str, maximum: Flow, heard: Heard, check: Callable[[], None]) -> Contender:
@@ -158,10 +157,8 @@ def _sites(plan: Plan) -> Iterator[OpenSite]:
     def open_site() -> Iterator[Site]:
         name = f"{prefix}-{next(numbers)}"
         own = f"{name}-requests", f"{name}-answers", f"{name}-rejected"
-        topics.create(*own)
-        topics.will_use(name)
+        topics.create(name, *own)
         yield Site(kafka, *own, name)
-        topics.delete(*own)  # after a failure that is left to the end
 
     try:
         yield open_site

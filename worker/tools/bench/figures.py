@@ -5,7 +5,7 @@
 
 A latency counts from the instant a request was due. Counted from the instant it was sent, it would hide everything that
 delays the sender, most of all a stall that both sides feel (coordinated omission). A figure is the contender's only if
-the load generator kept its pace and its reader kept up; otherwise it is the generator's (`is_paced`).
+the load generator kept its pace; otherwise it is the generator's (`is_paced`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _AHEAD_S = 0.5
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 # How late 99 of 100 requests may leave: so many seconds, or such a part of the p99 latency.
 _LATE_S, _LATE_SHARE = 0.002, 0.2
-# A reader whose reads are full more often than this is behind. So is a sender whose window is half empty that often.
-_BEHIND = 0.5
+# A sender whose window is half empty more often than this does not keep its pace.
+_STARVED = 0.5
 # From such a part of the time on, that is what sets the limit. A loop that shares its processors never gets all of it.
 _BUSY, _BUSY_LOOP = 0.8, 0.4
 # A batch makes each of its requests wait for the others, so it should buy a fifth.
@@ -115,14 +115,13 @@ class Sent(NamedTuple):
 class Heard(NamedTuple):
     """Each first answer's request number, instant and error code (empty for a result), in the order they came in.
 
-    `behind`: the share of reads that brought as much as one read can bring. `error`: the first error's text.
+    `error`: the first error's text.
     """
 
     numbers: NDArray[np.int64]
     instants: Floats
     codes: Sequence[str] = ()
     repeated: int = 0
-    behind: float = 0.0
     error: str | None = None
 
     @property
@@ -134,7 +133,7 @@ class Heard(NamedTuple):
 class Flow:
     """One load: requests answered per second, latencies in ms by the quantile's name, and whether to believe them.
 
-    `is_paced`: the generator kept its pace and read in time, so the figures are the contender's.
+    `is_paced`: the generator kept its pace, so the figures are the contender's.
     """
 
     requests_per_second: float
@@ -155,8 +154,7 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
         requests_per_second=len(heard.numbers) / seconds,
         unanswered=sent.requests - len(heard.numbers),
         latency_ms=quantiles,
-        is_paced=late <= max(_LATE_S, _LATE_SHARE * max(quantiles.values(), default=0.0) / 1000)
-        and heard.behind <= _BEHIND,
+        is_paced=late <= max(_LATE_S, _LATE_SHARE * max(quantiles.values(), default=0.0) / 1000),
     )
 
 
@@ -168,8 +166,7 @@ def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:
     looks = np.linspace(begin, end, 200)
     waiting = np.searchsorted(sent.began + sent.instants, looks) - np.searchsorted(np.sort(heard.instants), looks)
     starved = float(np.mean(waiting < pace.size(rate) / 2))
-    is_paced = starved <= _BEHIND and heard.behind <= _BEHIND
-    return Flow(rate, sent.requests - len(heard.numbers), {}, is_paced)
+    return Flow(rate, sent.requests - len(heard.numbers), {}, starved <= _STARVED)
 
 
 def latency_ms(seconds: Floats) -> dict[str, float]:

@@ -28,7 +28,7 @@ from worker.tools.bench.figures import Heard, Now, Pace, Sent, Steady
 from worker.tools.closing import Closing
 from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.publisher import PATIENCE, Publisher
-from worker.tools.kafka.reader import READ_AT_MOST, Reader
+from worker.tools.kafka.reader import Reader
 from worker.tools.processes import Child
 
 _LOOK_S = 0.02
@@ -159,7 +159,7 @@ class _Listening:
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
         self._found: dict[int, tuple[float, str]] = {}  # the instant and the error code, by the request's number
-        self._repeated = self._reads = self._full = 0
+        self._repeated = 0
         self._error: str | None = None
 
     @property
@@ -168,8 +168,6 @@ class _Listening:
 
     def hear(self, records: Sequence[Record], now: float) -> None:
         """Take one read's answers."""
-        self._reads += bool(records)
-        self._full += len(records) >= READ_AT_MOST
         for record in records:
             key, headers, code = record.key or b"", dict(record.headers), ""
             number = whole_number(key[len(self._mark) :]) if key.startswith(self._mark) else None
@@ -187,5 +185,4 @@ class _Listening:
     def heard(self) -> Heard:
         """All of them."""
         numbers, instants = np.array(list(self._found), np.int64), np.array([at for at, _ in self._found.values()])
-        codes, behind = [code for _, code in self._found.values()], self._full / max(1, self._reads)
-        return Heard(numbers, instants, codes, self._repeated, behind, self._error)
+        return Heard(numbers, instants, [code for _, code in self._found.values()], self._repeated, self._error)

@@ -21,8 +21,8 @@ from worker.core.records import Prediction, Rejection, Request
 from worker.settings import Settings, load
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
-from worker.tools.bench.options import BenchOrder
 from worker.tools.kafka.embedded import CLIENT_CONFIG
+from worker.tools.options import BenchOrder
 from worker.tools.processes import Replica
 from worker.tools.profile.sweep import codec_seconds
 

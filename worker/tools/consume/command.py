@@ -21,10 +21,10 @@ from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_end import give_stdout_back
 from worker.terminal.command_line import check_idle, signature_and_example, with_options
 from worker.terminal.terminal import tell
-from worker.tools.consume.options import ConsumeOrder
 from worker.tools.consume.reading import read
 from worker.tools.consume.shown import RecordFacts, json_of, lines_of
 from worker.tools.kafka.reader import Reader
+from worker.tools.options import ConsumeOrder
 
 if TYPE_CHECKING:
     from worker.core.tensors.signature import Signature

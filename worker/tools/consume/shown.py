@@ -53,13 +53,12 @@ def lines_of(record: Record, reading: Reading, width: int, today: date) -> Itera
     words = "".join(f"  {label} {printable(value)}" for label, value in named if value is not None)
     clock = moment(record.timestamp_ms, None, "%Y-%m-%d %H:%M:%S.%f").removeprefix(f"{today} ").removesuffix("000")
     yield f"{clock}  {printable(told.verdict)}{words}"
-    reason = told.reason or reading.get("error") or (record.unreadable and f"cannot be read: {record.unreadable}")
-    if reason:
+    if reason := told.reason or reading.get("error"):
         yield f"{_INDENT}{printable(reason)}"
     for role in ("inputs", "outputs"):
         for tensor in reading.get(role, ()):
             yield _INDENT + _shortened(_tensor(tensor, role, room), room)
-    if not reading and record.unreadable is None:
+    if not reading:
         yield _INDENT + _shortened(_value(record.value), room)
 
 
@@ -109,9 +108,9 @@ def json_of(record: Record, reading: Reading) -> bytes:
 
 
 def document(record: Record, reading: Reading) -> dict[str, Any]:
-    """The record for machines: what it was read as, else `unreadable`, else `value` (text) or `value_base64`."""
+    """The record for machines: what it was read as, else `value` (text) or `value_base64`."""
     whole = envelope(record)
-    if reading or record.unreadable is not None:
+    if reading:
         whole = {name: held for name, held in whole.items() if not name.startswith("value")}
     return {
         "topic": record.partition.topic,
@@ -120,7 +119,6 @@ def document(record: Record, reading: Reading) -> dict[str, Any]:
         "timestamp_ms": record.timestamp_ms,
         **whole,
         **reading,
-        **({} if record.unreadable is None else {"unreadable": record.unreadable}),
     }
 
 

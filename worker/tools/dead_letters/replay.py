@@ -144,11 +144,15 @@ class Replay:
         self._pending = 0
 
     def run(
-        self, found: Iterable[Letter], ends: Mapping[Partition, int], wanted: Wanted, limit: int | None = None
+        self,
+        found: Iterable[Letter],
+        ends: Callable[[], Mapping[Partition, int]],
+        wanted: Wanted,
+        limit: int | None = None,
     ) -> None:
         """Send every letter that is wanted, or as many as the limit. Raises `Stop` when Kafka takes no more.
 
-        `ends`: the next offsets behind all letters, where markers of transactions may lie.
+        `ends`: the next offsets behind all letters that could be read, where markers of transactions may lie.
         """
         sent = 0
         for letter in found:
@@ -159,7 +163,7 @@ class Replay:
             if self._pending >= PORTION:
                 self._settle()
         else:
-            self._next |= ends
+            self._next |= ends()
         self._settle()
 
     def _send(self, letter: Letter) -> bool:
@@ -260,7 +264,7 @@ def replay(order: ReplayOrder) -> int:
         commit = (lambda _: None) if has_filter else offsets.commit
         run = Replay(ways, Envelopes(kafka.default_content_type), commit)
         try:
-            run.run(letters(reader, starts, topic), reader.ends, wanted, order.limit)
+            run.run(letters(reader, starts, topic), lambda: reader.read_ends, wanted, order.limit)
         finally:
             _report(order, topic, run.counts, is_done=True)
         if unsent := run.counts.unsent.total():

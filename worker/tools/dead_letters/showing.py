@@ -165,7 +165,6 @@ def as_document(letter: Letter) -> dict[str, object]:
         "code": letter.code or None,
         "message": letter.message or None,
         "omitted": dict(letter.omitted),
-        "unreadable": letter.record.unreadable,
         **envelope(letter.record._replace(headers=letter.headers)),
     }
 

@@ -1,4 +1,4 @@
-"""Topics and groups that a measurement makes for itself, and takes away again."""
+"""Topics and groups that a measurement makes for itself, and takes away again; and the members of a group."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log
 from worker.kafka.client.connecting import connect
 from worker.kafka.client.errors import words_of
+from worker.kafka.cluster.admin_answers import described_group
 from worker.settings import Connection
 
 # A topic that never came to be, a group that was never joined: gone, as they should be.
@@ -36,9 +37,13 @@ class OwnTopics:
         self._topics: list[str] = []
         self._groups: list[str] = []
 
-    def create(self, *topics: str) -> None:
-        """Make them, and wait until each partition has a leader. Raises `BadConfiguration` where we may not."""
+    def create(self, group: str, *topics: str) -> None:
+        """Make them, and wait until each partition has a leader; `group` will read them.
+
+        Raises `BadConfiguration` where we may not.
+        """
         self._topics += topics  # first: what is asked for may come to be though its answer is lost
+        self._groups.append(group)
         for topic, asked in self._admin.create_topics([NewTopic(name, self.partitions) for name in topics]).items():
             try:
                 asked.result(ANSWER_TIMEOUT)
@@ -53,24 +58,16 @@ class OwnTopics:
                 raise BadConfiguration(f"topic {topics[0]} was created and does not get leaders; look at the brokers")
             time.sleep(0.02)
 
-    def will_use(self, group: str) -> None:
-        self._groups.append(group)
-
-    def delete(self, *topics: str) -> None:
-        """Delete some of them before the end, or else then."""
-        left = _left(self._admin.delete_topics(list(topics), request_timeout=ANSWER_TIMEOUT))
-        self._topics = [topic for topic in self._topics if topic in left or topic not in topics]
-
     def close(self) -> list[str]:
-        """Delete all that is left. Returns the topics that could not be deleted.
+        """Delete all. Returns the topics that could not be deleted.
 
         A group whose member was killed stays until its session is over; the broker forgets it by itself.
         """
-        if self._topics:
-            self.delete(*self._topics)
-        if self._groups:
-            _left(self._admin.delete_consumer_groups(self._groups, request_timeout=ANSWER_TIMEOUT))
-        return self._topics
+        if not self._topics:
+            return []
+        left = _left(self._admin.delete_topics(self._topics, request_timeout=ANSWER_TIMEOUT))
+        _left(self._admin.delete_consumer_groups(self._groups, request_timeout=ANSWER_TIMEOUT))
+        return left
 
     def _is_there(self, topic: str) -> bool:
         found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic].partitions
@@ -87,3 +84,16 @@ def _left(asked: Mapping[str, Future[Any]]) -> list[str]:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _GONE:
                 left.append(name)
     return left
+
+
+def members_of(kafka: Connection, group: str) -> int:
+    """How many members a group has; 0 for one that does not exist. Raises `BadConfiguration` where none will tell."""
+    try:
+        return len(described_group(kafka, group, ANSWER_TIMEOUT, client_log()).members)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return 0
+        why = f"{words_of(error)}; grant DESCRIBE on it"
+    except TimeoutError:
+        why = "no answer in time"
+    raise BadConfiguration(f"whether group {group} has members is not known: {why}")

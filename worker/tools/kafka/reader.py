@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE, is_closed
-from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, find_end, looking
+from worker.kafka.consumer.batch_end import UNPARSED, StallWatch, looking
 from worker.kafka.consumer.flow import headers_of
 from worker.settings import Connection
 from worker.tools.closing import Closing
@@ -47,7 +46,8 @@ class Reader(Closing):
     """Reads one topic, each partition in order. One thread uses it. Owns a consumer that commits nothing.
 
     `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
-    when the reader was made; partitions that are added later are not read. Only what is committed is read.
+    when the reader was made; partitions that are added later are not read. Only what is committed is read, and of a
+    partition with a damaged batch what lies before it.
     """
 
     def __init__(self, kafka: Connection, topic: str) -> None:
@@ -58,10 +58,8 @@ class Reader(Closing):
         self._partitions = {number: Partition(topic, number) for number in sorted(found)}
         self._watch = StallWatch(self._new_looker)
         self._consumer = open_client(Consumer, kafka, _TUNING, {**_PROMISED, **self._watch.config}, client_log())
-        self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
-        self._given_up: Iterator[Record] = iter(())
-        self._unread: dict[tuple[Partition, int], str] = {}
+        self._damages: dict[Partition, str] = {}
         self.beginnings = self._offsets(OFFSET_BEGINNING)
         self.ends = self._offsets(OFFSET_END)
 
@@ -73,11 +71,8 @@ class Reader(Closing):
         return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
 
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
-        self._given_up = iter(())
-        self._positions = {partition.number: offset for partition, offset in offsets.items()}
-        ends = {partition.number: self.ends[partition] for partition in offsets}
-        self._short_of_end = {number: end for number, end in ends.items() if self._positions[number] < end}
-        self._consumer.assign([TopicPartition(self._topic, at, offset) for at, offset in self._positions.items()])
+        self._short_of_end = {at.number: self.ends[at] for at, offset in offsets.items() if offset < self.ends[at]}
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
 
     @property
     def has_reached_ends(self) -> bool:
@@ -89,7 +84,7 @@ class Reader(Closing):
     ) -> Iterator[Record]:
         """The records from these offsets on that lie below `ends`. `tell` hears how many offsets lie behind.
 
-        Raises `KafkaFatal` as `read` does.
+        Raises as `read` does.
         """
         self.start_at(starts)
         nexts = dict(starts)
@@ -103,11 +98,8 @@ class Reader(Closing):
     def read(self, timeout: float) -> Sequence[Record]:
         """What has arrived; if nothing has, what comes first within `timeout` seconds.
 
-        A record that cannot be unpacked or parsed comes with the reason in `unreadable`. Raises `KafkaFatal` when the
-        topic is gone or closed to us.
+        Raises `KafkaFatal` when the topic is gone or closed to us.
         """
-        if given_up := list(islice(self._given_up, READ_AT_MOST)):
-            return given_up
         try:
             messages = self._consumer.consume(READ_AT_MOST, 0)
             if not messages and timeout > 0:
@@ -117,14 +109,22 @@ class Reader(Closing):
             raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
         records = [record for message in messages if (record := self._record(message)) is not None]
         for partition, at, last in self._watch.damages(self._watch.stalls()):
-            if at >= self._positions[partition.number]:
-                self._step_over(partition, at, last, UNPARSED)
-        return records or list(islice(self._given_up, READ_AT_MOST))
+            self._stop(partition, f"from {at} to {last}: {UNPARSED}")
+        return records
+
+    @property
+    def read_ends(self) -> Mapping[Partition, int]:
+        """The ends of those partitions in which no damaged batch was found."""
+        return {at: end for at, end in self.ends.items() if at not in self._damages}
 
     def expect_whole(self) -> None:
-        """Raises `Incomplete` where records that were come to could not be read."""
-        if self._unread:
-            raise Incomplete(f"what cannot be read was passed over: {listed(self._unread.values())}")
+        """Raises `Incomplete` where a batch is damaged: what lies behind it in its partition was not read."""
+        if self._damages:
+            raise Incomplete(f"what follows was not read: {listed(self._damages.values())}")
+
+    def _stop(self, partition: Partition, why: str) -> None:
+        self._damages[partition] = f"{partition} {why}"
+        self._short_of_end.pop(partition.number, None)
 
     def close(self) -> None:
         self._consumer.close()
@@ -146,52 +146,26 @@ class Reader(Closing):
             time.sleep(ASK_AGAIN)
 
     def _record(self, message: Message) -> Record | None:
-        error = message.error()
+        number, error = cast("int", message.partition()), message.error()
         if error is not None:
-            self._no_record(message, error)
+            self._hear(number, message, error)
             return None
-        number, offset = cast("int", message.partition()), cast("int", message.offset())
-        if offset < self._positions[number]:  # read before a seek of ours
-            return None
-        self._move(number, offset + 1)
+        offset = cast("int", message.offset())
+        if self._short_of_end and offset + 1 >= self._short_of_end.get(number, offset + 2):
+            del self._short_of_end[number]
         at = message.timestamp()[1]
         key, value, time_ms = message.key(), message.value(), at if at >= 0 else None
         return Record(self._partitions[number], offset, key, value, headers_of(message), time_ms)
 
-    def _move(self, number: int, position: int) -> None:
-        self._positions[number] = position
-        if self._short_of_end and position >= self._short_of_end.get(number, position + 1):
-            del self._short_of_end[number]
-
-    def _no_record(self, message: Message, error: KafkaError) -> None:
+    def _hear(self, number: int, message: Message, error: KafkaError) -> None:
         """Other errors are the client's to get over; of the group that it asks about we need nothing."""
         if error.code() == _EOF:
             # It may lie behind markers of transactions, which are no records.
-            self._short_of_end.pop(cast("int", message.partition()), None)
+            self._short_of_end.pop(number, None)
         elif error.code() in UNREADABLE:
-            self._try_again(cast("int", message.partition()), message.offset() or 0, error.str())
+            self._stop(self._partitions[number], f"from {message.offset()}: {error.str()}")
         elif is_closed(error):
             raise KafkaFatal(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
-
-    def _try_again(self, number: int, first: int, reason: str) -> None:
-        """Or step past the batch that begins at `first`."""
-        partition = self._partitions[number]
-        at = max(first, self._positions[number])
-        last, _ = find_end(self._new_looker, partition, first, at)
-        if last >= at:
-            self._step_over(partition, at, last, reason)
-        else:
-            self._consumer.seek(TopicPartition(*partition, at))
-
-    def _step_over(self, partition: Partition, first: int, last: int, reason: str) -> None:
-        self._unread[partition, first] = f"{partition} from {first} to {last}: {reason}"
-        self._given_up = chain(self._given_up, self._give_up(partition, first, last, reason))
-        self._consumer.seek(TopicPartition(*partition, last + 1))
-
-    def _give_up(self, partition: Partition, first: int, last: int, reason: str) -> Iterator[Record]:
-        for offset in range(first, last + 1):
-            self._move(partition.number, offset + 1)
-            yield Record(partition, offset, None, None, (), None, unreadable=reason)
 
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         config = looking({**_TUNING, **self._kafka.config, **_PROMISED})

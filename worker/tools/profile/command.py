@@ -23,9 +23,9 @@ from worker.inference import Model, load
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
 from worker.terminal.terminal import count, page, print_json, progress
+from worker.tools.options import ProfileOrder
 from worker.tools.profile.advice import advise
 from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
-from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 

@@ -36,10 +36,6 @@ class Profile:
     advice: Advice | None = None
     refusal: str | None = None
 
-    @property
-    def unsteady(self) -> list[int]:
-        return [size.rows for size in self.sweep.sizes if size.is_unsteady]
-
     def as_json(self) -> dict[str, Any]:
         """Plain values, times in seconds: one member for each section."""
         too_large, advice = self.sweep.too_large, self.advice
@@ -48,7 +44,6 @@ class Profile:
             "open_axes": dict(self.open_axes),
             "sizes": [size._asdict() | {"rows_per_s": size.rows_per_s} for size in self.sweep.sizes],
             "too_large": None if too_large is None else too_large._asdict(),
-            "unsteady": self.unsteady,
             "advice": None if advice is None else _advice(advice),
             "refusal": self.refusal,
             "lengths": None if self.buckets is None else _lengths(self.buckets),
@@ -125,11 +120,6 @@ def _remarks(profile: Profile) -> Iterator[str | Text]:
         )
     if too_large is not None:
         yield _warning(f"{too_large.rows:,} rows and more are left out: {too_large.reason}")
-    if profile.unsteady:
-        rows = ", ".join(f"{size:,}" for size in profile.unsteady)
-        yield _warning(
-            f"Batch sizes {rows}: the machine had other work (p99 far above p50). Measure again when it is quiet."
-        )
 
 
 def _warning(text: str) -> Text:

@@ -26,10 +26,6 @@ ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls 
 WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
 LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
 
-# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
-# had something else to do, or the device slowed down to cool.
-UNSTEADY, UNSTEADY_BY = 5.0, 0.01
-
 # Requests that are decoded and answered together, as those of one poll and one batch are; fewer of large ones.
 TOGETHER, TOGETHER_BYTES = 64, 16 * 1024 * 1024
 _PARTITION = Partition("profile", 0)
@@ -63,11 +59,6 @@ class Size(NamedTuple):
     def rows_per_s(self) -> float:
         """At the median inference. Stacking and splitting do not count: the loop does them while the lane runs."""
         return self.rows / self.p50
-
-    @property
-    def is_unsteady(self) -> bool:
-        """Its slowest runs say more about the machine than about the model."""
-        return self.p99 > max(UNSTEADY * self.p50, self.p50 + UNSTEADY_BY)
 
 
 class TooLarge(NamedTuple):

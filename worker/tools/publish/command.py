@@ -18,7 +18,8 @@ from worker.terminal.command_line import check_idle, check_readers, signature_an
 from worker.terminal.terminal import console, count, milliseconds, print_json, say
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
-from worker.tools.publish.options import PublishOrder
+from worker.tools.lines import lines
+from worker.tools.options import PublishOrder
 from worker.tools.publish.publication import Publication
 from worker.tools.publish.requests import Publishable, read_lines
 
@@ -82,12 +83,13 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
     if order.file == "-":
         if sys.stdin is None:  # as `<&-` leaves it
             raise BadConfiguration("standard input is closed; name a FILE")
-        return read_lines(sys.stdin.buffer, "standard input")
+        return read_lines(lines(sys.stdin.fileno(), "standard input"), "standard input")
     path = Path(str(order.file))
     try:
-        return read_lines(stack.enter_context(path.open("rb", buffering=0)), path.name)
+        file = stack.enter_context(path.open("rb", buffering=0))
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+    return read_lines(lines(file.fileno(), path.name), path.name)
 
 
 def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> Iterator[Publishable]:

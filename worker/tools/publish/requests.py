@@ -12,21 +12,14 @@ is no value at all, anything else is its JSON. Judges nothing but the form.
 from __future__ import annotations
 
 import base64
-import os
-import select
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration
 from worker.core.records import Headers
-
-BLOCK = 1024 * 1024
-LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
-# How long a pipe may be silent before the publisher looks after its other work, seconds.
-_GLANCE = 0.05
 
 _MEMBERS = frozenset({"key", "key_base64", "headers", "headers_base64", "value", "value_base64"})
 _AS_JSON: Headers = (("content-type", JSON.encode()),)
@@ -40,13 +33,13 @@ class Publishable(NamedTuple):
     headers: Headers = ()
 
 
-def read_lines(file: BinaryIO, name: str) -> Iterator[Publishable | None]:
+def read_lines(found: Iterator[bytes | None], name: str) -> Iterator[Publishable | None]:
     """The records of JSON lines; empty lines are passed over. None: a pipe is silent now.
 
     Raises `BadConfiguration`, with the line's number, for a line that is no record.
     """
     number = 0
-    for line in _lines(file, name):
+    for line in found:
         number += line is not None
         if line is None:
             yield None
@@ -55,23 +48,6 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Publishable | None]:
                 yield read_line(line.strip())
             except BadConfiguration as odd:
                 raise BadConfiguration(f"{name}, line {number}: {odd}") from None
-
-
-def _lines(file: BinaryIO, name: str) -> Iterator[bytes | None]:
-    descriptor, rest = file.fileno(), b""
-    while True:
-        # A file is always ready; a pipe is when something has come, or its other end is closed.
-        if not select.select([descriptor], [], [], _GLANCE)[0]:
-            yield None
-            continue
-        block = os.read(descriptor, BLOCK)
-        if not block:
-            break
-        *whole, rest = (rest + block).split(b"\n")
-        yield from whole
-        if len(rest) > LONGEST_LINE:
-            raise BadConfiguration(f"{name}: a line has more than {LONGEST_LINE} bytes")
-    yield rest
 
 
 def read_line(line: bytes) -> Publishable:

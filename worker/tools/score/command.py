@@ -1,6 +1,6 @@
 """`inference-worker score`: a file through the model, without Kafka, as the worker would answer it.
 
-    RowFile, LineFile ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
+    RowFile, lines ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
 
 Python's work on one chunk goes on while the model runs another. Answers go to standard output or a file, everything
 else to standard error.
@@ -27,8 +27,9 @@ from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.signals import STOPPING
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
-from worker.tools.score.inputs import LineFile, RowFile
-from worker.tools.score.options import ScoreOrder
+from worker.tools.lines import lines
+from worker.tools.options import ScoreOrder
+from worker.tools.score.inputs import RowFile, line_chunks
 from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.scorer import Chunk, Scored, Scorer
 
@@ -112,7 +113,8 @@ def _chunks(
     batch = scorer.policy.max_rows
     if not order.is_array:
         file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
-        return LineFile(file, order.name, settings.kafka.max_request_bytes).chunks(lambda: batches() * batch), None
+        found, longest = lines(file, order.name), settings.kafka.max_request_bytes
+        return line_chunks(found, order.name, longest, lambda: batches() * batch), None
     rows = RowFile(order.file, order.name, scorer.model.signature, OCTETS if order.wants_arrays else JSON)
     most, most_rows = max(1, CHUNK_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
     return rows.chunks(lambda: min(most_rows, min(most, batches()) * batch)), rows.total

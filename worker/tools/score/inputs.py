@@ -6,12 +6,10 @@ read chunk by chunk, so memory does not grow with them.
 
 from __future__ import annotations
 
-import os
-import select
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -25,12 +23,7 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-# Pages of a file that were read count as the process's memory until their mapping is gone: after so many bytes.
-MAPPED_BYTES = 64 * 1024 * 1024
-LINES_BLOCK = 256 * 1024  # bytes of one read
-LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a block more
-# How long a silent pipe is waited for before answers are written and Ctrl-C is heard, seconds.
-GLANCE = 0.05
+LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a line more
 # Answers are lines too, so only those may be asked for that are JSON to their end.
 LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 
@@ -86,81 +79,49 @@ class RowFile:
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
         """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
-        at = mapped_to = 0
-        mapped: Sequence[Array] = ()
+        at = 0
         while at < self.total:
-            if at >= mapped_to:
-                mapped, mapped_to = self._mapped(), at + max(1, MAPPED_BYTES // self.row_bytes)
-            end = at + at_once()
-            pairs = zip(mapped, self._all.specs, strict=True)
-            arrays = [np.ascontiguousarray(array[at:end], spec.dtype) for array, spec in pairs]
+            end = min(at + at_once(), self.total)
+            pairs = zip(self._all.arrays, self._all.specs, strict=True)
+            arrays = [np.ascontiguousarray(_rows(array, at, end), spec.dtype) for array, spec in pairs]
             yield self._all._replace(number=at, arrays=arrays)
             at = end
 
-    def _mapped(self) -> Sequence[Array]:
-        """The arrays in a new mapping, where they are mapped."""
-        try:
-            return [np.asarray(_again(array)) for array in self._all.arrays]
-        except DAMAGED as error:
-            raise Incomplete(f"{self._all.source.topic}: cannot be read to its end: {error}") from error
+
+def _rows(array: Array, at: int, end: int) -> Array:
+    """Rows of an array. A mapped file is read: pages of it would count as memory, and a file that shrinks is told."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return array[at:end]
+    try:
+        begin = array.offset + at * array[:1].nbytes
+        read: Array = np.fromfile(array.filename, array.dtype, (end - at) * array[0].size, offset=begin)
+        return read.reshape(end - at, *array.shape[1:])
+    except DAMAGED as error:
+        raise Incomplete(f"{array.filename}: cannot be read to its end: {error}") from error
 
 
-class LineFile:
-    """Lines of an open file or pipe; each is a request, an empty one too, and its number, from 1, the offset.
+def line_chunks(
+    lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int]
+) -> Iterator[list[Record]]:
+    """The lines, so many at once: each is a request, an empty one too, and its number, from 1, the offset.
 
-    No line is held that is longer than a request may be. Owns its place in the file, not the file.
+    While a pipe is silent a chunk is what has come, or nothing. `longest`: bytes of a line that may be a request.
     """
-
-    def __init__(self, descriptor: int, name: str, longest: int) -> None:
-        """`longest`: bytes of a line that may still be a request."""
-        self._descriptor, self._longest = descriptor, longest
-        self._partition, self._lines = Partition(name, 0), 0
-        self._line, self._length = bytearray(), 0  # of the line that has no end yet; empty where it is too long
-        self._is_read_up = False
-
-    def chunks(self, at_once: Callable[[], int]) -> Iterator[list[Record]]:
-        """The lines, so many at once or a few more; of a pipe what is there, and none while it is silent."""
-        while not self._is_read_up:
-            records: list[Record] = []
-            wanted, size, wait = at_once(), 0, GLANCE
-            while len(records) < wanted and size < LINES_BYTES and (block := self._read(wait)) is not None:
-                records += self._ended(block)
-                size, wait = size + len(block), 0.0
+    source, records, size, number, wanted = Partition(name, 0), list[Record](), 0, 0, at_once()
+    for line in lines:
+        if line is not None:
+            number += 1
+            size += len(line)
+            records.append(_line(source, number, line, longest))
+        if line is None or len(records) >= wanted or size >= LINES_BYTES:
             yield records
+            records, size, wanted = [], 0, at_once()
+    yield records
 
-    def _read(self, wait: float) -> bytes | None:
-        """What comes next; None when nothing does within so many seconds, or all is read."""
-        if self._is_read_up or not select.select([self._descriptor], [], [], wait)[0]:
-            return None
-        try:
-            return os.read(self._descriptor, LINES_BLOCK)
-        except OSError as error:
-            raise Incomplete(f"{self._partition.topic}: cannot be read: {error.strerror}") from error
 
-    def _ended(self, block: bytes) -> Iterator[Record]:
-        """The lines that end in this block; an empty block is the file's end, and ends the last line."""
-        *ended, rest = block.split(b"\n")
-        for part in ended:
-            yield self._record(part)
-        self._is_read_up = not block
-        if self._is_read_up and self._length:
-            yield self._record(rest)
-        self._grow(rest)
-
-    def _grow(self, part: bytes) -> None:
-        self._length += len(part)
-        if self._length <= self._longest:
-            self._line += part
-        else:
-            self._line.clear()
-
-    def _record(self, end: bytes) -> Record:
-        self._grow(end)
-        unreadable = None
-        if self._length > self._longest:
-            unreadable = f"the value has {self._length} bytes, at most {self._longest} are taken"
-        value, self._line, self._length, self._lines = bytes(self._line), bytearray(), 0, self._lines + 1
-        return Record(self._partition, self._lines, None, value, LINE_HEADERS, None, unreadable)
+def _line(source: Partition, number: int, line: bytes, longest: int) -> Record:
+    too_long = f"the value has {len(line)} bytes, at most {longest} are taken" if len(line) > longest else None
+    return Record(source, number, None, b"" if too_long else line, LINE_HEADERS, None, too_long)
 
 
 def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
@@ -169,20 +130,14 @@ def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             found = dict(members)
     else:
-        found = {signature.required[0].name: npy.open_memmap(path, mode="r")}
+        mapped = npy.open_memmap(path, mode="r")  # of columns one after the other a row lies everywhere
+        found = {signature.required[0].name: np.array(mapped) if np.isfortran(mapped) else mapped}
     missing = {spec.name for spec in signature.required} - found.keys()
     if missing or found.keys() - {spec.name for spec in signature.inputs}:
         raise BadConfiguration(
             f"{path} holds {listed(found)}; the model takes {signature.takes}: save those arrays by name in a .npz"
         )
     return found
-
-
-def _again(array: Array) -> Array:
-    if not isinstance(array, np.memmap) or array.filename is None:
-        return array
-    order: Literal["F", "C"] = "F" if np.isfortran(array) else "C"
-    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
 
 
 def _check(path: Path, spec: TensorSpec, array: Array) -> None:

@@ -20,7 +20,7 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.terminal.terminal import aside, count, say
 from worker.tools.closing import Closing
-from worker.tools.score.options import ScoreOrder
+from worker.tools.options import ScoreOrder
 from worker.tools.score.scorer import Scored
 
 STDOUT = 1

@@ -23,7 +23,7 @@ from worker.state.slabs import NO_OFFSET
 from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.consume.shown import decoded, moment
-from worker.tools.kafka.groups import members_of
+from worker.tools.kafka.own_topics import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, stateful
@@ -184,19 +184,18 @@ def _values(of: Stateful, states: States) -> Iterator[bytes]:
 def reset(order: ResetOrder) -> int:
     """0. Raises `Incomplete` for a key without state, and where no answer came, or an error; `BadConfiguration`.
 
-    A request of its own has the key forgotten, behind the requests of the key that wait. Its row is made up. Where the
-    model fails on the state, as on one of which it makes infinity, a request before it begins the key anew.
+    Two requests of its own, behind those of the key that wait: the first begins the key anew, for the model may fail on
+    its state, and the second has it forgotten. Their row is made up.
     """
     of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
     # Where it lies, whichever partitioner its publishers have.
     for partition in [part.partition for part in _found(of, key, order.key)]:
-        answer = _asked(of, key, partition, b"delete", order.timeout)
-        if not _is_ok(answer) and _is_ok(_asked(of, key, partition, b"reset", order.timeout)):
-            answer = _asked(of, key, partition, b"delete", order.timeout)
-        if not _is_ok(answer):
+        answer = _forgotten(of, key, partition, order.timeout)
+        headers = headers_of(answer.headers)
+        if headers.get("status") != b"ok":
             why = printable(read(answer).get("error") or "an error that does not say why")
             raise Incomplete(f"{printable(order.key)}: its state is not forgotten: {why}")
-        source = headers_of(answer.headers).get("source", b"").decode(errors="replace")
+        source = headers.get("source", b"").decode(errors="replace")
         if order.as_json:
             print_json({"key": order.key, "partition": partition, "forgotten_by": source})
         else:
@@ -204,26 +203,21 @@ def reset(order: ResetOrder) -> int:
     return 0
 
 
-def _is_ok(answer: Record) -> bool:
-    return headers_of(answer.headers).get("status") == b"ok"
-
-
-def _asked(of: Stateful, key: bytes, partition: int, use: bytes, timeout: float) -> Record:
-    """The answer to a request that uses the key's state so. Raises `Incomplete` when none came in time."""
+def _forgotten(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
+    """The answer to the request that has the key forgotten. Raises `Incomplete` when none came in time."""
     kafka, name = of.settings.kafka, secrets.token_hex(8).encode()
     feeds = example_feeds(of.signature, 1, np.random.default_rng(0))
     request = encode_request(of.signature, feeds, encodings(of.signature)[0])
     with Reader(kafka, kafka.response_topic) as reader:
         reader.start_at(reader.ends)
         publisher = Publisher(kafka, of.requests)
-        publisher.publish(request.value, key, (*request.headers, ("state", use), ("request-id", name)), None, partition)
+        for use, request_id in ((b"reset", b"first-" + name), (b"delete", name)):
+            headers = (*request.headers, ("state", use), ("request-id", request_id))
+            publisher.publish(request.value, key, headers, None, partition)
         publisher.flush(timeout)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for record in reader.read(READ_FOR):
                 if headers_of(record.headers).get("request-id") == name:
                     return record
-    raise Incomplete(
-        f"no answer within {timeout:g} s; a worker that comes to the request in {of.requests} still carries out its "
-        f"`state: {use.decode()}`"
-    )
+    raise Incomplete(f"no answer within {timeout:g} s; a worker that comes to {of.requests} still forgets the key")

@@ -10,8 +10,8 @@ from tests.models import mlp, save, two_in_two_out
 from worker.core.failures import BadConfiguration
 from worker.tools.bench import plan as plan_module
 from worker.tools.bench.generator import Site
-from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
+from worker.tools.options import BenchOrder
 
 MINE = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
@@ -47,26 +47,6 @@ def test_the_worker_has_the_callers_settings_and_none_of_its_topics(
         "DEAD_LETTER_TOPIC": "rejected",
     }
     assert (own["KAFKA__GROUP_ID"], own["KAFKA__GROUP_INSTANCE_ID"]) == ("g", "g")
-
-
-def test_without_brokers_it_is_the_mock_and_the_demos_model() -> None:
-    """The mock keeps little, so the window has a bound."""
-    plan = Plan(BenchOrder(), {})
-
-    assert plan.is_embedded
-    assert plan.settings.model.path.name == "digits.onnx"
-    least, most = plan.window
-    assert 0 < least <= most <= 10_000
-
-
-@pytest.mark.parametrize(("encoding", "largest"), [(None, 16), ("json", 200), ("protobuf", 100), ("binary", 200)])
-def test_requests_are_made_in_the_encoding_asked_for(tmp_path: Path, encoding: str | None, largest: int) -> None:
-    """Plain rows where the model takes them; the codecs' time is measured with these requests."""
-    plan = Plan(BenchOrder(encoding=encoding), environment(tmp_path))  # type: ignore[arg-type]  # one of its literals
-
-    assert plan.encoding.value == (encoding or "rows")
-    assert 16 <= plan.request_bytes <= largest
-    assert 0 < plan.codec_seconds() < 1.0
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from worker.core.records import Partition, Record
 from worker.signals import StopSignals
 from worker.tools.consume import command as consume
 from worker.tools.consume.command import _come, _Search
-from worker.tools.consume.options import ConsumeOrder
 from worker.tools.kafka.reader import Reader
+from worker.tools.options import ConsumeOrder
 
 
 class Topic:

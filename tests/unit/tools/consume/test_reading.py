@@ -23,7 +23,7 @@ from worker.codecs.examples import Encoding, encode_request
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Message, Record
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.specs import DTYPES, TensorSpec
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.consume.reading import Reading, json_line, read
 
 OK = ("status", b"ok")
@@ -105,23 +105,6 @@ def test_a_request_is_read_too(encoding: Encoding) -> None:
     reading = read(record(encoded.value, *encoded.headers), model)
 
     assert shown(reading, "inputs") == [("x", "FP32", [1, 3], [1.0, 2.0, 3.0])]
-
-
-@pytest.mark.parametrize("datatype", [datatype for datatype in DTYPES if datatype != "FP16"])
-def test_elements_in_contents_are_read(datatype: str) -> None:
-    """As other clients of the protocol send them."""
-    from tritonclient.grpc import service_pb2  # noqa: PLC0415 - protobuf's default pool, only where it is needed
-
-    from worker.codecs.encodings.oip_protobuf import _FIELDS  # noqa: PLC0415 - the contract's own names
-
-    element = {"BYTES": b"a", "BOOL": True}.get(datatype, 1)
-    request = service_pb2.ModelInferRequest()
-    tensor = request.inputs.add(name="x", datatype=datatype, shape=[1, 1])
-    getattr(tensor.contents, _FIELDS[datatype]).append(element)
-
-    reading = read(record(request.SerializeToString(), AS_PROTOBUF))
-
-    assert shown(reading, "inputs") == [("x", datatype, [1, 1], ["a" if datatype == "BYTES" else element])]
 
 
 def binary(datatype: str, shape: list[int]) -> Record:

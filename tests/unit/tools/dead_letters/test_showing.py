@@ -13,7 +13,7 @@ from worker.core.failures import Code
 from worker.terminal.terminal import console
 from worker.tools.dead_letters import showing
 from worker.tools.dead_letters.letters import time_of
-from worker.tools.dead_letters.showing import MOST_REASONS, OTHERS, as_document, blurred, reasons, show
+from worker.tools.dead_letters.showing import MOST_REASONS, OTHERS, as_document, blurred, reasons
 
 
 def of(message: str, *, code: Code = Code.INTERNAL, topic: str = "requests", at: int = 0, ms: int = 0) -> Letter:
@@ -66,15 +66,6 @@ def test_memory_does_not_grow_with_the_messages() -> None:
 
     assert len(found) == MOST_REASONS + 1
     assert [at.count for at in found if at.message == OTHERS] == [50]
-
-
-def test_a_screen_tells_how_many_and_how_to_read_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """And what stands for numbers, where there are some."""
-    show(console(), "dead", reasons([of("got 1", at=4), of("got 2", ms=61_000)]))
-
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first == "2 dead letters in dead, 1970-01-01 00:00:00 to 00:01:01 UTC"
-    assert last == "# stands for a number; `dead-letters show dead/0/4` shows that letter whole"
 
 
 def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFixture[str]) -> None:

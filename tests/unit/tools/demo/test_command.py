@@ -42,7 +42,7 @@ def test_both_figures_stand_next_to_each_other(screen: Console) -> None:
 def test_what_a_kill_costs_is_counted(screen: Console) -> None:
     """Missing answers, repeated ones, and those of broken requests."""
     codes = ["INVALID_ARGUMENT"] * 3 + [""] * 95
-    heard = Heard(np.arange(98), np.arange(98.0), codes, 7, 0.0, '{"error": "the value is not JSON"}')
+    heard = Heard(np.arange(98), np.arange(98.0), codes, 7, '{"error": "the value is not JSON"}')
 
     _show_kill(screen, Killed(100, heard, 5000.0))
 

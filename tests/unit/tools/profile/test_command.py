@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests import models
 from worker import cli
+from worker.tools.options import ProfileOrder
 from worker.tools.profile.command import sizes_of
-from worker.tools.profile.options import ProfileOrder
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_json_has_all_of_it(model: Path) -> None:
     document = found(model, "--batch-sizes", "1,4", "--latency-budget-ms", 2000, "--encoding", "rows")
 
     assert set(document) == {
-        "model", "open_axes", "sizes", "too_large", "unsteady", "lengths", "refusal", "advice"
+        "model", "open_axes", "sizes", "too_large", "lengths", "refusal", "advice"
     }  # fmt: skip
     assert (document["model"]["name"], document["model"]["device"]) == ("small", "cpu")
     assert [size["rows"] for size in document["sizes"]] == [1, 4]
@@ -144,21 +144,6 @@ def test_a_batch_that_would_close_earlier_is_left_out(
     reason = f"WORKER_BATCHING__{setting} closes a batch at {most} rows"
     assert document["too_large"] == {"rows": most + 1, "reason": reason}
     assert f"--rows-per-request {most + 1}: {reason}; give so many or less" in refused.stderr
-
-
-def test_a_model_for_a_fixed_number_of_rows_is_measured_up_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Shorter batches are padded and take as long; larger ones it never runs, nor one request of more rows."""
-    monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
-    fixed = models.save(models.for_rows(8, models.mlp()), tmp_path)
-
-    document = found(fixed, "--batch-sizes", "4,8,9,16")
-    refused = profile(fixed, "--rows-per-request", 9)
-
-    assert [size["rows"] for size in document["sizes"]] == [1, 4, 8]
-    assert document["too_large"] == {"rows": 9, "reason": "the model was exported for 8 rows"}
-    assert "--rows-per-request 9: the model was exported for 8 rows; give so many or less" in refused.stderr
 
 
 @pytest.mark.parametrize(

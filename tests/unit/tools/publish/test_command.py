@@ -9,8 +9,8 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration
+from worker.tools.options import PublishOrder
 from worker.tools.publish.command import _requests, publish
-from worker.tools.publish.options import PublishOrder
 
 
 @pytest.mark.parametrize("setting", ["RESPONSE_TOPIC", "DEAD_LETTER_TOPIC"])

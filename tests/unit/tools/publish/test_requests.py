@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.tools.publish import requests
+from worker.tools import lines as tool_lines
+from worker.tools.lines import lines as lines_of
 from worker.tools.publish.requests import Publishable, read_line, read_lines
 
 BODY = b'{"inputs":[]}'
@@ -32,7 +33,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[bytes], Lines]]:
         def lines(content: bytes) -> Lines:
             path = tmp_path / "requests.jsonl"
             path.write_bytes(content)
-            return read_lines(files.enter_context(path.open("rb", buffering=0)), path.name)
+            return read_lines(lines_of(files.enter_context(path.open("rb")).fileno(), path.name), path.name)
 
         yield lines
 
@@ -43,10 +44,10 @@ def values(source: Lines) -> list[bytes | None]:
 
 def test_lines_come_in_order_and_empty_ones_not_at_all(opened: Callable[[bytes], Lines]) -> None:
     """Whatever ends a line, without an end behind the last one, and longer than a block, by which a file is read."""
-    long = b'{"value": "%b"}' % (b"x" * (2 * requests.BLOCK))
+    long = b'{"value": "%b"}' % (b"x" * (2 * tool_lines.BLOCK))
     content = b"\n".join([BODY, b"", b"  ", BODY + b"\r", long, b'{"value": "last"}'])
 
-    assert values(opened(content)) == [BODY, BODY, b"x" * (2 * requests.BLOCK), b"last"]
+    assert values(opened(content)) == [BODY, BODY, b"x" * (2 * tool_lines.BLOCK), b"last"]
 
 
 def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> None:
@@ -60,26 +61,25 @@ def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> 
 
 def test_a_line_without_end_is_refused(opened: Callable[[bytes], Lines], monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it fills the memory."""
-    monkeypatch.setattr(requests, "LONGEST_LINE", 100)
+    monkeypatch.setattr(tool_lines, "LONGEST", 100)
 
     with pytest.raises(BadConfiguration, match="more than 100 bytes"):
         list(opened(b"x" * 101))
 
 
-def test_a_silent_pipe_gives_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_pipe_gives_nothing_yet() -> None:
     """So that the publisher can look after what is under way; a closed one is the end."""
-    monkeypatch.setattr(requests, "_GLANCE", 0.0)
     reads, writes = os.pipe()
-    with os.fdopen(reads, "rb", buffering=0) as pipe:
-        source = read_lines(pipe, "standard input")
+    source = read_lines(lines_of(reads, "standard input", 0.0), "standard input")
 
-        assert next(source) is None
-        os.write(writes, BODY[:3])
-        assert next(source) is None
-        os.write(writes, BODY[3:] + b"\n")
-        assert next(source) == Publishable(BODY, headers=AS_JSON)
-        os.close(writes)
-        assert list(source) == []
+    assert next(source) is None
+    os.write(writes, BODY[:3])
+    assert next(source) is None
+    os.write(writes, BODY[3:] + b"\n")
+    assert next(source) == Publishable(BODY, headers=AS_JSON)
+    os.close(writes)
+    assert list(source) == []
+    os.close(reads)
 
 
 def test_a_request_is_published_to_the_byte() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,8 @@ from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.specs import TensorSpec
-from worker.tools.score.inputs import LineFile, RowFile, Rows
+from worker.tools.lines import lines
+from worker.tools.score.inputs import RowFile, Rows, line_chunks
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
 ONE = signature(spec("x", "FP32", (3,)))
@@ -67,17 +65,6 @@ def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
         request = decoded(rows_of(tmp_path / name, TWO, 4)[0], TWO)
         assert [bytes(tensor) for tensor in request.tensors] == [ROWS.tobytes(), b.tobytes()]
         assert request.shapes == ((3,), (2,))
-
-
-def test_what_has_a_default_may_be_missing(tmp_path: Path) -> None:
-    """One array is enough where one input is required."""
-    model = signature(TensorSpec("scale", "FP32", (), (), 1.0), spec("x", "FP32", (3,)))
-    np.savez(tmp_path / "both.npz", x=ROWS, scale=ROWS[:, 0])
-    np.savez(tmp_path / "less.npz", x=ROWS)
-
-    for path, names in ((saved(tmp_path, ROWS), ["x"]), (tmp_path / "less.npz", ["x"])):
-        assert [each.name for each in rows_of(path, model)[0].specs] == names
-    assert [each.name for each in rows_of(tmp_path / "both.npz", model)[0].specs] == ["scale", "x"]
 
 
 @pytest.mark.parametrize(
@@ -157,33 +144,19 @@ def test_however_a_file_is_damaged_it_is_one_sentence(tmp_path: Path, name: str)
     assert all(len(sentence.splitlines()) == 1 for sentence in told)
 
 
-@contextmanager
-def opened(folder: Path, content: bytes, longest: int = 100) -> Iterator[LineFile]:
+def read(folder: Path, content: bytes) -> list[Record]:
     path = folder / "requests.jsonl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        yield LineFile(file.fileno(), "requests.jsonl", longest)
-
-
-def read(lines: LineFile, at_once: int = 2) -> list[Record]:
-    return [record for chunk in lines.chunks(lambda: at_once) for record in chunk]
-
-
-def test_every_line_is_a_record_numbered_from_one(tmp_path: Path) -> None:
-    """An empty one too, so that answers and lines stay side by side; the last needs no end."""
-    with opened(tmp_path, b"a\n\nbb\r\nc") as lines:
-        records = read(lines)
-
-    assert [(r.offset, r.value) for r in records] == [(1, b"a"), (2, b""), (3, b"bb\r"), (4, b"c")]
-    assert all(dict(record.headers)["accept"] == b"application/json" for record in records)
+        chunks = line_chunks(lines(file.fileno(), path.name), path.name, 100, lambda: 2)
+        return [record for chunk in chunks for record in chunk]
 
 
 def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
-    """In the same words, though it is never held; the next line is read as usual."""
+    """In the same words; the next line is read as usual."""
     long = b"x" * 1_000_000
     codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
-    with opened(tmp_path, b"a\n" + long + b"\nb\n") as lines:
-        records = read(lines)
+    records = read(tmp_path, b"a\n" + long + b"\nb\n")
 
     would_be = codec.decode(records[1]._replace(value=long, unreadable=None))
     assert [r.value for r in records] == [b"a", b"", b"b"]

@@ -22,8 +22,8 @@ from tests.models import (
 )
 from worker.core.failures import BadConfiguration, Incomplete, ModelBroken, RunFailure
 from worker.inference import Model
+from worker.tools.options import ScoreOrder
 from worker.tools.score.command import score
-from worker.tools.score.options import ScoreOrder
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,36 @@
+"""The lines of a file or a pipe. A pipe that is silent is told, so that its reader looks after its other work."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+from worker.core.failures import BadConfiguration, Incomplete
+
+BLOCK = 1024 * 1024  # bytes of one read
+LONGEST = 100 * BLOCK  # more no broker takes as one record
+GLANCE = 0.05  # seconds
+
+
+def lines(descriptor: int, name: str, glance: float = GLANCE) -> Iterator[bytes | None]:
+    """The lines without their ends; None whenever a pipe is silent for so many seconds.
+
+    Raises `Incomplete` when it cannot be read, and `BadConfiguration` for a line that is too long.
+    """
+    rest, block = b"", b"more"
+    while block:
+        # A file is always ready; a pipe is when something has come, or its other end is closed.
+        if not select.select([descriptor], [], [], glance)[0]:
+            yield None
+            continue
+        try:
+            block = os.read(descriptor, BLOCK)
+        except OSError as error:
+            raise Incomplete(f"{name}: cannot be read: {error.strerror}") from error
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+        if len(rest) > LONGEST:
+            raise BadConfiguration(f"{name}: a line has more than {LONGEST} bytes")
+    if rest:
+        yield rest
