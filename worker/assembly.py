@@ -354,6 +354,7 @@ def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wi
         default_content_type=kafka.default_content_type,
         default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
+        max_json_bytes=kafka.max_json_bytes,
         max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,

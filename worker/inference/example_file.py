@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from worker.codecs.encodings.elements import to_bytes
-from worker.codecs.encodings.oip import TensorCounts, judge
+from worker.codecs.encodings.oip import judge
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.core.failures import BadConfiguration, Reject, listed
 from worker.core.foreign_values import DAMAGED
@@ -60,10 +60,9 @@ def _given(content: bytes, signature: Signature, *, may_be_infinite: bool) -> Ex
 
 def _of_request(content: bytes, signature: Signature) -> Judged:
     try:
-        return judge(signature, JsonBody.parse(content, None, TensorCounts.of(signature)).question())
-    except (Reject, RecursionError) as no:  # the latter is a shape of a thousand brackets
-        why = "it is nested too deeply" if isinstance(no, RecursionError) else str(no)
-        raise BadConfiguration(f"{why}; give a request as JSON, or an .npz with an array for each input") from None
+        return judge(signature, JsonBody.parse(content, None, len(content)).question())
+    except Reject as no:
+        raise BadConfiguration(f"{no}; give a request as JSON, or an .npz with an array for each input") from None
 
 
 def _arrays(content: bytes) -> dict[str, Array]:

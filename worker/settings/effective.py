@@ -16,7 +16,7 @@ from worker.settings.sections import SECTIONS, Settings, variable
 NOTICED: Mapping[str, set[str]] = {
     "kafka": {
         *("response_topic", "reply_topics", "dead_letter_topic", "changelog_topic"),
-        *("max_request_bytes", "default_content_type", "rows_headers", "null_value"),
+        *("max_request_bytes", "max_json_bytes", "default_content_type", "rows_headers", "null_value"),
     },
     "model": {"input_defaults", "non_finite_input", "non_finite_output"},
     "batching": {"timeout_ms", "max_request_rows", "buckets"},

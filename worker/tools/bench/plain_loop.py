@@ -123,7 +123,7 @@ def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Se
 
 def codecs_of(signature: Signature) -> Codecs:
     """The worker's codecs for one model, with limits that no request made for it meets."""
-    wire = Wire("", "", max_request_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
+    wire = Wire("", "", max_request_bytes=1024 * MIB, max_json_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
     return Codecs([signature], wire, tell=lambda _: None)
 
 

@@ -153,7 +153,8 @@ class Bench:
         feeds = {name: _varied(array, rng) for name, array in self._model.blank(self._request_rows).items()}
         headers, value = encode_request(signature, feeds, encoding)
         # Answers follow the request's content type.
-        codecs = Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
+        wire = Wire("", "", max_request_bytes=1 << 62, max_json_bytes=1 << 62, max_answer_bytes=1 << 62)
+        codecs = Codecs([signature], wire, lambda _: None)
         count = max(1, min(TOGETHER, TOGETHER_BYTES // len(value), most_rows // self._request_rows))
         records = [Record(_PARTITION, at, None, value, headers, None) for at in range(count)]
         decode, encode = list[float](), list[float]()

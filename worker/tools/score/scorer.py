@@ -75,8 +75,13 @@ class Scorer:
     def __init__(self, runs: Runs, settings: ScoringSettings) -> None:
         model, signature = settings.model, runs.model.signature
         # No topic bounds an answer here, and the reader of the file knows how long a request may be.
-        most = sys.maxsize
-        wire = Wire("", "", max_request_bytes=most, max_answer_bytes=most, non_finite_output=model.non_finite_output)
+        wire = Wire(
+            *("", ""),
+            max_request_bytes=sys.maxsize,
+            max_json_bytes=settings.kafka.max_json_bytes,
+            max_answer_bytes=sys.maxsize,
+            non_finite_output=model.non_finite_output,
+        )
         self.codecs = Codecs([signature], wire, tell=lambda _: None)
         self.policy: BatchPolicy = batch_policy(settings.batching, runs.model)
         self._runs = runs
