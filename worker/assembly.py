@@ -93,7 +93,7 @@ def assemble(
     if stateful is not None:
         states, signature, link, _ = stateful
     wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes)
-    for why in lack_of_room(model, signature, wire):
+    for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
     batching = settings.batching

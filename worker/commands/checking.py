@@ -268,7 +268,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
     layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
-    report.warn(*lack_of_room(model, signature, wire))
+    report.warn(*lack_of_room(signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:
         try:
