@@ -36,7 +36,6 @@ MODELS: Mapping[str, Signature] = {
     "deep": model(TensorSpec("x", "INT64", (None, 1, 1)), max_rows=65536),
     "truth": model(TensorSpec("x", "BOOL", (None,)), max_rows=65536),
     "text": model(TensorSpec("x", "BYTES", (None,)), max_rows=65536),
-    "both": model(TensorSpec("x", "BYTES", (None,)), TensorSpec("n", "FP64", (None,)), max_rows=65536),
     "many": model(*[replace(X, name=f"x{at}") for at in range(50)], max_rows=65536),
     "defaults": model(X, TensorSpec("mask", "INT64", (3,), default=1), outputs=[Y, replace(Y, name="z")]),
 }
@@ -202,7 +201,6 @@ IN_JSON: Mapping[str, JsonPlace] = {
     "nested": lambda s, run, unit: _entry(
         s, _dims(s.inputs[0], len(run) // len(unit) * max(unit.count(b","), 1)), b"[[%b]]" % run.rstrip(b",")
     ),
-    "data of none": lambda _, run, __: b'{"a":{"data":[%b]}}' % run.rstrip(b","),
 }
 
 
@@ -233,23 +231,16 @@ _NASTY_PROTOBUF = [
     ("plain", "input", b"\x18\1"),
     ("plain", "input", b"\x22\0"),
     ("plain", "shape", b"\1"),
-    ("long", "contents", b"\x42\0"),
     ("bytes", "contents", b"\x10\5"),
     ("bytes", "packed", b"\1"),
-    ("bytes", "packed", b"\x85\0"),
     ("deep", "packed", b"\1"),
     ("deep", "packed", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"),
     ("truth", "packed", b"\1"),
     ("text", "contents", b"\x42\0"),
     ("text", "contents", b"\x42\2ab"),
     ("text", "raw", b"\0\0\0\0"),
-    ("plain", "right input", b"\x2a\0"),
-    ("truth", "packed", b"0"),
-    ("deep", "packed", b" \xff"),
-    ("bytes", "packed", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\xff:"),
     ("plain", "message", field(5, field(3, b"\1" * 15_000))),
     ("plain", "message", field(5, b"\x2a\0" * 7_500)),
-    ("plain", "message", field(5, b"\x22\0")),
     ("plain", "message", field(5, b"\x22\0" * 50)),
     ("plain", "message", field(5, field(4, b"") + field(5, b""))),
     ("many", "right input", b"\x22\0"),
@@ -267,12 +258,8 @@ _NASTY_JSON = [
     ("plain", "shape", b"1,"),
     ("plain", "value", b"["),
     ("plain", "value", b"\xff"),
-    ("plain", "data of none", b"[],"),
-    ("many", "inputs", b'{"data":['),
     ("bytes", "data", b"1,"),
-    ("bytes", "data", b"300,"),
     ("deep", "data", b"5,"),
-    ("long", "data", b"5,"),
     ("long", "data", b"0.5,"),
     ("long", "data", b"1e39,"),
     ("long", "data of no shape", b"5,"),
@@ -280,18 +267,7 @@ _NASTY_JSON = [
     ("deep", "nested", b"[[0]],"),
     ("text", "data", b'"",'),
     ("text", "data", b'"ab",'),
-    ("text", "member", b"[],"),
-    ("text", "member", b'"",[],'),
-    ("text", "data", b'"[[[{{{",'),
-    ("both", "member", b"{},"),
     ("deep", "nested", b"{},"),
-    ("long", "nested", b'5,{"name":"y"},'),
-    ("truth", "nested", b'{},"ab",'),
-    ("bytes", "nested", b"0.5,5,"),
-    ("long", "nested", b"5,0,5,5,"),
-    ("long", "data", b"5," * 97 + b"9300000000000000000,"),
-    ("text", "member", b'{"":0},'),
-    ("text", "member", b'"",{"":[{"":[{"":[0]}]}]},'),
     ("text", "member", b'{"":[' * 490 + b"0" + b"]}" * 490 + b","),
 ]
 
@@ -305,7 +281,6 @@ NASTY: Mapping[str, Callable[[int], Case]] = {
     for form, build, found in [
         ("protobuf", in_protobuf, _NASTY_PROTOBUF),
         ("json", in_json, _NASTY_JSON),
-        ("head", in_head, _NASTY_JSON),
     ]
     for name, place, unit in found
 }
