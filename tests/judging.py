@@ -1,25 +1,28 @@
 """Values that are nasty to judge, and what judging one may cost.
 
-The promise: from a record to its request or rejection, its error answer and its dead letter, a value takes at most
-
-    time    100 µs, 10 ns for each byte, 0.2 µs for each string of a BYTES input, 10 µs for each input of the model
-    memory  1 MiB, 4 bytes for each byte, 150 for each such string, and the tensors that come of it
-
-as measured on 2026-11-23, on two cores of a cloud machine.
+The promise: from a record to its request or rejection, its error answer and its dead letter, a value within its caps
+takes at most 100 ms of a core and 64 MiB, whatever is in it. Memory is what the process takes from the machine in a
+child of its own, since the parsers have allocators that Python does not see.
 """
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.unit.codecs.builders import PLAIN_WIRE, X, Y, model
-from worker.codecs.encodings.oip import memory
+from worker.app import GC_THRESHOLDS
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection, Request
-from worker.core.tensors.signature import Judged, Signature
+from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
 AS_JSON, AS_PROTOBUF, AS_OCTETS = [
@@ -33,7 +36,6 @@ MODELS: Mapping[str, Signature] = {
     "deep": model(TensorSpec("x", "INT64", (None, 1, 1)), max_rows=65536),
     "truth": model(TensorSpec("x", "BOOL", (None,)), max_rows=65536),
     "text": model(TensorSpec("x", "BYTES", (None,)), max_rows=65536),
-    "both": model(TensorSpec("x", "BYTES", (None,)), TensorSpec("n", "FP64", (None,)), max_rows=65536),
     "many": model(*[replace(X, name=f"x{at}") for at in range(50)], max_rows=65536),
     "defaults": model(X, TensorSpec("mask", "INT64", (3,), default=1), outputs=[Y, replace(Y, name="z")]),
 }
@@ -65,25 +67,63 @@ def judge(codecs: Codecs, case: Case) -> Request | Rejection:
     return decoded
 
 
-def most_seconds(case: Case) -> float:
-    """What the promise allows."""
-    inputs = len(MODELS[case.model].inputs)
-    return 1e-4 + 1e-8 * len(case.value) + 2e-7 * _strings(case) + 1e-5 * inputs
+MOST_SECONDS, MOST_BYTES = 0.1, 64 * 2**20
 
 
-def most_bytes(case: Case, decoded: Request | Rejection) -> int:
-    """The same of memory."""
-    tensors = memory(Judged(decoded.rows, decoded.shapes, decoded.tensors)) if isinstance(decoded, Request) else 0
-    return 2**20 + 4 * len(case.value) + 150 * _strings(case) + tensors
+class Cost(NamedTuple):
+    """What judging a value took, and the message of its rejection, None for a request."""
+
+    seconds: float
+    bytes: int
+    message: str | None
 
 
-def _strings(case: Case) -> int:
-    """As many as the value can hold, for a model that takes any; whether they are right is known when they are read."""
-    if not any(spec.is_text for spec in MODELS[case.model].inputs):
-        return 0
-    if case.headers[0] == AS_JSON:
-        return case.value.count(b'"') // 2
-    return len(case.value) // (2 if case.headers[0] == AS_PROTOBUF else 4)
+class Judges:
+    """A process that judges each value in a child of its own."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+
+    def cost(self, case: Case) -> Cost:
+        self._pipe.send(case)
+        cost: Cost = self._pipe.recv()
+        return cost
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    """Judges the values that come, as a worker does, and says what each took."""
+    for case in (in_protobuf("plain", "message", b"-", 1), in_json("plain", "value", b"-", 1)):
+        judge(case.codecs(), case)
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.freeze()
+    while True:
+        case = pipe.recv()
+        child = os.fork()
+        if child == 0:
+            pipe.send(_cost(case))
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def _cost(case: Case) -> Cost:
+    codecs = case.codecs()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten
+    before, began = _resident("VmRSS"), time.process_time()
+    decoded = judge(codecs, case)
+    seconds = time.process_time() - began
+    return Cost(seconds, _resident("VmHWM") - before, decoded.message if isinstance(decoded, Rejection) else None)
+
+
+def _resident(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
 
 
 # Where in a request a run of nasty units may stand
@@ -161,7 +201,6 @@ IN_JSON: Mapping[str, JsonPlace] = {
     "nested": lambda s, run, unit: _entry(
         s, _dims(s.inputs[0], len(run) // len(unit) * max(unit.count(b","), 1)), b"[[%b]]" % run.rstrip(b",")
     ),
-    "data of none": lambda _, run, __: b'{"a":{"data":[%b]}}' % run.rstrip(b","),
 }
 
 
@@ -192,22 +231,20 @@ _NASTY_PROTOBUF = [
     ("plain", "input", b"\x18\1"),
     ("plain", "input", b"\x22\0"),
     ("plain", "shape", b"\1"),
-    ("long", "contents", b"\x42\0"),
     ("bytes", "contents", b"\x10\5"),
     ("bytes", "packed", b"\1"),
-    ("bytes", "packed", b"\x85\0"),
     ("deep", "packed", b"\1"),
     ("deep", "packed", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"),
     ("truth", "packed", b"\1"),
     ("text", "contents", b"\x42\0"),
     ("text", "contents", b"\x42\2ab"),
     ("text", "raw", b"\0\0\0\0"),
-    ("plain", "right input", b"\x2a\0"),
-    ("truth", "packed", b"0"),
-    ("deep", "packed", b" \xff"),
-    ("bytes", "packed", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\xff:"),
     ("plain", "message", field(5, field(3, b"\1" * 15_000))),
     ("plain", "message", field(5, b"\x2a\0" * 7_500)),
+    ("plain", "message", field(5, b"\x22\0" * 50)),
+    ("plain", "message", field(5, field(4, b"") + field(5, b""))),
+    ("many", "right input", b"\x22\0"),
+    ("deep", "packed", b"\xff\1"),
 ]
 _NASTY_JSON = [
     ("plain", "inputs", b"[],"),
@@ -221,12 +258,8 @@ _NASTY_JSON = [
     ("plain", "shape", b"1,"),
     ("plain", "value", b"["),
     ("plain", "value", b"\xff"),
-    ("plain", "data of none", b"[],"),
-    ("many", "inputs", b'{"data":['),
     ("bytes", "data", b"1,"),
-    ("bytes", "data", b"300,"),
     ("deep", "data", b"5,"),
-    ("long", "data", b"5,"),
     ("long", "data", b"0.5,"),
     ("long", "data", b"1e39,"),
     ("long", "data of no shape", b"5,"),
@@ -234,18 +267,7 @@ _NASTY_JSON = [
     ("deep", "nested", b"[[0]],"),
     ("text", "data", b'"",'),
     ("text", "data", b'"ab",'),
-    ("text", "member", b"[],"),
-    ("text", "member", b'"",[],'),
-    ("text", "data", b'"[[[{{{",'),
-    ("both", "member", b"{},"),
     ("deep", "nested", b"{},"),
-    ("long", "nested", b'5,{"name":"y"},'),
-    ("truth", "nested", b'{},"ab",'),
-    ("bytes", "nested", b"0.5,5,"),
-    ("long", "nested", b"5,0,5,5,"),
-    ("long", "data", b"5," * 97 + b"9300000000000000000,"),
-    ("text", "member", b'{"":0},'),
-    ("text", "member", b'"",{"":[{"":[{"":[0]}]}]},'),
     ("text", "member", b'{"":[' * 490 + b"0" + b"]}" * 490 + b","),
 ]
 
@@ -259,7 +281,6 @@ NASTY: Mapping[str, Callable[[int], Case]] = {
     for form, build, found in [
         ("protobuf", in_protobuf, _NASTY_PROTOBUF),
         ("json", in_json, _NASTY_JSON),
-        ("head", in_head, _NASTY_JSON),
     ]
     for name, place, unit in found
 }

@@ -90,7 +90,7 @@ def assemble(
     if stateful is not None:
         states, signature, link, _ = stateful
     wire = _wire_contract(settings, topics, sys.maxsize if stateful is None else stateful.max_key_bytes)
-    for why in lack_of_room(model, signature, wire):
+    for why in lack_of_room(signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
     batching = settings.batching
@@ -323,6 +323,7 @@ def _wire_contract(settings: Settings, topics: Topics, max_key_bytes: int) -> Wi
         default_content_type=kafka.default_content_type,
         default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
+        max_json_bytes=kafka.max_json_bytes,
         max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import floats, record, request
 from tests.fakes import MODEL
 from tests.meeting import meeting, met
-from worker.core.deadlines import deadline_of, most_urgent, parts_in_time, triage
-from worker.core.records import BatchKind, Reply, Timeout
+from worker.core.deadlines import Punctuality, deadline_of, most_urgent, triage
+from worker.core.records import BatchKind, Record, Reply, Timeout
 from worker.core.run_times import RunTimes
 from worker.core.runs import Run, run_of
 
@@ -72,15 +74,30 @@ def test_a_run_is_judged_as_its_records_are(
     ]
     earliest = data.draw(st.sampled_from([*alone, now]))
 
-    parts = list(parts_in_time(run, now, wall, earliest))
+    judged: list[tuple[Record, bool]] = []
+    for part in Foretold(lambda: wall, earliest).sifted(run, BatchKind(MODEL, ((1,),)), 0, now):
+        if isinstance(part, Run):
+            judged += [(one, True) for one in part.records]
+        else:
+            judged += [(refused.record, False) for _, refused in part]
 
     assert most_urgent(run, now, wall) == min(alone)
-    assert [one for part, _ in parts for one in part.records] == list(run.records)
-    met("some are in time and some are not", is_so=len({is_in_time for _, is_in_time in parts}) > 1)
+    assert [one for one, _ in judged] == list(run.records)
+    met("some are in time and some are not", is_so=len({is_in_time for _, is_in_time in judged}) > 1)
     met("all ask for the same", is_so=len(asked) > 1 and len({timeout for _, timeout in asked} - {None}) == 1)
     met("some ask for nothing", is_so=0 < [timeout for _, timeout in asked].count(None) < len(asked))
-    judged = [is_in_time for part, is_in_time in parts for _ in part.records]
-    assert judged == [deadline >= earliest for deadline in alone]
+    assert [is_in_time for _, is_in_time in judged] == [deadline >= earliest for deadline in alone]
+
+
+class Foretold(Punctuality):
+    """What is taken is answered at one instant."""
+
+    def __init__(self, wall_clock: Callable[[], float], answered_at: float) -> None:
+        super().__init__(wall_clock)
+        self._answered_at = answered_at
+
+    def _finished_if_joined(self, *_: object) -> float:
+        return self._answered_at
 
 
 def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:

@@ -7,12 +7,9 @@ numbers are seldom shorter in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
-
 from worker.codecs.wire_contract import Wire
-from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, Headers, Message
+from worker.core.failures import BadConfiguration
+from worker.core.records import Headers, Message
 from worker.core.tensors.signature import Signature
 
 # A record and the set around it add this to key, value and headers: at most 61 + 36 bytes (message format 2).
@@ -58,27 +55,10 @@ def without_key(message: Message) -> Message:
 _FORGOTTEN = 35
 
 
-class ProbedModel(Protocol):
-    """The part of `inference.Model` that is asked here."""
-
-    @property
-    def signature(self) -> Signature: ...
-    def blank(self, rows: int) -> Mapping[str, Array]: ...
-    def probe(self) -> Sequence[Array] | RunFailure: ...
-
-
-def lack_of_room(model: ProbedModel, signature: Signature, wire: Wire) -> list[str]:
-    """Why a row's request or answer is too long, with the cure. Empty where both fit, or the model does not run.
-
-    `signature` says what requests bring and answers hold: with state that is less than the model takes and gives. The
-    row is the one of the warm-up: an axis that the file leaves open may be shorter there than in any request.
-    """
-    row, answer = model.blank(1), model.probe()
-    if isinstance(answer, RunFailure):
-        return []
-    asked = _bytes_of([row[spec.name] for spec in signature.required])
-    given = {spec.name: array for spec, array in zip(model.signature.outputs, answer, strict=True)}
-    answered = _bytes_of([given[spec.name] for spec in signature.outputs]) // len(answer[0])
+def lack_of_room(signature: Signature, wire: Wire) -> list[str]:
+    """Why a row's request or answer is too long, with the cure. Dimensions that the file leaves open count as 0."""
+    asked = sum(spec.row_bytes or 0 for spec in signature.required)
+    answered = sum(spec.row_bytes or 0 for spec in signature.outputs)
     lacks = []
     if asked > wire.max_request_bytes:
         lacks.append(
@@ -108,7 +88,3 @@ def longest_key(changelog: str, limit: int, state_bytes: int) -> int:
         f"WORKER_KAFKA__CHANGELOG_TOPIC: the state of a key has {state_bytes:,} bytes, and topic {changelog} takes "
         f"records of {limit:,}: none could be kept; raise its max.message.bytes"
     )
-
-
-def _bytes_of(arrays: Sequence[Array]) -> int:
-    return sum(array.nbytes for array in arrays if array.dtype != object)

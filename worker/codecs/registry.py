@@ -6,6 +6,7 @@ takes. Pure: it owns the models' signatures, the deployment's decisions, and com
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby, takewhile
 from operator import attrgetter
@@ -13,10 +14,8 @@ from operator import attrgetter
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.encodings.oip import (
-    ANY_MODEL,
     PASSED_OVER,
     Body,
-    TensorCounts,
     check_sequence,
     judge,
     memory,
@@ -70,7 +69,6 @@ class Codecs:
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = PlainRows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
-        self._bounds = TensorCounts.of(*signatures)
         self._answers = Answers(signatures, wire)
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
@@ -79,12 +77,6 @@ class Codecs:
 
     def decode(self, record: Record) -> Request | Rejection:
         """The record as a request that the model takes, or why it is none. Raises nothing, whatever came."""
-        try:
-            return self._decode(record)
-        except RecursionError:  # a shape of a thousand brackets, which the JSON reader takes and Python does not print
-            return self.refuse(record, Code.INVALID_ARGUMENT, "the value is nested too deeply")
-
-    def _decode(self, record: Record) -> Request | Rejection:
         envelope = self._envelopes.read(record.headers)
         value, reply = record.value, envelope.reply
         try:
@@ -93,7 +85,7 @@ class Codecs:
                 raise self._refusal_of(record, envelope)
             if envelope.rows is not None:
                 return self._rows.request(record, value, envelope)
-            body = parse(value, envelope, self._bounds)
+            body = parse(value, envelope, self._wire.max_json_bytes)
             reply = _named(reply, body.body_id)
             return self._request(record, envelope, body, reply)
         except Reject as no:
@@ -153,10 +145,10 @@ class Codecs:
 
     def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
         """The records from `at` on that are this request, byte for byte except the keys and the rows at their ends."""
-        if isinstance(first, Rejection) or first.state is not None or not is_answered_by_bytes(first.reply):
+        if isinstance(first, Rejection) or first.state is not None:
             return None
         (tensor,), value = first.tensors, first.record.value or b""
-        if not isinstance(tensor, bytes | memoryview):
+        if not is_answered_by_bytes(first.reply) or not isinstance(tensor, bytes | memoryview):
             return None
         head = value[: -len(tensor)]
         records = records[at : _end_of_alike(records, at, head)]
@@ -219,7 +211,8 @@ class Codecs:
     def _reply_despite(self, envelope: Envelope, value: bytes | None) -> Reply:
         """The reply to a request with wrong headers. Its publisher may know it by the body's id alone."""
         is_too_long = value is not None and len(value) > self._wire.max_request_bytes
-        return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope, self._bounds))
+        most = self._wire.max_json_bytes
+        return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope, most))
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
@@ -348,21 +341,21 @@ def _explained(no: Reject, record: Record, envelope: Envelope) -> str:
     return f"{message}; without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
 
 
-def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:
-    """The value read as its headers say. Raises `Reject` for another value, or more than the model can need."""
+def parse(value: bytes, envelope: Envelope, most_bytes: int) -> Body:
+    """The value read as its headers say. Raises `Reject` for another value, or for more bytes that are no tensor's."""
     if envelope.content_type == PROTOBUF:
         from worker.codecs.encodings.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
 
-        return ProtobufBody.parse(value, bounds)
-    return JsonBody.parse(value, envelope.head_length, bounds)
+        return ProtobufBody.parse(value, most_bytes)
+    return JsonBody.parse(value, envelope.head_length, most_bytes)
 
 
-def readable_id(value: bytes | None, envelope: Envelope, bounds: TensorCounts = ANY_MODEL) -> str | None:
+def readable_id(value: bytes | None, envelope: Envelope, most_bytes: int = sys.maxsize) -> str | None:
     """The body's id, where the headers say how to read it, whatever else is wrong with them; None without one."""
     if not value or not envelope.content_type or envelope.rows is not None:
         return None
     try:
-        return parse(value, envelope, bounds).body_id
+        return parse(value, envelope, most_bytes).body_id
     except Reject:
         return None
 

@@ -1,6 +1,6 @@
 """How and where a requester wants its answer: the encodings that it admits, and the topic and partition it names.
 
-An `accept` header is a list with weights (`q`) and the ranges `*/*` and `application/*`; other parameters mean nothing.
+An `accept` header is a list of content types, and of the ranges `*/*` and `application/*`; weights mean nothing.
 `reply-topic` is text and `reply-partition` a decimal number; Spring's templates send `kafka_replyTopic` and
 `kafka_replyPartition`, four bytes, big-endian. Ours count where both are there. A client that reads one partition of
 its own need not read all other answers.
@@ -8,7 +8,6 @@ its own need not read all other answers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -24,35 +23,13 @@ REPLY_NAMES = frozenset({TOPIC, PARTITION, SPRING_TOPIC, SPRING_PARTITION})
 _MOST_DIGITS = 9  # Kafka numbers partitions with 32 bits, and no topic has a billion
 _SPRING_BYTES = 4
 
-_WEIGHT = re.compile(r"q=([01](?:\.\d{0,3})?)")
-
 
 @lru_cache(maxsize=64)  # publishers send a handful of values; each is at most 1 KiB
 def admitted(accept: str, own: str) -> tuple[str, ...]:
-    """Our content types that `accept` admits, best first; `own`, the request's, wins a tie. Empty: none."""
-    weights = dict(_range(item) for item in accept.split(",") if item.strip())
-    weighed = [(_weight(weights, content_type), content_type) for content_type in CONTENT_TYPES]
-    best_first = sorted(weighed, key=lambda pair: (-pair[0], pair[1] != own))
-    return tuple(content_type for weight, content_type in best_first if weight > 0)
-
-
-def _range(item: str) -> tuple[str, float]:
-    """One media range and its weight: 1 without a `q`, 0 (not admitted) for one that cannot be read."""
-    media, *parameters = (part.strip().lower() for part in item.split(";"))
-    weight = 1.0
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            match = _WEIGHT.fullmatch(parameter)
-            weight = min(1.0, float(match[1])) if match else 0.0
-    return media.strip('"'), weight
-
-
-def _weight(weights: dict[str, float], content_type: str) -> float:
-    """The weight of the most specific range that covers this type."""
-    for media in (content_type, "application/*", "*/*"):
-        if media in weights:
-            return weights[media]
-    return 0.0
+    """Our content types that `accept` names, the request's `own` first. Empty: none."""
+    named = {item.partition(";")[0].strip().strip('"').lower() for item in accept.split(",")}
+    taken = [name for name in CONTENT_TYPES if not named.isdisjoint({name, "application/*", "*/*"})]
+    return tuple(sorted(taken, key=lambda name: name != own))
 
 
 class ReplyTopics:

@@ -6,13 +6,12 @@ wrong header is a `fault`, so that the error answer still carries the request's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
-from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
+from worker.core.records import UNREADABLE_HEADER, UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so only the length of the values bounds how much a
 # publisher can make us repeat.
@@ -27,19 +26,16 @@ _ENCODING = "content-encoding"
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy", "base64"})
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset(
-    {
-        *(CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, _ENCODING),
-        *ECHOED,
-        *REPLY_NAMES,
-    }
-)
 
 # The headers that mean something, as they were sent, by their names in lower case.
 KnownHeaders = dict[str, tuple[str, bytes]]
 
 # Headers that say how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, *REPLY_NAMES})
+_FORM = frozenset(
+    {CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, _HEAD_LENGTH, *REPLY_NAMES, UNREADABLE_HEADER.lower()}
+)
+# Headers that differ from request to request.
+_OWN = frozenset({REQUEST_ID, TIMEOUT, DEADLINE, *ECHOED})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -48,14 +44,11 @@ _LONGEST_DATATYPE = 20  # characters that are kept: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
-# Forms, timeouts and lists of names that are remembered, each of at most 1 KiB. With one more all are forgotten: the
-# common ones are learned anew, and none takes a place for good.
+# Forms that are remembered, each of at most 1 KiB. With one more all are forgotten: the common ones are learned anew,
+# and none takes a place for good.
 _MAX_KNOWN = 256
 
 NO_TOPICS = ReplyTopics("", {})
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 class StatedRows(NamedTuple):
@@ -88,23 +81,8 @@ class Envelope(NamedTuple):
     state: StateUse | None = None
 
 
-class _Layout(NamedTuple):
-    """Where in a list of headers with these names each is that means something; `size` is the bytes of the names."""
-
-    form: tuple[int, ...]
-    request_id: int | None
-    timeout: int | None
-    deadline: int | None
-    echoes: tuple[int, ...]
-    size: int
-
-
 class Envelopes:
-    """Reads headers. Remembers the forms and the names that come again and again, and then reads only the rest.
-
-    A publisher's requests differ in their ids: read whole, a content type and an id cost 2.3 to 4.2 µs, so 1.8
-    (measured 2026). Headers that are odd in any way are read whole each time.
-    """
+    """Reads headers, and remembers the forms that come again and again: then only a request's own headers are read."""
 
     def __init__(
         self,
@@ -120,119 +98,70 @@ class Envelopes:
         self._form_names = _FORM | {STATE} if reads_state else _FORM
         self._default = default_content_type
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
-        self._bare = self._read(())
-        self._alone: dict[tuple[str, bytes | None], Envelope] = {}
-        self._layouts: dict[tuple[str, ...], _Layout | None] = {}
-        self._forms: dict[tuple[object, ...], Envelope] = {}
-        self._timeouts: dict[bytes, Timeout] = {}
+        self._forms: dict[Headers, Envelope] = {}
 
     def read(self, headers: Headers) -> Envelope:
         """The meaning of these headers."""
-        if not headers:
-            return self._bare
-        if len(headers) > 1:
-            if len(headers) > MAX_HEADERS:
-                return self._bare._replace(fault=f"{len(headers)} headers, at most {MAX_HEADERS} are read")
-            return self._read_what_differs(headers) or self._read(headers)
-        envelope = self._alone.get(headers[0])
-        return envelope if envelope is not None else self._learn(headers)
+        if len(headers) > MAX_HEADERS:
+            return self._form(())._replace(fault=f"{len(headers)} headers, at most {MAX_HEADERS} are read")
+        known = self._forms.get(tuple(headers)) if len(headers) < 2 else None
+        if known is not None:
+            return known
+        form, own, size = [], KnownHeaders(), 0
+        for header in headers:
+            name, value = header
+            size += len(name) + len(value or b"")
+            plain = name.lower()
+            if plain in self._form_names:
+                form.append(header)
+            elif plain in _OWN:
+                if value is None:
+                    own.pop(plain, None)
+                else:
+                    own[plain] = header  # type: ignore[assignment]  # it has a value
+        envelope = self._form(tuple(form))
+        return envelope if len(form) == len(headers) else self._with_own(envelope, own, size)
 
-    def _learn(self, headers: Headers) -> Envelope:
-        envelope = self._read(headers)
-        name, value = headers[0]
-        is_common = name.lower() == CONTENT_TYPE and envelope.fault is None and len(value or b"") <= MAX_TEXT
-        if is_common:
-            _remember(self._alone, headers[0], envelope)
-        return envelope
-
-    def _read_what_differs(self, headers: Headers) -> Envelope | None:
-        """The envelope, if names and form are known or can be learned; None: to be read whole."""
-        names = tuple([name for name, _ in headers])
-        layout = self._layouts[names] if names in self._layouts else self._learn_layout(names)
-        values = [value for _, value in headers]
-        if layout is None or None in values:
-            return None
-        form = self._form(names, headers, [values[at] for at in layout.form])
-        if form is None:
-            return None
-        echo = tuple([headers[at] for at in layout.echoes if len(values[at]) <= MAX_TEXT])  # type: ignore[arg-type]  # none is None
-        request_id = None
-        if layout.request_id is not None:
-            request_id = _text(values[layout.request_id]) or None  # type: ignore[arg-type]  # as above
+    def _with_own(self, form: Envelope, own: KnownHeaders, size: int) -> Envelope:
         content_type, rows, reply, accepted, head_length, _, fault, timeout, state = form
-        if layout.timeout is not None:
-            asked = values[layout.timeout]
-            timeout = self._timeouts.get(asked) or self._learn_timeout(asked)  # type: ignore[arg-type]  # as above
-            if timeout is None:
-                return None
-        if layout.deadline is not None:
-            until = _until(values[layout.deadline])  # type: ignore[arg-type]  # as above
-            if until is None:
-                return None
-            timeout = Timeout(timeout.seconds if timeout else None, until)
-        size = layout.size + sum(map(len, values))  # type: ignore[arg-type]  # as above
+        if TIMEOUT in own or DEADLINE in own:
+            faults = [fault] if fault is not None else []
+            timeout = self._asked(own, faults)
+            fault = faults[0] if faults else None
+        request_id = (_text(own[REQUEST_ID][1]) or None) if REQUEST_ID in own else None
+        echo = tuple([header for name, header in own.items() if name in ECHOED and len(header[1]) <= MAX_TEXT])
         # Both are built once per record: this saves 0.2 µs over the classes' own constructors.
         reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo, reply.to, reply.states_rows))
         whole = (content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
         return tuple.__new__(Envelope, whole)
 
-    def _learn_layout(self, names: tuple[str, ...]) -> _Layout | None:
-        """The layout of these names; None where one comes twice, or gives the length of a head."""
-        plain = [name.lower() for name in names]
-        layout = None
-        if len(set(plain)) == len(plain) and _HEAD_LENGTH not in plain:
-            layout = _Layout(
-                tuple([at for at, name in enumerate(plain) if name in self._form_names]),
-                plain.index(REQUEST_ID) if REQUEST_ID in plain else None,
-                plain.index(TIMEOUT) if TIMEOUT in plain else None,
-                plain.index(DEADLINE) if DEADLINE in plain else None,
-                tuple([at for at, name in enumerate(plain) if name in ECHOED]),
-                sum(map(len, names)),
-            )
-        if sum(map(len, names)) <= MAX_TEXT:
-            _remember(self._layouts, names, layout)
-        return layout
+    def _form(self, headers: Headers) -> Envelope:
+        """The envelope of these headers, which are all of the form."""
+        known = self._forms.get(headers)
+        if known is not None:
+            return known
+        envelope = self._read_form(headers)
+        if envelope.fault is None and envelope.size <= MAX_TEXT and len(headers) <= len(self._form_names):
+            if len(self._forms) >= _MAX_KNOWN:
+                self._forms.clear()
+            self._forms[headers] = envelope
+        return envelope
 
-    def _form(self, names: tuple[str, ...], headers: Headers, values: list[bytes | None]) -> Envelope | None:
-        """The envelope of these values of the form's headers alone; None where they are at fault."""
-        key = (names, *values)
-        form = self._forms.get(key)
-        if form is None:
-            form = self._read([header for header in headers if header[0].lower() in self._form_names])
-            if form.fault is not None:
-                return None
-            if sum([len(part or b"") for part in (*names, *values)]) <= MAX_TEXT:
-                _remember(self._forms, key, form)
-        return form
-
-    def _learn_timeout(self, value: bytes) -> Timeout | None:
-        """Apart from the form: a service that passes on the rest of its own time names another with each request."""
-        digits = _digits(value, _TIMEOUT_DIGITS)
-        if not digits:
-            return None
-        timeout = Timeout(digits / 1000)
-        if len(value) <= MAX_TEXT:
-            _remember(self._timeouts, value, timeout)
-        return timeout
-
-    def _read(self, headers: Headers) -> Envelope:
+    def _read_form(self, headers: Headers) -> Envelope:
         found, size = _last_of_each(headers)
-        is_stand_in = tuple(headers) == UNREADABLE_HEADERS
-        faults = [f"the headers: {_text(value or b'')}" for _, value in headers] if is_stand_in else []
+        faults = ["the headers: the name of a header is not UTF-8"] if headers == UNREADABLE_HEADERS else []
         content_type = self._content_type(found, faults)
         if _ENCODING in found and content_type == OCTETS:
             _check_encoding(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
-        timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
         to = self._reply_to(found, faults)
-        accept, echo = accepted[0] if accepted else JSON, tuple(_echoes(found))
         rows = _stated_rows(found, faults) if content_type == OCTETS and head_length is None else None
         states_rows = rows is not None and rows is not NOTHING_STATED
-        reply = Reply(accept, request_id=_request_id(found), echo=echo, to=to, states_rows=states_rows)
+        reply = Reply(accepted[0] if accepted else JSON, to=to, states_rows=states_rows)
         state = _state(found, faults) if self._reads_state else None
         fault = faults[0] if faults else None
-        return Envelope(content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
+        return Envelope(content_type, rows, reply, accepted, head_length, size, fault, self._timeout, state)
 
     def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
         """A place that cannot be is a fault, which is answered in the response topic."""
@@ -271,24 +200,15 @@ class Envelopes:
         return ""
 
 
-def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(known) >= _MAX_KNOWN:
-        known.clear()
-    known[key] = value
-
-
 def _last_of_each(headers: Headers) -> tuple[KnownHeaders, int]:
-    """The headers that mean something, and the bytes of all."""
-    found: KnownHeaders = {}
-    size = 0
+    """The headers by their names, and the bytes of all."""
+    found, size = KnownHeaders(), 0
     for name, value in headers:
         size += len(name) + len(value or b"")
-        plain = name.lower()
-        if plain in _READ:
-            if value is None:
-                found.pop(plain, None)
-            else:
-                found[plain] = (name, value)
+        if value is None:
+            found.pop(name.lower(), None)
+        else:
+            found[name.lower()] = (name, value)
     return found, size
 
 
@@ -348,15 +268,6 @@ def _digits(value: bytes, lengths: range) -> int:
     """The number that so many decimal digits are; 0 for anything else."""
     digits = value.strip()
     return int(digits) if digits.isdigit() and len(digits) in lengths else 0
-
-
-def _request_id(found: KnownHeaders) -> str | None:
-    """None for one that could not be sent back as it came."""
-    return (_text(found[REQUEST_ID][1]) or None) if REQUEST_ID in found else None
-
-
-def _echoes(found: KnownHeaders) -> Iterable[tuple[str, bytes]]:
-    return [header for name, header in found.items() if name in ECHOED and len(header[1]) <= MAX_TEXT]
 
 
 def _text(value: bytes) -> str | None:

@@ -31,7 +31,8 @@ SHORT_MESSAGE = 200  # where a topic has no room for more
 class Wire:
     """A deployment's choices. Limits are in bytes; `default_timeout`, for requests that name none, is in seconds.
 
-    `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
+    `max_request_bytes` bounds a request's value before it is decoded, and `max_json_bytes` the part of it that a parser
+    takes apart, which is no tensor's bytes; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record, `reply_bytes` what other topics take that requesters may name.
     `null_value` "skip": a record with a null value is settled without an answer. `non_finite_output`: for NaN and
     infinity in an answer as JSON, which has neither; "error" means that none gets so far. `has_state`: each request
@@ -46,6 +47,7 @@ class Wire:
     default_content_type: str = JSON
     default_timeout: float | None = None
     max_request_bytes: int = MIB
+    max_json_bytes: int = MIB
     max_answer_bytes: int = 1_000_000  # librdkafka's default `message.max.bytes`
     max_dead_letter_bytes: int = 1_000_000
     null_value: Literal["reject", "skip"] = "reject"

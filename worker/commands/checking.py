@@ -237,7 +237,7 @@ def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
     layout, signature = remembered(model.signature, settings.state)
-    report.warn(*lack_of_room(model, signature, wire))
+    report.warn(*lack_of_room(signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:
         try:

@@ -77,13 +77,17 @@ class Punctuality:
         if run.deadline >= finished_at:
             yield run
             return
-        for part, is_in_time in parts_in_time(run, now, wall, finished_at):
+        deadlines, start = _deadlines(run, now, wall), 0
+        for is_in_time, neighbours in groupby(deadlines, lambda deadline: deadline >= finished_at):
+            asked = list(neighbours)
+            part = run.part(start, start + len(asked))
+            start += len(asked)
             if is_in_time:
-                part.deadline = most_urgent(part, now, wall)
+                part.deadline = min(asked)
                 yield part
                 continue
             singles = list(part.singles())
-            for single, deadline in zip(singles, _deadlines(part, now, wall), strict=True):
+            for single, deadline in zip(singles, asked, strict=True):
                 single.deadline = deadline
             yield [(single, too_late(single, now, finished_at)) for single in singles]
 
@@ -202,16 +206,6 @@ def most_urgent(run: Run, now: float, wall: float) -> float:
     return min(_deadlines(run, now, wall))
 
 
-def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterator[tuple[Run, bool]]:
-    """The run in parts, in order, and whether each part's deadlines are not before `earliest`."""
-    lasts = [deadline >= earliest for deadline in _deadlines(run, now, wall)]
-    start = 0
-    for is_in_time, neighbours in groupby(lasts):
-        stop = start + len(list(neighbours))
-        yield run.part(start, stop), is_in_time
-        start = stop
-
-
 def triage(
     requests: Sequence[Request], finished_at: Callable[[int], float]
 ) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
@@ -252,20 +246,13 @@ def too_late(request: Request, now: float, finished_at: float) -> Rejection:
 def answered_late(requests: Sequence[Request], now: float) -> int:
     """How many records' deadlines are over; a run counts as a whole, by its most urgent record.
 
-    The pieces of a request that was cut count as one, with the last of them.
+    A piece of a request that was cut counts once all pieces are back: of several in one batch, each does.
     """
-    late = [_answered(request) for request in requests if request.deadline is not None and request.deadline < now]
-    found = {id(request): request for request in late if request is not None}.values()
-    return sum(len(request.records) if isinstance(request, Run) else 1 for request in found)
-
-
-def _answered(request: Request) -> Request | None:
-    """The request that this is a piece of, or itself; None while other pieces are missing."""
-    while (reassembly := request.reassembly) is not None:
-        if not reassembly.is_over:
-            return None
-        request = reassembly.request
-    return request
+    late = [request for request in requests if request.deadline is not None and request.deadline < now]
+    return sum(
+        len(request.records) if isinstance(request, Run) else request.reassembly is None or request.reassembly.is_over
+        for request in late
+    )
 
 
 def _fitting(requests: Sequence[Request], rows: int, finished_at: float) -> list[Request]:

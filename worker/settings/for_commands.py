@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import bounds_conflicts, connection_conflicts
-from worker.settings.kafka_sections import MAX_REQUEST_BYTES, Connection
+from worker.settings.kafka_sections import MAX_JSON_BYTES, MAX_REQUEST_BYTES, Connection
 from worker.settings.loading import load_shape, where_settings_stand
 from worker.settings.sections import BatchingSettings, ModelSettings, Sections, StateSettings
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
@@ -30,11 +30,12 @@ class ClientKafkaSettings(Connection):
 
 
 class ScoringKafkaSettings(Section):
-    """The limit on a request, for a command without Kafka."""
+    """The limits on a request, for a command without Kafka."""
 
     model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
 
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
+    max_json_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_JSON_BYTES)
 
 
 class ClientSettings(Sections):

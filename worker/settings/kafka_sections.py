@@ -26,6 +26,7 @@ from worker.settings.value_types import (
 )
 
 MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
+MAX_JSON_BYTES = "The most that may be JSON of a request, or protobuf outside of its raw_input_contents."
 
 
 class Connection(Section):
@@ -86,6 +87,7 @@ class KafkaSettings(Connection):
         "earliest", description="Where a partition is begun without an offset, or behind what retention deleted."
     )
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
+    max_json_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_JSON_BYTES)
     max_message_bytes: int | None = Field(
         None, ge=1024, le=1_000_000_000, description="Size limit of written topics, where the broker hides it."
     )

@@ -127,7 +127,6 @@ def test_elements_belong_to_their_datatype(datatype: str, element: Any, said: st
         (b'{"inputs": "\xff\xfe"}', "it is not UTF-8"),
         (b'{"id": "\\ud800"}', "surrogate"),
         (b"[" * 2000, "depth limit"),
-        (b"[" * 100_000, "the value is not a JSON object with `inputs`: it begins with b'[[[[[[[[[[[[[[[['"),
         (b'{"inputs": [{"data": [' + b"9" * 4000 + b"]}]}", "infinity"),
         (b'{"inputs": [{"data": [NaN]}]}', "the value is not JSON: JSON has no NaN: line 1 column 23"),
         (b'{"inputs": [{"data": [-Infinity]}]}', "the value is not JSON: JSON has no Infinity: line 1 column 24"),

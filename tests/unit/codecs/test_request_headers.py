@@ -215,54 +215,30 @@ def test_the_deployment_says_how_long_others_wait() -> None:
         assert envelopes.read(headers).timeout == Timeout(2.0, 1_700_000_000.25)
 
 
-def test_a_content_type_alone_is_read_once() -> None:
-    """It is what nearly every request has."""
+def test_a_form_is_read_once() -> None:
+    """Publishers agree on a handful, and their requests differ in their ids."""
     envelopes = Envelopes(JSON)
 
     assert envelopes.read([AS_ROWS]) is envelopes.read([AS_ROWS])
     assert envelopes.read([]) is envelopes.read(())
+    for number in range(9):
+        headers = [AS_ROWS, ("request-id", b"%d" % number), ("timeout-ms", b"%d" % (number + 1)), ("x", b"%d" % number)]
+        assert envelopes.read(headers).timeout == Timeout((number + 1) / 1000)
+    assert len(envelopes._forms) == 2
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Publishers that send ever new parameters, other headers or nonsense do not fill the memory."""
+    """Publishers that send ever new parameters, or nonsense, do not fill the memory; nor do long forms."""
     envelopes = Envelopes(JSON)
 
     for number in range(200 + 256):
         envelopes.read([("content-type", b"application/json; n=%d" % number)])
-        envelopes.read([("request-id", b"%d" % number)])
         envelopes.read([("content-type", b"nonsense %d" % number)])
-        envelopes.read([AS_ROWS, ("accept", b"*/*; n=%d" % number)])
-        envelopes.read([AS_ROWS, (f"x-{number}", b"")])
+    envelopes.read([("accept", b"*/*" + b" " * 1100)])
+    envelopes.read([("rows", b"")] * 100)
 
-    assert len(envelopes._alone) == 200
-    assert max(len(envelopes._layouts), len(envelopes._forms)) <= 256
-    assert all(envelope.fault is None for envelope in envelopes._alone.values())
-    assert {name for name, _ in envelopes._alone} == {"content-type"}
-
-
-def test_what_is_long_is_read_each_time() -> None:
-    """Names, forms and timeouts of more than 1 KiB."""
-    envelopes = Envelopes(JSON)
-
-    for header in [("x" * 1100, b""), ("accept", b"*/*" + b" " * 1100), ("timeout-ms", b" " * 1100 + b"5")]:
-        headers = [AS_ROWS, header]
-        assert envelopes.read(headers) == envelopes.read(headers) == Envelopes(JSON)._read(headers)
-
-    assert set(envelopes._layouts) == {("content-type", "accept"), ("content-type", "timeout-ms")}
-    assert len(envelopes._forms) == 1
-    assert not envelopes._timeouts
-
-
-def test_of_timeouts_that_differ_none_takes_a_place() -> None:
-    """A publisher that passes on what is left of its own time has one for each request, and others have forms, too."""
-    envelopes = Envelopes(JSON)
-
-    for number in range(1, 256 + 65):
-        read_again = envelopes.read([AS_ROWS, ("timeout-ms", b"%d" % number)])
-        assert read_again.timeout == Timeout(number / 1000)
-
-    assert len(envelopes._forms) == 1
-    assert len(envelopes._timeouts) == 64
+    assert len(envelopes._forms) == 200
+    assert all(envelope.fault is None for envelope in envelopes._forms.values())
 
 
 HEADER = st.tuples(
@@ -290,24 +266,8 @@ HEADER = st.tuples(
 )
 
 
-# As publishers send them: each name once, with a value that means something.
-RIGHT = st.lists(
-    st.sampled_from(
-        [
-            *[("content-type", OCTETS.encode()), ("content-type", JSON.encode()), ("accept", b"*/*")],
-            *[("timeout-ms", b"17"), ("timeout-ms", b"250"), ("Deadline", b"1700000000250")],
-            *[("request-id", b"r-1"), ("correlation-id", b"c"), ("x", b"")],
-            *[("datatype", b"FP32"), ("rows", b"1"), ("rows", b"17")],
-        ]
-    ),
-    min_size=2,
-    max_size=5,
-    unique_by=lambda header: header[0],
-)
-
-
-@meeting("what differs is read alone", "a timeout is remembered", "more than is remembered")
-@given(st.lists(RIGHT | st.lists(HEADER, max_size=5), min_size=1, max_size=12))
+@meeting("an envelope is remembered", "more than is remembered")
+@given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
     """Remembered, forgotten or never known, the same headers mean the same."""
     for most in (2, 256):
@@ -315,8 +275,6 @@ def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, byt
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("worker.codecs.request_headers._MAX_KNOWN", most)
             for headers in [*requests, *requests]:
-                is_known = len(headers) > 1 and remembers._read_what_differs(headers) is not None
-                met("what differs is read alone", is_so=is_known)
-                assert remembers.read(headers) == Envelopes(JSON, 2.0)._read(headers)
-            met("a timeout is remembered", is_so=bool(remembers._timeouts))
+                assert remembers.read(headers) == Envelopes(JSON, 2.0).read(headers)
+            met("an envelope is remembered", is_so=bool(remembers._forms))
             met("more than is remembered", is_so=most == 2 and len({tuple(headers) for headers in requests}) > 4)

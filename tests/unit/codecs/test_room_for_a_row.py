@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
 import pytest
 
 from worker.codecs.message_sizes import lack_of_room, longest_key
 from worker.codecs.wire_contract import Wire
-from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array
+from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
 IMAGE = TensorSpec("image", "FP32", (10,))
 LABEL = TensorSpec("label", "BYTES", ())
 SIGNATURE = Signature("m", "1", (IMAGE, LABEL), (TensorSpec("y", "FP64", (3,)),))
-ROW = {"image": np.zeros((1, 10), np.float32), "label": np.array(["a"], object)}
-ANSWER = [np.zeros((4, 3))]  # of four rows
 
 
-class Loaded(NamedTuple):
-    """A model that runs."""
-
-    signature: Signature
-
-    def blank(self, rows: int) -> Mapping[str, Array]:
-        assert rows == 1
-        return ROW
-
-    def probe(self) -> Sequence[Array] | RunFailure:
-        return ANSWER
-
-
-def lacks(request: int, answer: int, signature: Signature = SIGNATURE) -> list[str]:
-    return lack_of_room(
-        Loaded(signature), signature, Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer)
-    )
+def lacks(request: int, answer: int) -> list[str]:
+    return lack_of_room(SIGNATURE, Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer))
 
 
 def test_a_row_that_fits_is_not_told_of() -> None:
@@ -58,32 +36,6 @@ def test_an_answer_that_its_topic_does_not_take_is_told_of_with_the_topic() -> N
     (why,) = lacks(40, 23)
 
     assert "the answer to one row has 24 bytes and more, and topic answers takes records of 23" in why
-
-
-def test_what_is_kept_for_a_key_takes_no_room() -> None:
-    """No request brings it, and no answer holds it."""
-    whole = Signature("m", "1", (IMAGE, LABEL), (*SIGNATURE.outputs, TensorSpec("h", "FP64", (9,))))
-
-    class Stateful(Loaded):
-        def probe(self) -> Sequence[Array]:
-            return [*ANSWER, np.zeros((4, 9))]
-
-    left = Signature("m", "1", (LABEL,), SIGNATURE.outputs)
-    wire = Wire("answers", "g", max_request_bytes=1, max_answer_bytes=24)
-
-    assert lack_of_room(Stateful(whole), left, wire) == []
-
-
-def test_a_model_that_does_not_run_has_no_room_to_be_told_of() -> None:
-    """It ran when it was warmed up; what ails it now shows with the first batch."""
-
-    class Failing(Loaded):
-        def probe(self) -> RunFailure:
-            return RunFailure("the device is gone")
-
-    wire = Wire("answers", "g", max_request_bytes=0, max_answer_bytes=0)
-
-    assert lack_of_room(Failing(SIGNATURE), SIGNATURE, wire) == []
 
 
 def test_a_key_has_the_room_that_a_state_leaves_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import P0, batch, floats, record, request
 from tests.fakes import MODEL
-from worker.core.deadlines import Punctuality, answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
+from worker.core.deadlines import Punctuality, answered_late, deadline_of, most_urgent, too_late, triage
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Batch, BatchKind, Finished, Prediction, Reply, Request, Timeout
 from worker.core.run_times import RunTimes
@@ -17,6 +17,7 @@ from worker.core.tensors.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0
 SECOND = Timeout(1.0)
+X = BatchKind(MODEL, ((1,),))
 
 
 def run(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> Run:
@@ -61,11 +62,17 @@ def test_a_run_in_peril_comes_apart_where_its_records_differ() -> None:
     """In order, side by side what may stay together."""
     mixed = run(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.1, WALL - 0.7)
 
-    parts = [
-        ([one.offset for one in part.records], is_in_time) for part, is_in_time in parts_in_time(mixed, NOW, WALL, 50.5)
-    ]
+    times = RunTimes()
+    times.note(X, 5, 0.5, NOW)
 
-    assert parts == [([0, 1], False), ([2, 3], True), ([4], False)]
+    parts = list(Punctuality(lambda: WALL, times=times).sifted(mixed, X, 0, NOW))
+
+    late, in_time, too = parts
+    assert isinstance(in_time, Run)
+    assert ([one.offset for one in in_time.records], in_time.deadline) == ([2, 3], around(NOW + 0.9))
+    assert [
+        [rejection.record.offset for _, rejection in some] for some in (late, too) if not isinstance(some, Run)
+    ] == [[0, 1], [4]]
 
 
 def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float]:
@@ -117,18 +124,16 @@ def test_late_answers_are_counted_by_record() -> None:
 def test_a_late_answer_of_many_pieces_counts_once() -> None:
     """When the last of them is home: until then there is no answer."""
     pieces = cut(due(0, NOW - 1.0, rows=6), 2)
-    assert answered_late(pieces[:2], NOW) == 0
+    assert answered_late(pieces, NOW) == 0
 
     for piece in pieces:
         assert piece.reassembly is not None
         piece.reassembly.collect(piece, Prediction(piece, ()))
 
-    assert answered_late(pieces[1:], NOW) == 1
+    assert answered_late(pieces[2:], NOW) == 1
 
 
 # ---- Forecasts ------------------------------------------------------------------------------------------------------
-
-X = BatchKind(MODEL, ((1,),))
 
 
 def of(rows: int = 4) -> Batch:

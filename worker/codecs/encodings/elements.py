@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from operator import countOf
 
 import numpy as np
 
@@ -57,17 +57,12 @@ _FORMATS = {
 def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     """The elements of Python values, flat. FP16 has no such form: its numbers would be rounded twice."""
     if spec.datatype == "FP16":
-        raise half_floats(spec)
+        raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
     packed = _packed(spec.datatype, values)
     return packed if packed is not None else _looked_at(spec, values)
 
 
 _MANY = 1024
-
-
-def half_floats(spec: TensorSpec) -> Reject:
-    """Why there are none of these among numbers that are written out."""
-    return Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
@@ -84,11 +79,6 @@ def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
     return None if may_be_booleans and bool in set(map(type, values)) else packed
 
 
-def pack(datatype: str, values: Sequence[Any]) -> bytes:
-    """The elements of values that are of the right kind. Raises `struct.error` or `OverflowError` out of range."""
-    return bytes(values) if datatype == "BOOL" else _numbers(_FORMATS[datatype], len(values)).pack(*values)
-
-
 @lru_cache(maxsize=256)
 def _numbers(form: str, count: int) -> struct.Struct:
     return struct.Struct(f"<{count}{form}")
@@ -103,11 +93,7 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
         with np.errstate(over="raise"):
             return np.array(values, spec.dtype)
     except (OverflowError, FloatingPointError):
-        raise out_of_range(spec) from None
-
-
-def out_of_range(spec: TensorSpec) -> Reject:
-    return Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
+        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
 
 
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
@@ -118,20 +104,16 @@ def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) ->
     level = data
     if level and isinstance(level[0], list):
         level = _unnest(spec, shape, data)
-    check_count(spec, shape, elements, len(level))
+    if len(level) != elements:
+        raise Reject(f"input {spec.name}: shape {list(shape)} holds {elements} elements, got {len(level)}")
     return level
-
-
-def check_count(spec: TensorSpec, shape: Sequence[int], elements: int, got: int) -> None:
-    """Raises `Reject` unless there are as many as the shape says."""
-    if got != elements:
-        raise Reject(f"input {spec.name}: shape {list(shape)} holds {elements} elements, got {got}")
 
 
 def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[object]:
     level: list[object] = [data]
     for dimension in shape:
-        if set(map(type, level)) != {list} or set(map(len, level)) != {dimension}:  # type: ignore[arg-type]  # all lists
+        count = len(level)
+        if countOf(map(type, level), list) < count or countOf(map(len, level), dimension) < count:  # type: ignore[arg-type]  # all lists
             raise Reject(f"input {spec.name}: `data` is not nested as shape {list(shape)} says")
         level = list(chain.from_iterable(level))  # type: ignore[arg-type]  # as above
     return level

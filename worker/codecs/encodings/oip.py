@@ -7,20 +7,22 @@ claims first, then the elements, then which outputs are wanted and how.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from worker.codecs.encodings.elements import NAMES, to_bytes
 from worker.codecs.request_headers import Envelope
 from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
-from worker.core.failures import Reject, listed
+from worker.core.failures import Code, Reject, listed
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
 # Reads the elements of a claim that holds: its spec and how many there are.
 Elements = Callable[[TensorSpec, int], Tensor]
+Named = TypeVar("Named")
 
 
 class Claim(NamedTuple):
@@ -42,46 +44,26 @@ class WantedOutput(NamedTuple):
 class Question(NamedTuple):
     """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
 
-    Of inputs and outputs it holds at most one more than the model has: among so many, one is unknown or comes twice.
+    Inputs and outputs are read when they are asked for, and raise `Reject` then: a value may name any number of them.
     `passed_over` are its parameters that mean nothing here.
     """
 
     model_name: str | None
     model_version: str | None
     claims: Iterable[Claim]
-    outputs: Sequence[WantedOutput]
+    outputs: Iterable[WantedOutput]
     binary: bool | None
     passed_over: Sequence[str] = ()
 
 
-class TensorCounts(NamedTuple):
-    """How many inputs and outputs a model has, and whether an input is of strings: no request needs more.
-
-    Of several models the most, for a value says only when it is read which one it means.
-
-    A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
-    0.1 to 6 µs for each: so a value with more than any request needs is refused before it is built.
-    """
-
-    inputs: int
-    outputs: int
-    has_text: bool
-    # So many are looked at: one more than the model has is one that it has not, or one that comes twice.
-    most_inputs: int
-    most_outputs: int
-
-    @classmethod
-    def of(cls, *signatures: Signature) -> Self:
-        inputs = max(len(signature.inputs) for signature in signatures)
-        outputs = max(len(signature.outputs) for signature in signatures)
-        has_text = any(spec.is_text for signature in signatures for spec in signature.inputs)
-        return cls(inputs, outputs, has_text, inputs + 1, outputs + 1)
-
-
-ANY_MODEL = TensorCounts(1000, 1000, True, 1001, 1001)  # where the model of a request is not known
-
-# JSON of so many bytes and few arrays is parsed as it is: the worst such value costs 0.15 ms and 0.3 MiB.
-SMALL = 6 * 1024
+def check_size(what: str, size: int, most: int) -> None:
+    """Raises `Reject` for more than may be parsed at once: of a byte a parser makes up to 80, in 0.1 µs."""
+    if size > most:
+        raise Reject(
+            f"{what} has {size} bytes, at most {most} are taken (WORKER_KAFKA__MAX_JSON_BYTES): send large tensors as "
+            "bytes, in plain rows, the binary-data form or raw_input_contents",
+            Code.RESOURCE_EXHAUSTED,
+        )
 
 
 class Body(Protocol):
@@ -165,7 +147,12 @@ def check_sequence(names: Sequence[str]) -> None:
 def judge(signature: Signature, question: Question) -> Judged:
     """The question's tensors, if this model is meant and takes them. Raises `Reject`."""
     signature.check_model(question.model_name, question.model_version)
-    return signature.judge([_tensor(signature, claim) for claim in question.claims])
+    return signature.judge([_tensor(signature, claim) for claim in _few(question.claims, signature.inputs)])
+
+
+def _few(named: Iterable[Named], specs: Sequence[TensorSpec]) -> Iterable[Named]:
+    """One more than the model has, at most: among so many, one is unknown or comes twice."""
+    return islice(named, len(specs) + 1)
 
 
 def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
@@ -176,11 +163,12 @@ def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
 
 def reply_to(signature: Signature, question: Question, envelope: Envelope, reply: Reply) -> Reply:
     """The reply that this question wants. Raises `Reject` when no admitted encoding can carry it."""
-    outputs = _wanted(signature, question.outputs)
+    asked = list(_few(question.outputs, signature.outputs))
+    outputs = _wanted(signature, asked)
     if reply.content_type == PROTOBUF:
         return reply._replace(outputs=tuple(RequestedOutput(output.name, binary=True) for output in outputs))
     by_default = reply.content_type == OCTETS if question.binary is None else question.binary
-    if question.outputs or by_default:
+    if asked or by_default:
         requested = tuple(RequestedOutput(name, by_default if binary is None else binary) for name, binary in outputs)
     else:
         requested = signature.all_inline

@@ -8,17 +8,16 @@ parser.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import orjson
 
-from worker.codecs.encodings import json_numbers, oip
+from worker.codecs.encodings import oip
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
-from worker.codecs.encodings.json_numbers import NO_UTF8, Frame, fault_of, frame_of
-from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
+from worker.codecs.encodings.oip import Claim, Output, Question, WantedOutput, check_size, checked_id
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
@@ -33,32 +32,25 @@ _NOTHING = memoryview(b"")
 class JsonBody:
     """A parsed JSON object, and the bytes that came behind it. Nothing in it is trusted."""
 
-    def __init__(self, document: Object, tail: memoryview, numbers: Mapping[str, bytes], bounds: TensorCounts) -> None:
+    def __init__(self, document: Object, tail: memoryview) -> None:
         self._document = document
         self._tail = tail
-        self._numbers = numbers
-        self._bounds = bounds
 
     @classmethod
-    def parse(cls, value: bytes, head_length: int | None, bounds: TensorCounts) -> JsonBody:
-        """Raises `Reject` for any other value than a JSON object, or for one with more in it than any request."""
-        text, tail = value, _NOTHING
+    def parse(cls, value: bytes, head_length: int | None, most_bytes: int) -> JsonBody:
+        """Raises `Reject` for any other value than a JSON object of so many bytes."""
+        text, tail = memoryview(value), _NOTHING
         if head_length is not None:
-            head, tail = split(value, head_length)
-            text = bytes(head)
-        numbers: Mapping[str, bytes] = {}
-        if len(text) > _TINY and not _is_plain(text) and not _is_of_many_inputs(text, bounds):
-            text, numbers = _checked_frame(text, bounds)
+            text, tail = split(value, head_length)
+        check_size("the JSON", len(text), most_bytes)
         try:
             document = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
-            fault = fault_of(error)
-            where = "" if numbers or fault == NO_UTF8 else str(error).removeprefix(error.msg)
-            raise Reject(f"{held} is not JSON: {fault}{where}") from None
+            raise Reject(f"{held} is not JSON: {_fault_of(error)}") from None
         if not isinstance(document, dict):
             raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
-        return cls(document, tail, numbers, bounds)
+        return cls(document, tail)
 
     @property
     def body_id(self) -> str | None:
@@ -71,18 +63,17 @@ class JsonBody:
             _optional(document, "model_name", str, "the request"),
             _optional(document, "model_version", str, "the request"),
             self._claims(),
-            [self._output(entry) for entry in _objects(document, "outputs")[: self._bounds.most_outputs]],
+            map(self._output, _objects(document, "outputs")),
             _optional(said, "binary_data_output", bool, "the request"),
             oip.passed_over(said) if said else (),
         )
 
-    def _claims(self) -> list[Claim]:
+    def _claims(self) -> Iterator[Claim]:
         inputs = _objects(self._document, "inputs")
         if not inputs:
             raise Reject("expected `inputs`, an array of at least one tensor")
-        claims = []
         at = 0
-        for entry in inputs[: self._bounds.most_inputs]:
+        for entry in inputs:
             name = _required(entry, "name", str, "an input")
             where = f"input {name[:80]!r}"
             datatype = _required(entry, "datatype", str, where)
@@ -91,14 +82,13 @@ class JsonBody:
                 size = _optional(said, "binary_data_size", int, where)
                 oip.check_input(said, datatype, where)
             if size is None:
-                elements = partial(_inline, entry, self._numbers)
+                elements = partial(_inline, entry)
             else:
                 elements = partial(from_bytes, self._slice(at, size, where))
                 at += size
-            claims.append(Claim(name, datatype, _required(entry, "shape", list, where), elements))
-        if at != len(self._tail) and len(claims) == len(inputs):
+            yield Claim(name, datatype, _required(entry, "shape", list, where), elements)
+        if at != len(self._tail):
             raise Reject(f"{len(self._tail)} bytes came behind the JSON head, binary_data_size speaks of {at}")
-        return claims
 
     def _slice(self, at: int, size: int, where: str) -> memoryview:
         if size < 0 or at + size > len(self._tail):
@@ -114,92 +104,21 @@ class JsonBody:
         return WantedOutput(name, _optional(said, "binary_data", bool, where))
 
 
-def _inline(entry: Object, numbers: Mapping[str, bytes], spec: TensorSpec, elements: int) -> Tensor:
+def _inline(entry: Object, spec: TensorSpec, elements: int) -> Tensor:
     if "data" not in entry:
         raise Reject(
             f"input {spec.name}: expected `data`, or the parameter binary_data_size with bytes behind the head"
         )
-    data = entry["data"]
-    if numbers and isinstance(data, str) and (held := numbers.get(data)) is not None:
-        return json_numbers.elements(held, spec, entry["shape"], elements)
-    return from_values(spec, flat(spec, elements, entry["shape"], data))
+    return from_values(spec, flat(spec, elements, entry["shape"], entry["data"]))
 
 
-# So many bytes for each input and output, with names and shapes; the rest is for the model's name, and parameters.
-_MOST_FOR_EACH = 512
-# Of so few bytes not even arrays in arrays take longer than is promised, and of twice as many not even objects.
-_TINY = 2 * 1024
-_FEW = 64
-# An input of an element says some 70 bytes. Where names are few a parser makes 16 bytes of one at most: 0.8 MiB.
-_MANY, _LONGEST_OF_MANY = 16, 48 * 1024
-
-
-def _is_plain(text: bytes) -> bool:
-    """Whether it may be parsed as it is."""
-    return len(text) <= SMALL and _has_few(text, b"[") and (len(text) <= 2 * _TINY or _has_few(text, b"{"))
-
-
-def _is_of_many_inputs(text: bytes, bounds: TensorCounts) -> bool:
-    """Whether it may be parsed as it is, for it has little more in it than a short array for each of many inputs.
-
-    To read their numbers apart takes half as long again (500 inputs of an element, measured 2026-11: 7.2 ms, so 4.9).
-    """
-    most = bounds.inputs + _FEW
-    if bounds.inputs < _MANY or len(text) > _LONGEST_OF_MANY:
-        return False
-    return _count(text, "{") <= 2 * most and _count(text, "[") <= 4 * most and _count(text, '"') <= 24 * most
-
-
-def _has_few(text: bytes, bracket: bytes) -> bool:
-    """Most often there are three or four, and each is found in 0.1 µs; to count takes 1.5 µs."""
-    at = -1
-    for _ in range(_FEW):
-        at = text.find(bracket, at + 1)
-        if at < 0:
-            return True
-    return False
-
-
-def _checked_frame(head: bytes, bounds: TensorCounts) -> Frame:
-    """The head apart from its numbers. Raises `Reject` where the rest is more than any request needs."""
-    frame = frame_of(head, bounds.most_inputs)
-    most = _TINY + _MOST_FOR_EACH * (bounds.inputs + bounds.outputs)
-    if len(frame.text) > most and not (bounds.has_text and _is_mostly_text(frame.text)):
-        if not head.lstrip().startswith(b"{"):  # rows, compressed bodies, Avro: most often a header was forgotten
-            raise Reject(f"the value is not a JSON object with `inputs`: it begins with {head[:16]!r}")
-        how = (
-            ", unless they are strings, flat or each in an array of its own"
-            if bounds.has_text
-            else "; so is all of a `data` that is, or has in it, a string or an object"
-        )
-        raise Reject(
-            f"{len(frame.text)} bytes of the JSON are something else than the numbers of an input's `data`, "
-            f"at most {most} are taken{how}"
-        )
-    return frame
-
-
-def _is_mostly_text(text: bytes) -> bool:
-    """Whether each string has no more than a comma and a bracket beside it, as in the arrays that are data.
-
-    An object takes as much as three arrays.
-    """
-    return _has_room(text, _count(text, '"')) or _has_room(*_without_strings(text))
-
-
-def _has_room(text: bytes, quotes: int) -> bool:
-    return _count(text, "[") + 3 * _count(text, "{") + _count(text, ",") <= quotes + 4 * _FEW
-
-
-def _count(text: bytes, character: str) -> int:
-    # Where a character is frequent, `bytes.count` takes ten times as long.
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord(character)))
-
-
-def _without_strings(text: bytes) -> tuple[bytes, int]:
-    """The text outside of strings, and how many quotes begin or end one."""
-    parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    return b"".join(parts[::2]), len(parts) - 1
+def _fault_of(error: orjson.JSONDecodeError) -> str:
+    """The fault and its place. Python's own `json`, for one, writes NaN and Infinity."""
+    if "surrogates" in error.msg:  # said of any bytes that are no UTF-8
+        return "it is not UTF-8"
+    odd = next((word for word in ("NaN", "Infinity") if error.doc.startswith(word, error.pos)), None)
+    place = str(error).removeprefix(error.msg)
+    return f"JSON has no {odd}{place}" if odd else f"{error.msg}{place}"
 
 
 def _objects(holder: Object, name: str) -> list[Object]:

@@ -107,21 +107,14 @@ class PlainRows:
         """Whether a value of so many bytes may be the first of a run."""
         if envelope.rows is None or envelope.fault is not None or envelope.reply.content_type != OCTETS:
             return False
-        return self._counted(length, [envelope.rows]) is not None
+        return self._counted(length, envelope.rows) is not None
 
-    def _counted(self, length: int, stated: Sequence[StatedRows]) -> int | None:
-        """How many rows each of these values is, all so long; None where one of them is none, or says otherwise.
-
-        None also where some state nothing and others do: their answers differ in their headers.
-        """
-        differing = stated[:1] if stated.count(stated[0]) == len(stated) else set(stated)
-        if len(differing) > 1 and NOTHING_STATED in differing:
-            return None
+    def _counted(self, length: int, stated: StatedRows) -> int | None:
+        """How many rows a value is, so long; None where it is none, or says otherwise."""
         try:
-            (rows,) = {self._count(length, each) for each in differing}
+            return self._count(length, stated)
         except Reject:
             return None
-        return rows
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, with values of one length, as one; None when they are no rows that are answered by rows.
@@ -130,10 +123,12 @@ class PlainRows:
         """
         # All fields at once take half the time of asking each envelope.
         _, stated, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
-        if not all(stated) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+        if any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+            return None
+        if stated[0] is None or stated.count(stated[0]) < len(stated):  # else their answers differ in their headers
             return None
         length = len(values[0])
-        rows = self._counted(length, stated)
+        rows = self._counted(length, stated[0])
         if rows is None or (self._may_be_file(stated[0]) and any(map(_is_file, _odd(values)))):
             return None
         if any(states):

@@ -7,6 +7,7 @@ exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ EDITION_DIGITS = 8
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
+# A shape is shown whole, and of a megabyte in its place no more than that.
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = MAX_DIMENSIONS
 
 
 class Judged(NamedTuple):
@@ -138,7 +142,7 @@ class Signature:
         if len(shape) > MAX_DIMENSIONS:
             raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
         if len(shape) != len(spec.dims) + 1:
-            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(list(shape))}")
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
@@ -157,7 +161,7 @@ class Signature:
         # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
             raise Reject(
-                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}"
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}"
             )
         return dimension
 
@@ -219,11 +223,7 @@ class Signature:
         return rows
 
 
-def _shown_shape(shape: Sequence[object]) -> str:
-    return _shown([dimension[:80] if isinstance(dimension, str) else dimension for dimension in shape])
-
-
 def _shown(value: object) -> str:
     """A publisher's value in a message: quoted, and never longer than a line."""
-    text = repr(value[:80] if isinstance(value, str) else value)  # of a megabyte's escapes only the first are written
+    text = repr(value[:80]) if isinstance(value, str) else _SHORT.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

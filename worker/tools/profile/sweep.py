@@ -155,7 +155,8 @@ class Bench:
 
 def codecs_of(signature: Signature) -> Codecs:
     """The worker's codecs for one model, with limits that no request made for it meets."""
-    return Codecs([signature], Wire("", "", max_request_bytes=1 << 62, max_answer_bytes=1 << 62), lambda _: None)
+    wire = Wire("", "", max_request_bytes=1 << 62, max_json_bytes=1 << 62, max_answer_bytes=1 << 62)
+    return Codecs([signature], wire, lambda _: None)
 
 
 def codec_seconds(

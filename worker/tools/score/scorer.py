@@ -48,14 +48,19 @@ class Scorer:
         self.seconds = 0.0
         self._lanes = BoundedSemaphore(settings.batching.lanes)
         # No topic bounds an answer here, and the reader of the file knows how long a request may be.
-        most, non_finite = sys.maxsize, settings.model.non_finite_output
-        wire = Wire("", "", max_request_bytes=most, max_answer_bytes=most, non_finite_output=non_finite)
+        wire = Wire(
+            *("", ""),
+            max_request_bytes=sys.maxsize,
+            max_json_bytes=settings.kafka.max_json_bytes,
+            max_answer_bytes=sys.maxsize,
+            non_finite_output=settings.model.non_finite_output,
+        )
         self.codecs = Codecs([model.signature], wire, tell=lambda _: None)
         self.policy: BatchPolicy = batch_policy(settings.batching, model)
         self._stacker = Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",
-            refuse_non_finite_output=non_finite == "error",
+            refuse_non_finite_output=settings.model.non_finite_output == "error",
         )
 
     def chunk(self, chunk: Chunk) -> Sequence[Scored]:
