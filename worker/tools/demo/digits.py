@@ -1,7 +1,7 @@
 """The handwritten digits that the demo classifies: images, and requests made of them.
 
 1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are. Owns the files beside it, and
-how they are split into those learned and those held out.
+which images were held out when the classifier learned the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from worker.codecs.wire_contract import JSON
 SIDE = 8
 PIXELS = SIDE * SIDE
 SHADES = 16
-CLASSES = 10
 MODEL = Path(__file__).with_name("digits.onnx")
 
 # Every fifth image is held out: no seed to agree upon, and all ten digits are among them.
@@ -44,18 +43,9 @@ def _as_json(row: NDArray[np.float32]) -> bytes:
     return json.dumps({"inputs": [pixels]}).encode()
 
 
-def learned() -> Images:
-    """What the classifier was trained on: 1,437 images."""
-    return _split(is_held_out=False)
-
-
 def held_out() -> Images:
-    """What it has never seen: 360 images."""
-    return _split(is_held_out=True)
-
-
-def _split(*, is_held_out: bool) -> Images:
+    """The images that the classifier has never seen: 360 of them."""
     with as_file(files("worker.tools.demo") / "digits.npz") as path, np.load(path, allow_pickle=False) as stored:
         pixels, labels = stored["pixels"], stored["labels"]
-    chosen = (np.arange(len(labels)) % _HELD_OUT == 0) == is_held_out
+    chosen = np.arange(len(labels)) % _HELD_OUT == 0
     return Images((pixels[chosen] / SHADES).astype(np.float32), labels[chosen].astype(np.int64))

