@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, World, record
+from tests.builders import P0, P1, World
 from tests.fakes import CommitFate
-from worker.core.failures import Code
-from worker.core.records import Partition, Place, Rejection, Reply
+from tests.unit.delivery.test_exactly_once import send
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
 
 FAR = 1e9
 
 
-@pytest.fixture
-def world() -> World:
+def world_of() -> World:
     world = World(dead_letters=False).start(P0, P1)
     world.source.poll(1, 0.0)
     return world
 
 
-def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:
-    """Takes records and sends an error for each."""
-    places: list[Place] = []
-    for offset in offsets:
-        place = world.ledger.track(record(offset, partition=partition), 1, 10, world.clock.now)
-        wrong = Rejection(
-            record(offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
-        )
-        places += world.ledger.answer([(place, wrong)])
-    world.delivery.send(places)
-    return places
+@pytest.fixture
+def world() -> World:
+    return world_of()
 
 
 def turn_after(world: World, seconds: float) -> None:
