@@ -18,8 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judging import (
-    AS_JSON,
-    AS_PROTOBUF,
     IN_JSON,
     IN_PROTOBUF,
     MODELS,
@@ -34,7 +32,7 @@ from tests.judging import (
     most_seconds,
     varint,
 )
-from tests.unit.codecs.builders import model
+from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, model
 from worker.codecs.encodings import json_numbers, oip_json, oip_protobuf, protobuf_wire
 from worker.core.records import Rejection, Request, Tensor
 from worker.core.tensors.specs import DTYPES, TensorSpec
@@ -159,6 +157,13 @@ def raw_of(tensor: Tensor) -> bytes:
     return tensor if isinstance(tensor, bytes) else tensor.tobytes()
 
 
+def expect_alike(taken: Request | Rejection, parsed: Request | Rejection, met: Counter[str]) -> None:
+    assert type(parsed) is type(taken), (parsed, taken)
+    if isinstance(parsed, Request) and isinstance(taken, Request):
+        met["requests"] += 1
+        assert [*map(raw_of, taken.tensors)] == [*map(raw_of, parsed.tensors)]
+
+
 DIMENSIONS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 NUMBERS = [
     *["0", "1", "-1", "5", "127", "300", "0.5", "1e2", "1E400", "2.5e-3", "-0.0", "true", "false", "null"],
@@ -205,10 +210,7 @@ def test_numbers_taken_out_of_the_text_are_what_the_parser_would_give() -> None:
             with numbers_taken_out(met):
                 taken = judge(case.codecs(), case)
 
-        assert type(parsed) is type(taken), (parsed, taken)
-        if isinstance(parsed, Request) and isinstance(taken, Request):
-            met["requests"] += 1
-            assert [*map(raw_of, taken.tensors)] == [*map(raw_of, parsed.tensors)]
+        expect_alike(taken, parsed, met)
 
     check()
 
@@ -242,10 +244,7 @@ def test_packed_numbers_are_what_the_parser_would_give() -> None:
             with patch.object(protobuf_wire, "packed", lambda *_: None):
                 parsed = judge(case.codecs(), case)
 
-        assert type(parsed) is type(taken), (parsed, taken)
-        if isinstance(parsed, Request) and isinstance(taken, Request):
-            met["requests"] += 1
-            assert [*map(raw_of, taken.tensors)] == [*map(raw_of, parsed.tensors)]
+        expect_alike(taken, parsed, met)
 
     check()
 

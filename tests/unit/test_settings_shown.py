@@ -6,19 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker.core.failures import BadConfiguration
 from worker.settings import load
 from worker.settings.effective import NOTICED, effective, wire_digest
 from worker.settings.for_commands import load_parts
 from worker.settings.sections import SECTIONS
 
-MINIMUM = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "g",
-    "WORKER_MODEL__PATH": "model.onnx",
-}
+MINIMUM = LEAST | {"WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill", "WORKER_MODEL__PATH": "model.onnx"}
 LOGIN = {
     "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
     "WORKER_KAFKA__SASL_MECHANISM": "PLAIN",
@@ -108,7 +103,7 @@ def test_settings_that_hold_are_used_with_what_one_section_makes_of_another() ->
     parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__REQUEST_TOPICS": "a", "WORKER_STATE__TENSORS": '{"h": "h"}'})
 
     assert parts.kafka is not None
-    assert parts.kafka.changelog_topic == "g-state"
+    assert parts.kafka.changelog_topic == "group-state"
 
 
 def test_no_connection_is_tried_that_the_settings_forbid() -> None:
