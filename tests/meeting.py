@@ -6,8 +6,9 @@ the hundred that a test tries, the same on every machine, none may be a run, a f
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _met: Counter[str] = Counter()
@@ -25,3 +26,13 @@ def meeting(*cases: str, least: int = 1) -> Iterator[None]:
     yield
     rare = {case: _met[case] for case in cases if _met[case] < least}
     assert not rare, f"the examples do not come to what the property is about: {rare}, at least {least} are wanted"
+
+
+def with_each_seed(seeds: int, walk: Callable[[random.Random], None]) -> None:
+    """Walk with the dice of each seed; a failure says with which."""
+    for seed in range(seeds):
+        try:
+            walk(random.Random(seed))
+        except AssertionError as error:
+            error.add_note(f"of the walk with the seed {seed}")
+            raise

@@ -94,17 +94,6 @@ def row_of(request: bytes) -> Ids:
     return np.frombuffer(service_pb2.ModelInferRequest.FromString(request).raw_input_contents[0], np.int64)
 
 
-def as_answer(outputs: Outputs) -> bytes:
-    """`inference.ModelInferResponse` of one row's outputs."""
-    tensor = service_pb2.ModelInferResponse.InferOutputTensor
-    message: bytes = service_pb2.ModelInferResponse(
-        model_name="model",
-        outputs=[tensor(name=name, datatype="FP32", shape=values.shape) for name, values in outputs.items()],
-        raw_output_contents=[values.tobytes() for values in outputs.values()],
-    ).SerializeToString()
-    return message
-
-
 def fault(answer: bytes, expected: Outputs) -> str | None:
     """What is wrong with an answer in protobuf; None when its outputs are these, in shape and within the tolerance."""
     message = service_pb2.ModelInferResponse.FromString(answer)

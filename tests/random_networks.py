@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 from tests import models
@@ -22,7 +21,7 @@ class _Net:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.graph = models._Graph(self.rng)
+        self.graph = models.Graph(self.rng)
         self.last, self.width = "x", 0
 
     def node(self, kind: str, *more: str, **attributes: Any) -> None:
@@ -114,32 +113,28 @@ def network(seed: int, dependence: str | None) -> bytes:
     if dependence in DEPENDENCES:
         DEPENDENCES[dependence](net)
     net.dense(4)
-    return _model(net, inputs, _end(net, ENDS[seed % len(ENDS)]))
+    return net.graph.model(f"{inputs} => {_end(net, ENDS[seed % len(ENDS)])}")
 
 
-def _model(net: _Net, inputs: list[onnx.ValueInfoProto], output: onnx.ValueInfoProto) -> bytes:
-    return models._model(net.graph.nodes, inputs, [output], net.graph.constants)
-
-
-def _begin(net: _Net) -> list[onnx.ValueInfoProto]:
+def _begin(net: _Net) -> str:
     kind = net.rng.choice(["numbers", "numbers", "ids", "texts"])
     net.width = int(net.rng.choice([4, 8, 20])) if kind == "numbers" else 6
     if kind == "numbers":
-        return [models._value("x", "FP32", net.width)]
+        return f"float[batch, {net.width}] x"
     if kind == "texts":
         net.node("Cast", to=TensorProto.FLOAT)
-        return [models._value("x", "BYTES", net.width)]
+        return f"string[batch, {net.width}] x"
     words = net.graph.node("Gather", net.graph.random(10, net.width), "x")
     mask = net.graph.node("Cast", "mask", to=TensorProto.FLOAT)
     masks = net.graph.node("Unsqueeze", mask, net.graph.constant([2], np.int64))
     kept = net.graph.node("Mul", words, masks)
     net.last = net.graph.node("ReduceSum", kept, net.graph.constant([1], np.int64), keepdims=0)
-    return [models._value("x", "INT64", "length"), models._value("mask", "INT64", "length")]
+    return "int64[batch, length] x, int64[batch, length] mask"
 
 
-def _end(net: _Net, kind: str) -> onnx.ValueInfoProto:
+def _end(net: _Net, kind: str) -> str:
     if kind == "ArgMax":
         net.graph.node("ArgMax", net.last, axis=1, keepdims=0, gives="y")
-        return models._value("y", "INT64")
+        return "int64[batch] y"
     net.graph.node("Identity" if kind == "none" else kind, net.last, gives="y")
-    return models._value("y", "FP32", net.width)
+    return f"float[batch, {net.width}] y"

@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+from tests.models import Graph
 
 SIDE, CHANNELS, CLASSES = 224, 3, 1000
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # inner channels and blocks
 WIDENED = 4  # a block gives so many times its inner channels
-# ONNX Runtime 1.31 has no CUDA kernel for the pooling of opset 22. IR 10 (2024) is what 1.22 reads, the oldest that we
-# allow.
-OPSET, IR = 21, 10
+OPSET = 21  # ONNX Runtime 1.31 has no CUDA kernel for the pooling of opset 22
 # Of a block's last weights. At 1 each block would double the numbers' variance.
 QUIET = 0.3
 
@@ -35,16 +33,11 @@ def resnet50(seed: int = 0) -> bytes:
     last = net.node("Flatten", net.node("GlobalAveragePool", last), axis=1)
     weights = net.weights(channels, CLASSES, scale=channels**-0.5)
     net.node("Gemm", last, weights, net.zeros(CLASSES), gives="y")
-    return net.model()
+    return net.model(f"float[batch, {CHANNELS}, {SIDE}, {SIDE}] x => float[batch, {CLASSES}] y", OPSET)
 
 
-class _Net:
-    """Nodes and weights with names of their own, in the order in which they are asked for."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[TensorProto] = []
+class _Net(Graph):
+    """The layers of such a network."""
 
     def block(self, of: str, channels: int, inner: int, stride: int) -> str:
         """1 × 1, 3 × 3, 1 × 1, and what went in beside it; that is fitted where its shape is another."""
@@ -68,30 +61,12 @@ class _Net:
     ) -> str:
         """A convolution that keeps the numbers' size (He initialisation), padded so that only the stride shrinks."""
         weights = self.weights(outputs, channels, kernel, kernel, scale=scale * (2 / (channels * kernel**2)) ** 0.5)
-        sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
-        found = self.node("Conv", of, weights, self.zeros(outputs), gives=None, **sizes)
+        sizes: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        found = self.node("Conv", of, weights, self.zeros(outputs), **sizes)
         return self.node("Relu", found) if has_relu else found
 
-    def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
-        """The name of its output: `gives`, or a fresh one."""
-        output = gives or f"n{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
     def weights(self, *shape: int, scale: float) -> str:
-        return self._constant(self._rng.standard_normal(shape, np.float32) * np.float32(scale))
+        return self.constant(self._rng.standard_normal(shape, np.float32) * np.float32(scale))
 
     def zeros(self, count: int) -> str:
-        return self._constant(np.zeros(count, np.float32))
-
-    def _constant(self, value: np.ndarray) -> str:
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(value, name))
-        return name
-
-    def model(self) -> bytes:
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, SIDE, SIDE])
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", CLASSES])
-        graph = helper.make_graph(self._nodes, "resnet50", [x], [y], self._weights)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
-        return bytes(made.SerializeToString())
+        return self.constant(np.zeros(count))

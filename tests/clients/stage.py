@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.kafka.cluster import Cluster, Read, Sent, fresh
 from tests.kafka.scene import RAW_HEADER, Scene
+from tests.models import model
 from tests.readme import Block, blocks
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -34,17 +34,8 @@ _NAMES = re.compile(r'(?<=-t )(requests|answers)\b|(?<=")(requests|answers|reade
 
 def scale() -> bytes:
     """The page's model: x FP32 (batch, 3) → y FP32 (batch, 2). It has the page's answers to the page's requests."""
-    weights = numpy_helper.from_array(np.array([[0, 0], [1, 0.5], [1, 0.5]], np.float32), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "scale",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
-        [weights],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    serialized: bytes = model.SerializeToString()
-    return serialized
+    weights = [[0.0, 0.0], [1.0, 0.5], [1.0, 0.5]]
+    return model("float[batch, 3] x => float[batch, 2] y", "y = MatMul(x, w)", {"w": weights})
 
 
 def block(name: str) -> Block:

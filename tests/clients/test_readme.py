@@ -1,42 +1,11 @@
-"""How tests find the blocks of a page that they run, and that they run all there are."""
+"""The tests run all the blocks and programs of the page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.clients.stage import PAGE, PROGRAMS
-from tests.readme import Block, blocks
-
-
-def page(folder: Path, text: str) -> Path:
-    path = folder / "page.md"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_a_block_is_known_by_its_language_and_its_name(tmp_path: Path) -> None:
-    """The words behind the fence; what stands between the blocks is passed over."""
-    text = "Hello\n```sh greet\necho ü\n\necho 2\n```\nand\n\n```python\npass\n```\n```\nnothing\n```\n"
-
-    found = blocks(page(tmp_path, text))
-
-    assert found == [
-        Block("sh", "greet", "echo ü\n\necho 2\n"),
-        Block("python", "", "pass\n"),
-        Block("", "", "nothing\n"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("```sh\necho\n", r"page\.md:1: the block is never closed"), ("```sh a\n```\n```sh a\n```\n", "are called a")],
-)
-def test_a_page_that_cannot_be_run_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    """A block that is cut off, or found by chance, would be a test of nothing."""
-    with pytest.raises(ValueError, match=why):
-        blocks(page(tmp_path, text))
+from tests.readme import blocks
 
 
 def test_no_program_of_the_wire_contract_goes_untried() -> None:

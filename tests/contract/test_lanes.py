@@ -198,14 +198,6 @@ def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
     assert lanes.close(PATIENCE)
 
 
-def test_a_death_of_a_lane_that_is_probed_is_raised(steered: Lanes) -> None:
-    """The device is lost before anything was asked."""
-    steered.runner.permits.put(ModelBroken("the device is lost"))
-
-    with pytest.raises(ModelBroken, match="lost"):
-        steered.lanes.probe_each()
-
-
 def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
     """And the lane goes on."""
     failed = batch(0)
@@ -270,13 +262,15 @@ def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseEx
     steered.close()
 
 
-def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes) -> None:
-    """The model's own verdict reaches the operator unchanged."""
-    steered.lanes.submit(batch(0))
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes, *, is_probed: bool) -> None:
+    """The model's own verdict reaches the operator unchanged, also before anything was asked."""
     steered.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
+    if not is_probed:
+        steered.lanes.submit(batch(0))
 
     with pytest.raises(ModelBroken, match=r"^the device is lost: CUDA failure 700$"):
-        steered.fetch(1)
+        steered.lanes.probe_each() if is_probed else steered.fetch(1)
 
 
 def test_several_lanes_run_at_once() -> None:

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from tests.faults.memories import Memory, State
 from tests.faults.requests import RAW, Request, Rows, number_of, request, rows, told_by, wrong_value
-from tests.faults.stalls import Stalls
 
 UNREADABLE = "INVALID_ARGUMENT"  # the error due to a request that cannot be read
 SHOWN = 20  # examples kept of each way in which a promise was broken
@@ -99,7 +98,7 @@ class Books:
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
         self.found: Counter[str] = Counter()
         self.examples: defaultdict[str, list[str]] = defaultdict(list)
-        self.stalls = Stalls()
+        self._answered_at: dict[int, float] = {}  # request partition → second of its last answer
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._memory = memory
@@ -155,7 +154,7 @@ class Books:
         if source is None:
             self._break("wrong", f"answer {seen.partition}/{seen.offset} has the source {seen.headers.get('source')!r}")
             return
-        self.stalls.answered(at, source.partition)
+        self._answered_at[source.partition] = at
         if source in self._first:
             self._repeated(source, f"{source} is answered at {_places(self._first[source], seen)}")
         else:
@@ -185,6 +184,10 @@ class Books:
         self.committed.update(look.committed)
         self._pending.append(look)
         self._judge_looks()
+
+    def all_answered_since(self, at: float) -> bool:
+        """Whether an answer came in each partition after this second."""
+        return sum(last > at for last in self._answered_at.copy().values()) == self._partitions
 
     @property
     def is_all_answered(self) -> bool:

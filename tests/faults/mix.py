@@ -203,7 +203,6 @@ class Mix:
 
     def _do(self, fault: Fault) -> None:
         began = self._history.now
-        self._books.stalls.fault(began, fault.kind)
         self._history.write("fault", **fault._asdict())
         whom = self._faults.do(fault)
         self._history.write("fault_over", kind=fault.kind, to=whom)
@@ -231,7 +230,7 @@ class Mix:
     def _await_progress(self) -> None:
         """Until each partition answers again, within limits: on a slow machine the broker would always be away."""
         over = self._history.now
-        while not self._books.stalls.all_answered_since(over, self._options.partitions):
+        while not self._books.all_answered_since(over):
             if self._history.now > over + PROGRESS_WITHIN:
                 return
             self._rest(SLICE)

@@ -23,19 +23,8 @@ STATE_PROMISES = (("wrong state", "wrong states"),)
 
 def table(outcome: Outcome, replay: str) -> str:
     """The whole table; `replay` is the command that does the same again."""
-    return "\n".join(
-        [
-            *_head(outcome),
-            "",
-            *_promises(outcome),
-            "",
-            *_faults(outcome),
-            "",
-            *_replicas(outcome),
-            "",
-            *_end(outcome, replay),
-        ]
-    )
+    parts = _head(outcome), _promises(outcome), _faults(outcome), _replicas(outcome), _end(outcome, replay)
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _head(outcome: Outcome) -> Iterator[str]:
@@ -70,12 +59,10 @@ def _row(words: str, number: int, more: str = "") -> str:
 
 
 def _faults(outcome: Outcome) -> Iterator[str]:
-    stalls = outcome.books.stalls.longest
-    yield f"  {'fault':<34} {'times':>9}  longest stall of a partition's answers"
     planned = {fault.kind for leg in outcome.options.legs for fault in leg.faults}
     for kind in filter(planned.__contains__, Kind):
-        yield f"  {kind:<34} {outcome.faults[kind]:>9,}  {stalls.get(kind, 0.0):.1f} s"
-    yield f"  {'any':<34} {outcome.faults.total():>9,}  {max(stalls.values(), default=0.0):.1f} s"
+        yield _row(kind, outcome.faults[kind])
+    yield _row("faults in all", outcome.faults.total())
 
 
 def _replicas(outcome: Outcome) -> Iterator[str]:

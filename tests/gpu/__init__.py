@@ -5,7 +5,6 @@ test_right_answers.py  what CUDA gives is what the CPU gives, whatever shares th
 test_kinds.py          every kind of model that the worker takes
 test_start_checks.py   the start's trial of rows refuses no good network
 test_device.py         CUDA is what runs; a batch that does not fit
-test_commands.py       `score` and `demo`, as they are typed
 test_whole_worker.py   the same through a worker, between topics of a real Kafka
 pack.py, run.sh        what a machine without a network is brought, and what is started there
 

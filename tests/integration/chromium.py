@@ -116,19 +116,6 @@ class Chromium:
             assert time.monotonic() < deadline, f"{what}; the page reads:\n{self.text('body')}\n{self.complaints}"
             time.sleep(0.1)
 
-    def press(self, key: str, text: str = "") -> None:
-        """A key goes down and up."""
-        code = {"Tab": 9, "Enter": 13, " ": 32}[key]
-        for kind in ("keyDown", "keyUp"):
-            self(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
-                **({"text": text} if text and kind == "keyDown" else {}),
-            )
-
     def picture(self, path: Path) -> None:
         """The whole page as a PNG."""
         shot = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)

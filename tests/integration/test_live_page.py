@@ -178,22 +178,6 @@ def leaves(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def test_no_row_of_the_partitions_is_cut_through(browser: Chromium) -> None:
-    """The list ends below its tenth row, and the others are scrolled to. It says how many there are beyond those."""
-    with served() as shown:
-        busy(shown)
-        shown.events.assigned([Partition("wide", number) for number in range(100)])
-        shown.turn()
-        browser.look(1600)
-        browser.go(shown.server.url)
-        browser.wait(lambda: phase(browser) == "serving", "it serves")
-
-        rows = "[...document.querySelectorAll('.scroll tr')].map((row) => row.getBoundingClientRect().bottom)"
-        end = browser.value("document.querySelector('.scroll').getBoundingClientRect().bottom")
-        assert min(abs(bottom - end) for bottom in browser.value(rows)) < 3
-        assert browser.text("#more-partitions") == "and 31 more, which are less far behind"
-
-
 def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
     """From the start, before there is any number, to the drain and the next worker on the same port."""
     with served(STATEFUL) as shown:
@@ -228,37 +212,6 @@ def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
         browser.wait(lambda: browser.text("#why").startswith("The worker answers 404."), "it has no page")
     finally:
         other.close()
-
-
-def test_the_page_is_used_with_a_keyboard(browser: Chromium) -> None:
-    """Each thing that can be reached shows that it is."""
-    with served(STATEFUL) as shown:
-        busy(shown)
-        shown.turn()
-        browser.look(1600)
-        browser.go(shown.server.url)
-        browser.wait(lambda: phase(browser) == "serving", "it serves")
-        work(shown)
-        browser.wait(lambda: browser.text("#answers-note") == "100 acknowledged", "answers are drawn")
-
-        reached = []
-        for _ in range(7):
-            browser.press("Tab")
-            reached.append(
-                browser.value("(({id, innerText, role}) => role || id || innerText)(document.activeElement)")
-            )
-            assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached
-        assert reached == ["Skip to the figures", "pause", "region", "metrics", "healthz", "readyz", "status"]
-        browser.value("document.getElementById('pause').focus()")
-        browser.press(" ", " ")
-        assert browser.value("document.getElementById('pause').ariaPressed") == "true"
-        time.sleep(EVERY + 0.5)  # what was asked before is drawn
-        shown.worker.stop_asked = True
-        shown.turn()
-        time.sleep(EVERY + 1.5)
-        assert phase(browser) == "serving"
-        browser.press(" ", " ")
-        browser.wait(lambda: phase(browser) == "draining", "it goes on")
 
 
 # On a real worker

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.builders import P0, P1, Q0, request
 from tests.fakes import MODEL
-from tests.meeting import meeting, met
+from tests.meeting import meeting, met, with_each_seed
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.records import Batch, BatchKind, ClosedBy, Partition, Request
 from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
@@ -183,9 +183,4 @@ class Walk:
 )
 def test_any_traffic_keeps_the_batchers_promises() -> None:
     """What leaves is what came, in its order, within the limits, and closed for a reason that holds."""
-    for seed in range(200):
-        try:
-            Walk(random.Random(seed)).go(40)
-        except AssertionError as error:
-            error.add_note(f"of the walk with the seed {seed}")
-            raise
+    with_each_seed(200, lambda dice: Walk(dice).go(40))

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judging import (
-    AS_JSON,
     IN_JSON,
     IN_PROTOBUF,
     MODELS,
@@ -24,6 +23,7 @@ from tests.judging import (
     in_json,
     in_protobuf,
 )
+from tests.unit.codecs.builders import AS_JSON
 from worker.codecs.wire_contract import MIB
 
 # With what is around the units, within the caps.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.builders import P0, P1, Q0, record, rejection, request
-from tests.meeting import meeting, met
+from tests.meeting import meeting, met, with_each_seed
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Partition, Place
 
@@ -220,18 +220,9 @@ BESIDES = {
 RUNS = ("a run is taken apart between others",)
 
 
-def walk(order: Order, seed: int) -> None:
-    try:
-        Walk(order, random.Random(seed)).go(STEPS)
-    except AssertionError as error:
-        error.add_note(f"of the walk with the seed {seed}")
-        raise
-
-
 @pytest.mark.parametrize("order", LEDGERS)
 def test_every_order_equals_its_model(order: Order) -> None:
     """What leaves and when, how far a commit reaches, what is counted."""
 
     with meeting(*IN_ANY_ORDER, *BESIDES[order], *(RUNS if order != "key" else ())):
-        for seed in range(100):
-            walk(order, seed)
+        with_each_seed(100, lambda dice: Walk(order, dice).go(STEPS))

@@ -9,12 +9,12 @@ import math
 import random
 from collections.abc import Hashable, Sequence
 
-import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
 from tests.fakes import Broker, Clock, CommitFate
-from tests.meeting import meeting, met
+from tests.meeting import meeting, met, with_each_seed
+from tests.properties.simulation.checker import right_answer
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import DeadlineMissed, ModelBroken
@@ -28,16 +28,6 @@ BAD = (POISON, NONSENSE, SHORT, math.nan)
 HEALTHY = CommitFate()
 FATES = (HEALTHY, CommitFate(is_taken=False), CommitFate(heard_after=1.0), CommitFate(heard_after=None),
          CommitFate(is_taken=False, heard_after=None))  # fmt: skip
-
-
-def expected_answer(value: bytes | None) -> bytes | None:
-    """The right answer's rows; None where only an error is right."""
-    if not value or len(value) % 4 or value == b"skip":
-        return None
-    rows = np.frombuffer(value, "<f4")
-    if not np.isfinite(rows).all() or np.isin(rows, BAD).any():
-        return None
-    return (rows * 2).tobytes()
 
 
 def rows_of(dice: random.Random) -> bytes:
@@ -204,11 +194,11 @@ class Walk:
             found = self.record_of(message)
             was_tried = (found.partition, found.offset) in self.broker.tried
             if message.topic == "dead-letters":
-                assert expected_answer(found.value) is None or was_tried
+                assert right_answer(found.value) is None or was_tried
                 assert message.value == found.value
                 continue
             self.answered[found.partition].add(found.offset)
-            right = expected_answer(found.value)
+            right = right_answer(found.value)
             status = dict(message.headers)["status"]
             if message.value == POISONOUS.encode():
                 met("a record is marked as poison")
@@ -326,9 +316,4 @@ class Walk:
 )
 def test_every_walk_keeps_the_workers_promises() -> None:
     """Every answer is right, given once and in order; no commit passes a record that is owed an answer."""
-    for seed in range(40):
-        try:
-            Walk(random.Random(seed)).go(30)
-        except AssertionError as error:
-            error.add_note(f"of the walk with the seed {seed}")
-            raise
+    with_each_seed(40, lambda dice: Walk(dice).go(30))

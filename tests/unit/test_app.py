@@ -9,19 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker import app, telemetry
 from worker.app import REFUSED, _refused_twice, _what_was_left
 from worker.core.failures import KafkaFatal, ReplyRefused, Stop
 from worker.settings import load
 from worker.signals import StopSignals
-
-LEAST = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:1",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "group",
-    "WORKER_MODEL__PATH": "model.onnx",
-}
 
 
 class Replaced(BaseException):

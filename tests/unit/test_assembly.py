@@ -33,7 +33,6 @@ from worker.loop.worker import Worker
 from worker.settings import load
 from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
-from worker.telemetry.metrics import TOPIC_PARTITIONS
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
@@ -169,13 +168,6 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         yield another
 
 
-def test_the_request_topics_partitions_are_shown_from_the_start(assembled: Assembled) -> None:
-    """Before the first look at the topics: what no replica holds is to be seen at once."""
-    assembled.events.turned(1e9, 0)
-
-    assert assembled.events.latest.numbers[TOPIC_PARTITIONS] == {("requests",): 3}
-
-
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
     """Rows, bytes, tokens; the linger in seconds."""
     buckets = assembled.held["_codec"]._first.buckets
@@ -191,12 +183,6 @@ def test_a_model_of_so_many_rows_fills_batches_of_no_more(assemble: Callable[...
     made = assemble(MODEL__PATH=str(fixed), MODEL__FIXED_BATCH="pad")
 
     assert (made.policy.max_rows, made.policy.is_fixed) == (16, True)
-
-
-@pytest.mark.parametrize(("rows", "records"), [("8", 32), ("100", 100), ("300", 256)])
-def test_a_poll_brings_about_a_batch(assemble: Callable[..., Assembled], rows: str, records: int) -> None:
-    """Enough to share a turn's own cost, few enough that no finished lane waits for long."""
-    assert assemble(BATCHING__MAX_BATCH_SIZE=rows).held["_intake"]._chunk == records
 
 
 def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_path: Path) -> None:
@@ -290,11 +276,6 @@ def test_rejections_that_are_written_count_towards_the_limit(assembled: Assemble
         assembled.held["_rejections"].check()
 
 
-def test_a_revoke_takes_ten_seconds_at_most(assemble: Callable[..., Assembled]) -> None:
-    """The group's others wait for it."""
-    assert assemble(KAFKA__CONFIG="{}").conduct.revoke_timeout == 10.0
-
-
 def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None:
     """What the wire contract leaves to the deployment, and what the topics take."""
     assert assembled.wire == Wire(
@@ -313,15 +294,6 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         reply_bytes={"replies": REPLIES_TAKE},
     )
     assert assembled.held["_codec"]._first.max_rows == 77
-
-
-def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) -> None:
-    """And without a timeout a request may wait for ever."""
-    made = assemble(KAFKA__DEAD_LETTER_TOPIC="", BATCHING__TIMEOUT_MS="")
-
-    assert made.wire.dead_letter_topic is None
-    assert made.wire.max_dead_letter_bytes == 0
-    assert made.wire.default_timeout is None
 
 
 @pytest.mark.parametrize("wanted", ["reject", "allow"])

@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.builders import P0, P1, SPOILT, World
+from tests.builders import SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
@@ -431,7 +431,7 @@ PLANTED: Mapping[str, Planted] = {
         "_hear_commit_results",
         _wait_for_a_lost_commit,
         lambda _: test_at_least_once.test_a_commit_whose_result_never_comes_is_repeated_after_a_while(
-            at_least_once_world()
+            test_at_least_once.world_of()
         ),
     ),
     "a transaction ends beside a mark of its partition": Planted(
@@ -453,12 +453,6 @@ PLANTED: Mapping[str, Planted] = {
         on_a_source(test_gates.test_a_partition_is_fetched_when_nothing_stops_it),
     ),
 }
-
-
-def at_least_once_world() -> World:
-    world = World(dead_letters=False).start(P0, P1)
-    world.source.poll(1, 0.0)
-    return world
 
 
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)

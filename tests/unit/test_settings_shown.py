@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker.core.failures import BadConfiguration
 from worker.settings import load
 from worker.settings.effective import effective
 
-MINIMUM = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "g",
-    "WORKER_MODEL__PATH": "model.onnx",
-}
+MINIMUM = LEAST | {"WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill", "WORKER_MODEL__PATH": "model.onnx"}
 LOGIN = {
     "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
     "WORKER_KAFKA__SASL_MECHANISM": "PLAIN",

@@ -23,7 +23,6 @@ from inference_client.errors import (
     Unavailable,
 )
 from inference_client.exchange import LOOK_EVERY
-from inference_client.pending import LOOK_AGAIN
 from inference_client.signature import Result
 from tests.unit.client.builders import ROW, Nameless, Record, Stage, Y
 
@@ -48,19 +47,6 @@ def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
     assert other.headers["timeout-ms"] == b"2000"
     assert first.request_id.startswith(b"me-")
     assert first.request_id != second.request_id
-
-
-def test_an_answer_ends_its_future_with_arrays() -> None:
-    """And its place is free; its time does nothing any more."""
-    stage = Stage()
-    answer = stage.submit()
-
-    stage.arrive(answer)
-    stage.turn()
-
-    stage.turn(10.0)
-    assert answer.result(0)["y"].tolist() == [[0.5, 0.25]]
-    assert len(stage.pending) == 0
 
 
 @pytest.mark.parametrize(
@@ -103,19 +89,6 @@ def test_an_answer_that_cannot_be_read_is_an_error(status: bytes, body: bytes) -
 
     assert isinstance(answer.exception(0), Internal)
     assert next_one.exception(0) is None
-
-
-def test_an_answer_that_comes_again_is_a_repeat() -> None:
-    """The first one counts."""
-    stage = Stage()
-    answer = stage.submit()
-
-    stage.arrive(answer)
-    stage.arrive(answer, b"error", b'{"error":"late"}', **{"error-code": b"DEADLINE_EXCEEDED"})
-    stage.turn()
-
-    assert answer.exception(0) is None
-    assert (stage.pending.late, stage.pending.repeats) == (0, 1)
 
 
 def test_a_header_without_a_name_in_utf_8_stops_nothing() -> None:
@@ -364,19 +337,6 @@ def test_a_future_that_is_cancelled_frees_its_place() -> None:
     assert not ended.cancel()
     with pytest.raises(CancelledError):
         answer.result(0)
-
-
-def test_times_are_looked_for_every_few_milliseconds_only() -> None:
-    """However many there are, and however close they lie; one that is over early does not keep others from ending."""
-    stage = Stage()
-    answers = [stage.submit(1.0 + part * LOOK_AGAIN) for part in (0.0, 0.5, 1.0)]
-
-    ended = []
-    for step in (1.0, LOOK_AGAIN / 2, LOOK_AGAIN / 2 + 0.001):
-        stage.turn(step)
-        ended.append([answer.done() for answer in answers])
-
-    assert ended == [[True, False, False], [True, False, False], [True, True, True]]
 
 
 def test_ids_of_lapsed_requests_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

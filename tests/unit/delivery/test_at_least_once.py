@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, World, record
+from tests.builders import P0, P1, World
 from tests.fakes import CommitFate
-from worker.core.failures import Code, KafkaFatal
-from worker.core.records import Partition, Place, Rejection, Reply
+from tests.unit.delivery.test_exactly_once import send
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
 
 FAR = 1e9
 
 
-@pytest.fixture
-def world() -> World:
+def world_of() -> World:
     world = World(dead_letters=False).start(P0, P1)
     world.source.poll(1, 0.0)
     return world
 
 
-def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:
-    """Takes records and sends an error for each."""
-    places: list[Place] = []
-    for offset in offsets:
-        place = world.ledger.track(record(offset, partition=partition), 1, 10, world.clock.now)
-        wrong = Rejection(
-            record(offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
-        )
-        places += world.ledger.answer([(place, wrong)])
-    world.delivery.send(places)
-    return places
+@pytest.fixture
+def world() -> World:
+    return world_of()
 
 
 def turn_after(world: World, seconds: float) -> None:
@@ -48,20 +38,6 @@ def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) ->
 
     turn_after(world, 0.1)
     assert world.source.commits == [{P0: 6}]
-
-
-def test_a_place_is_settled_with_its_last_message() -> None:
-    """An error that is also dead-lettered is settled when both messages are acknowledged."""
-    world = World(dead_letters=True).start(P0)
-    world.source.poll(1, 0.0)
-    world.sink.delay = lambda message: 0.01 if message.topic == "responses" else 50.0
-    send(world, 4)
-
-    turn_after(world, 1.0)
-    assert world.ledger.records == 1
-
-    turn_after(world, 50.0)
-    assert world.ledger.records == 0
 
 
 def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
@@ -92,17 +68,6 @@ def test_a_revoke_lets_no_answer_wait_for_company(world: World) -> None:
     world.delivery.revoke([P0], world.clock.now + 1.0)
 
     assert world.sink.pushed == [1]
-
-
-def test_a_refused_answer_stops_the_worker(world: World) -> None:
-    """An answer that the broker never takes is fatal, and nothing is committed past it."""
-    world.sink.refusal = "not authorised"
-    send(world, 4)
-
-    with pytest.raises(KafkaFatal, match="not authorised"):
-        turn_after(world, 1.0)
-
-    assert world.source.commits == []
 
 
 def test_at_most_one_commit_is_outstanding(world: World) -> None:
@@ -152,57 +117,6 @@ def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None
     send(world, 4)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + REPORT_DUE, abs=1e-6)
-
-
-def test_a_drain_commits_at_once(world: World) -> None:
-    """From the drain on no commit waits for the interval, and idle means committed."""
-    world.delivery.commit_promptly(is_urgent=True)
-    send(world, 4)
-
-    turn_after(world, 0.002)
-    assert world.source.commits == [{P0: 5}]
-    assert not world.delivery.is_idle
-
-    turn_after(world, 0.003)
-    assert world.delivery.is_idle
-
-
-def test_a_revoke_commits_what_was_sent_as_the_last_call(world: World) -> None:
-    """Reports of the revoked partitions are waited for and committed; the others keep their own pace."""
-    world.sink.delay = lambda _: 0.5
-    send(world, 4)
-    send(world, 7, partition=P1)
-
-    unsettled = world.delivery.revoke([P0], world.clock.now + 10.0)
-
-    assert unsettled == 0
-    assert world.source.commits == [{P0: 5}]
-    assert world.ledger.committable() == {P1: 8}
-
-
-def test_a_revoke_gives_up_at_its_deadline(world: World) -> None:
-    """What the broker has not acknowledged by then leaves unsettled and uncommitted."""
-    world.sink.delay = lambda _: FAR
-    send(world, 4, 5)
-    deadline = world.clock.now + 2.0
-
-    unsettled = world.delivery.revoke([P0], deadline)
-
-    assert unsettled == 2
-    assert world.clock.now == pytest.approx(deadline, abs=0.02)
-    assert world.source.commits == []
-
-
-def test_a_lost_partition_is_never_committed(world: World) -> None:
-    """Settled or not, a lost partition belongs to somebody else."""
-    send(world, 4)
-    turn_after(world, 0.01)
-    assert world.ledger.committable() == {P0: 5}
-
-    assert world.delivery.lost([P0]) == 0
-
-    turn_after(world, 1.0)
-    assert world.source.commits == []
 
 
 def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:

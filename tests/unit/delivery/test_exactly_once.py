@@ -58,20 +58,6 @@ def turn_after(world: World, seconds: float) -> list[Partition]:
     return turn(world)
 
 
-def test_answers_and_their_offsets_become_durable_together(world: World) -> None:
-    """Nothing can be read and nothing is committed until the transaction has ended; then both are."""
-    send(world, 4, 5)
-    send(world, 0, partition=P1)
-    assert world.broker.answers == []
-
-    turn(world)
-    turn_after(world, 1.0)
-
-    assert sources(world.broker.answers) == ["requests/0/4", "requests/0/5", "requests/1/0"]
-    assert world.broker.committed == {P0: 6, P1: 1}
-    assert world.delivery.is_idle
-
-
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may hold nothing but offsets."""
     send(world, 4, value=b"skip")
@@ -107,22 +93,6 @@ def test_a_transaction_ends_with_its_interval(world: World) -> None:
     assert offsets == {P0: 6}
 
 
-def test_answers_that_come_while_a_transaction_ends_go_into_the_next(world: World) -> None:
-    """Nothing is produced between the begin of an end and its result."""
-    send(world, 4)
-    turn(world)
-    send(world, 5)
-
-    turn(world)
-    assert sources(world.transactions.inside) == ["requests/0/4"]
-    turn_after(world, 0.01)
-    turn(world)
-    turn_after(world, 0.01)
-
-    assert [sources(messages) for messages, _ in world.transactions.commits] == [["requests/0/4"], ["requests/0/5"]]
-    assert world.broker.committed == {P0: 6}
-
-
 @pytest.mark.parametrize("fate", [ABORTED, IN_DOUBT])
 def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: TransactionFate) -> None:
     """After an end that failed or is in doubt, its partitions are read again; others are not disturbed."""
@@ -137,22 +107,6 @@ def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: Tra
     assert astray == [P0]
     assert world.ledger.records == 1
     assert world.events.endings == [(world.events.endings[0][0], 2)]
-
-
-def test_what_waits_behind_a_failed_transaction_is_dropped_with_it(world: World) -> None:
-    """An answer that came meanwhile for the same partition is not sent ahead of those taken back; another's is sent."""
-    world.transactions.fate = lambda: ABORTED
-    send(world, 4)
-    turn(world)
-    send(world, 5)
-    send(world, 0, partition=P1)
-    world.transactions.fate = TransactionFate
-
-    assert turn_after(world, 0.01) == [P0]
-    turn_after(world, FIRST_PAUSE)
-    turn_after(world, 0.01)
-
-    assert sources(world.broker.answers) == ["requests/1/0"]
 
 
 def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
@@ -405,20 +359,6 @@ def test_a_revoke_takes_back_what_ran_alone_and_is_still_noted(world: World) -> 
     assert world.broker.attempts[P0] == (1, False)
 
 
-def test_what_is_sent_for_a_lost_partition_is_taken_back(world: World) -> None:
-    """It is somebody else's to answer; the rest of that transaction is read again."""
-    send(world, 4)
-    send(world, 0, partition=P1)
-    take(world, 1, partition=P1)
-
-    world.delivery.lost([P0])
-
-    assert turn_after(world, 0.01) == [P1]
-    assert world.transactions.aborts == 1
-    assert world.broker.answers == []
-    assert world.broker.committed == {}
-
-
 def test_losing_partitions_is_no_failure(world: World) -> None:
     """However often it happens, transactions stay large and the worker goes on."""
     for at in range(2 * PATIENCE):
@@ -508,20 +448,6 @@ def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
     world.delivery.revoke([P0], deadline=world.clock.now + FAR)
 
     assert turn_after(world, 0.1) == [P1]
-
-
-def test_a_partition_is_in_doubt_while_a_transaction_with_it_is_ending(world: World) -> None:
-    """Also when it was lost meanwhile: its old offset may still be committed."""
-    send(world, 4)
-    assert not world.delivery.is_in_doubt(P0)
-    turn(world)
-    world.delivery.lost([P0])
-    assert world.delivery.is_in_doubt(P0)
-    assert not world.delivery.is_in_doubt(P1)
-
-    turn_after(world, 0.01)
-
-    assert not world.delivery.is_in_doubt(P0)
 
 
 def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tests import models
 from tests.unit.inference.loading import arrays, loaded, refusal
@@ -82,9 +82,7 @@ def test_weights_elsewhere_are_never_a_pinned_models_however_the_file_is_written
     """Here with a value before its key, as no writer of protobuf has it, and weights in the current directory."""
     tensor = TensorProto(dims=[4], data_type=TensorProto.FLOAT, name="w", data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights.bin")
-    node = helper.make_node("Add", ["x", "w"], ["y"])
-    shown = [models._value("x", "FP32", 4)], [models._value("y", "FP32", 4)]
-    written = models._model([node], *shown, [tensor])
+    written = models.model("float[batch, 4] x => float[batch, 4] y", "y = Add(x, w)", tensors=[tensor])
     key, value = b"\n\x08location", b"\x12\x0bweights.bin"
     path = models.save(written.replace(key + value, value + key), tmp_path)
     np.ones(4, "<f4").tofile(tmp_path / "weights.bin")
