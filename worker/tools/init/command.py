@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
-from worker.inference import Inspected, inspect
+from worker.inference import Declared, inspect
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log, topics_told
 from worker.kafka.client.connecting import connect
 from worker.kafka.cluster.access import used
@@ -110,7 +110,7 @@ def _why_own_topics(file: Path, settings: Settings, cluster: _Seen) -> str:
     return f"{usual} has those of group {group}" if is_shared else ""
 
 
-def _rows(settings: Settings, seen: Inspected, cluster: _Seen, why_own: str) -> Iterator[tuple[str, str]]:
+def _rows(settings: Settings, seen: Declared, cluster: _Seen, why_own: str) -> Iterator[tuple[str, str]]:
     """What was found, row by row; a row without a name goes on with the one above."""
     signature, rows = seen.signature, seen.fixed_rows
     yield "model", f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
