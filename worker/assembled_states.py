@@ -79,24 +79,12 @@ def stateful_of(start: Start, model: Model, ledger: OffsetLedger) -> Stateful | 
     if state.steps == "axis:1":
         signature = replace(signature, max_rows=1)
     if state.store is not None:
-        link = _link(start)
-        return Stateful(_states_outside(start, layout, ledger, link), signature, link)
+        link, events, most = _link(start), start.events, state.keys_in_memory
+        states = OutsideStates(layout, ledger, link, events, most_in_memory=most, ttl=state.ttl_s, date=time.time)
+        return Stateful(states, signature, link)
     assert changelog is not None
     room = longest_key(changelog, start.topics.max_bytes[changelog], layout.dtype.itemsize)
     return Stateful(_states_in(changelog, start, layout, ledger), signature, max_key_bytes=room)
-
-
-def _states_outside(start: Start, layout: StateLayout, ledger: OffsetLedger, link: StoreLink) -> OutsideStates:
-    state, events = start.settings.state, start.events
-    return OutsideStates(
-        layout,
-        ledger,
-        link,
-        events,
-        most_in_memory=state.keys_in_memory,
-        ttl=state.ttl_s,
-        date=time.time,
-    )
 
 
 def _states_in(changelog: str, start: Start, layout: StateLayout, ledger: OffsetLedger) -> KeyStates:

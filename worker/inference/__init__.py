@@ -6,17 +6,18 @@ import os
 # and keep an identifier in the user's directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+from worker.inference.declared_signature import Declared
 from worker.inference.lanes import BRIEF, InferenceLanes, RunnableModel
 from worker.inference.model import Model
 from worker.inference.model_file import digest_of
-from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
+from worker.inference.model_loading import example_of, inspect, load, load_as_set
 from worker.inference.row_independence import Independence, independence
 
 __all__ = [
     "BRIEF",
+    "Declared",
     "Independence",
     "InferenceLanes",
-    "Inspected",
     "Model",
     "RunnableModel",
     "digest_of",

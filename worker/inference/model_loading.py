@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of, check_weight
 from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
-from worker.inference.declared_signature import declared_by
+from worker.inference.declared_signature import Declared, declared_by
 from worker.inference.device import (
     CUDA,
     Opened,
@@ -31,13 +30,6 @@ from worker.inference.model import Model
 from worker.inference.model_file import digest_of, source_of
 from worker.inference.warm_up import ALWAYS_RUN, Feeds
 from worker.settings import BatchingSettings, ModelSettings
-
-
-class Inspected(NamedTuple):
-    """What a file says that its model takes and gives, and the only number of rows that it was exported for, if any."""
-
-    signature: Signature
-    fixed_rows: int | None
 
 
 def load(
@@ -104,14 +96,13 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     return (1, ALWAYS_RUN, *powers, max_batch_size)
 
 
-def inspect(settings: ModelSettings) -> Inspected:
+def inspect(settings: ModelSettings) -> Declared:
     """What the file says of the model: on the CPU, without running it. Raises `BadConfiguration`."""
     source = source_of(settings.path, settings.sha256)
     try:
         opened = open_cpu(source, 1, "only looked at")
         # One row to a batch: whether a model of exactly one row can be served depends on the worker's MAX_BATCH_SIZE.
-        declared = declared_by(opened.session, settings, Signature.max_rows, max_batch_size=1)
-        return Inspected(declared.signature, declared.fixed_rows)
+        return declared_by(opened.session, settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 

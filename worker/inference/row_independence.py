@@ -175,29 +175,29 @@ def _rows(model: Model) -> Iterator[Sequence[Row]]:
         row = known[seed % count]
         for loudness in (1, LOUD, -1 if is_signed else 3):
             made = {
-                name: _made(array, 100 * seed + at, size, loudness, is_signed=is_signed)
+                name: _made(array, (seed, at), size, loudness, is_signed=is_signed)
                 for at, (name, array) in enumerate(row.items())
             }
             yield [{**row, **{name: made[name] for name in names}} for names in ways]
 
 
-def _made(known: Array, seed: int, size: float, loudness: int, *, is_signed: bool) -> Array:
+def _made(known: Array, seeds: tuple[int, int], size: float, loudness: int, *, is_signed: bool) -> Array:
     """An input like this one: normally distributed numbers as large as those known; others that most tables have."""
     is_loud = loudness == LOUD
-    random = np.random.default_rng(seed + 50 * is_loud)
+    random = np.random.default_rng((int(is_loud), *seeds))
     if known.dtype.kind == "f":
         largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) or 1.0
         numbers = random.standard_normal(known.shape)
         most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
         numbers = (numbers if is_signed else np.abs(numbers)) * size * loudness * largest
         return numbers.clip(-most, most).astype(known.dtype)
-    most_whole = 100 if is_loud else 1 + seed // 100
+    most_whole = 100 if is_loud else 1 + seeds[0]
     whole = random.integers(0, most_whole + 1, known.shape)
     if loudness < 0:
         whole = most_whole - whole
     if known.dtype != object:
         return whole.astype(known.dtype)
-    texts = _LOUD_DIGITS if is_loud else _WORDS if seed // 100 == 1 else _DIGITS
+    texts = _LOUD_DIGITS if is_loud else _WORDS if seeds[0] == 1 else _DIGITS
     return np.array(texts, object)[whole % len(texts)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker.core.failures import BadConfiguration
-from worker.inference import Inspected, inspect
+from worker.inference import Declared, inspect
 from worker.settings import load
 from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
@@ -58,7 +58,7 @@ def init(order: InitOrder) -> int:
     return 0
 
 
-def _rows(seen: Inspected) -> Iterator[str]:
+def _rows(seen: Declared) -> Iterator[str]:
     """What was found, row by row."""
     signature, rows = seen.signature, seen.fixed_rows
     yield f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
