@@ -31,7 +31,8 @@ from tests.models import save, text_scores
 from tests.readme import blocks
 from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.access import needed, needed_for_transactions, wished
-from worker.settings import KafkaSettings
+from worker.settings import KafkaSettings, ModelSettings
+from worker.telemetry.metrics import INFERENCE
 from worker.tools.kafka.embedded import EmbeddedBroker
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -182,6 +183,13 @@ def test_prometheus_accepts_the_configuration_and_its_rules(name: str) -> None:
 
     assert f"SUCCESS: {len(RULES)} rules found" in said, said
     assert "FAILED" not in said, said
+
+
+def test_half_of_the_longest_timeout_can_be_seen() -> None:
+    """No quantile of a histogram is more than its last bound: InferenceWorkerInferenceSlow would be silent for ever."""
+    timeout = ModelSettings.model_json_schema()["properties"]["run_timeout_s"]
+
+    assert INFERENCE.bounds[-1] > 0.5 * timeout["maximum"]
 
 
 @tool
