@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import worker
+from tests.settings_reference import with_reference
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load
-from worker.settings.__main__ import with_reference
 from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.sections import SECTIONS, variable
 
@@ -292,7 +292,7 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
 
 
 def test_the_page_of_settings_shows_the_reference() -> None:
-    """Made by `python -m worker.settings docs/settings.md`."""
+    """Made by `python -m tests.settings_reference`."""
     page = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
 
     assert with_reference(page) == page
@@ -301,9 +301,7 @@ def test_the_page_of_settings_shows_the_reference() -> None:
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that nothing reads would be a promise that nothing keeps."""
     package = Path(worker.__file__).parent
-    declaring = {
-        package / "settings" / name for name in ("sections.py", "kafka_sections.py", "loading.py", "__main__.py")
-    }
+    declaring = {package / "settings" / name for name in ("sections.py", "kafka_sections.py", "loading.py")}
     sources = [path for path in package.rglob("*.py") if path not in declaring]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
 

@@ -1,15 +1,13 @@
-"""The reference of all settings as Markdown: `python -m worker.settings docs/settings.md` writes it into that page."""
+"""The reference of all settings as Markdown: `python -m tests.settings_reference` writes it into `docs/settings.md`."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
 from worker.settings.sections import SECTIONS, is_secret, variable
-from worker.settings.value_types import Section
 
 _BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
@@ -19,14 +17,12 @@ def reference() -> str:
     parts = []
     for section, cls in SECTIONS.items():
         # The settings that are required, or the section's own, come before those that it shares.
-        own = sorted(cls.model_fields, key=lambda key: not (cls.model_fields[key].is_required() or _is_own(cls, key)))
+        own = sorted(
+            cls.model_fields, key=lambda key: not (cls.model_fields[key].is_required() or key in cls.__annotations__)
+        )
         head = f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default (or) | meaning |\n|---|---|---|"
         parts.append("\n".join([head, *(_row(section, key, cls.model_fields[key]) for key in own)]))
     return "\n\n".join(parts) + "\n"
-
-
-def _is_own(section: type[Section], key: str) -> bool:
-    return key in section.__annotations__
 
 
 def with_reference(document: str) -> str:
@@ -54,8 +50,5 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        page = Path(sys.argv[1])
-        page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        sys.stdout.write(reference())
+    page = Path(__file__).parents[1] / "docs" / "settings.md"
+    page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")
