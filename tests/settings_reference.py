@@ -1,8 +1,9 @@
-"""The reference of all settings as Markdown: `python -m tests.settings_reference` writes it into `docs/settings.md`."""
+"""The reference of settings as Markdown: `python -m tests.settings_reference docs/settings.md` writes it there."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -50,5 +51,5 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    page = Path(__file__).parents[1] / "docs" / "settings.md"
+    page = Path(sys.argv[1])
     page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import worker
-from tests.settings_reference import with_reference
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load
@@ -289,13 +288,6 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
     assert bad[-1].startswith("WORKER_KAFKA__BOOTSTRAP_SERVERS: a broker's address has no login in it; write host:port")
     assert "12345678" not in repr(good)
     assert "12345678" not in str(good)
-
-
-def test_the_page_of_settings_shows_the_reference() -> None:
-    """Made by `python -m tests.settings_reference`."""
-    page = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
-
-    assert with_reference(page) == page
 
 
 def test_every_setting_is_read_somewhere() -> None:
