@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import HELM_INSTALL
 from tests.deploy.settings import interpolated, settings_of
 from worker.app import CLOSE_TIMEOUT
 
@@ -35,11 +34,6 @@ def compose_file() -> dict[str, Any]:
 def seconds(duration: str) -> float:
     assert duration.endswith("s")
     return float(duration.removesuffix("s"))
-
-
-def test_ci_builds_the_helm_that_a_skipped_test_names() -> None:
-    """Or one would be tested, and another installed."""
-    assert HELM_INSTALL in (ROOT / ".ci/run").read_text()
 
 
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])
@@ -85,12 +79,3 @@ def test_the_composed_model_is_where_the_file_says() -> None:
 
     assert model.parent == Path(mount["target"])
     assert (ROOT / interpolated(mount["source"]) / model.name).is_file()
-
-
-def test_a_publisher_is_configured_as_the_workers_are() -> None:
-    """Whoever publishes and consumes in compose has the workers' topics, broker and model."""
-    services = compose_file()["services"]
-
-    for name in ("publish", "consume"):
-        assert services[name]["environment"] == services["worker"]["environment"]
-        assert services[name]["volumes"] == services["worker"]["volumes"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import HELM_INSTALL, Manifest, MissingToolError, faults, helm, only, render
+from tests.deploy.manifests import HELM_INSTALL, Manifest, MissingToolError, helm, only, render
 from tests.deploy.settings import settings_of
 from tests.readme import blocks
 from worker.version import VERSION
@@ -109,16 +109,6 @@ def test_both_roads_lead_to_the_same_objects(both: tuple[list[Manifest], ...]) -
     by_kustomize, by_helm = map(objects, both)
 
     assert by_helm == by_kustomize
-
-
-def test_a_cluster_takes_them(both: tuple[list[Manifest], ...]) -> None:
-    """With the chart's own annotation, too."""
-    try:
-        found = {manifest["kind"]: list(faults(manifest, CLUSTER.removesuffix(".0"))) for manifest in both[1]}
-    except MissingToolError as reason:
-        pytest.skip(str(reason))
-
-    assert not any(found.values()), found
 
 
 def test_a_model_and_brokers_of_one_s_own_arrive_as_by_kustomize(tmp_path: Path) -> None:

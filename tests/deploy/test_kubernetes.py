@@ -141,18 +141,6 @@ def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_p
     assert "initContainers" not in found
 
 
-def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
-    """As the README quotes it, neither YAML nor kustomize makes anything else of it."""
-    overlay = yaml.safe_load(the_readmes_overlay())
-    [literal] = re.findall(r"`- ('WORKER_BATCHING__BUCKETS=.*')`", (FOLDER / "README.md").read_text())
-    overlay["configMapGenerator"][0]["literals"].append(yaml.safe_load(literal))
-
-    found = environment(rendered(tmp_path, yaml.safe_dump(overlay)))
-
-    [axis] = settings_of(found, tmp_path).batching.wanted_axes
-    assert (axis.input, axis.axis, axis.boundaries) == ("input_ids", 1, (16, 32, 64))
-
-
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
     """The pod that takes it is one that a cluster takes, with the workers' claim at the workers' place."""
     [text] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "copy-model"]

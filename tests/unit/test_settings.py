@@ -13,7 +13,6 @@ from worker.commands.orders import RunOrder
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load
-from worker.settings.__main__ import with_reference
 from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.names import as_variables
 from worker.settings.sections import SECTIONS, variable
@@ -293,19 +292,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
     assert "12345678" not in str(good)
 
 
-def test_the_page_of_settings_shows_the_reference() -> None:
-    """Made by `python -m worker.settings docs/settings.md`."""
-    page = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
-
-    assert with_reference(page) == page
-
-
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that nothing reads would be a promise that nothing keeps."""
     package = Path(worker.__file__).parent
-    declaring = {
-        package / "settings" / name for name in ("sections.py", "kafka_sections.py", "loading.py", "__main__.py")
-    }
+    declaring = {package / "settings" / name for name in ("sections.py", "kafka_sections.py", "loading.py")}
     sources = [path for path in package.rglob("*.py") if path not in declaring]
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
 

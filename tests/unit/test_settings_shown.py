@@ -31,7 +31,7 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
     assert shown["WORKER_KAFKA__REQUEST_TOPICS"].value == ["requests", "backfill"]
     assert shown["WORKER_KAFKA__REQUEST_TOPICS"].text == "requests,backfill"
     assert not shown["WORKER_KAFKA__REQUEST_TOPICS"].is_default
-    assert shown["WORKER_BATCHING__LANES"].is_default, "set to the default"
+    assert not shown["WORKER_BATCHING__LANES"].is_default, "set, to the default"
     assert shown["WORKER_BATCHING__BUCKETS"].text == 'ids=[{"axis": 1, "boundaries": [4, 8], "pad": 0}]'
     assert shown["WORKER_MODEL__INPUT_DEFAULTS"].text == "attention_mask=1, token_type_ids=0"
     assert shown["WORKER_MODEL__NAME"] == ("WORKER_MODEL__NAME", "model", True)

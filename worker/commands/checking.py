@@ -113,7 +113,7 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
     """The model as loaded, by name. None or empty: there is nothing to say."""
-    raw, left = signature.raw_input, model.left_to_cpu
+    raw, left, fixed = signature.raw_input, model.left_to_cpu, model.padding
     nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
     return {
         "name": f"{signature.name}, version {signature.version}",
@@ -121,19 +121,11 @@ def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | N
         "gives": ", ".join(map(str, signature.outputs)),
         "device": f"{model.device.name}: {model.device.reason}",
         "left to the CPU": f"{count(sum(left.values()), 'node')}: {nodes}" if left else None,
-        "batches": _fixed(model),
+        "batches": f"of exactly {count(fixed.rows, 'row')}, short ones are padded: {fixed.why}" if fixed else None,
         "padded": ", ".join(f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in model.signature.axes),
         "full batches": CLOSING.get(full.why) and f"close at {count(full.rows, 'row')}, by {CLOSING[full.why]}",
         "raw rows": f"{raw.row_bytes} bytes a row, little-endian ({raw.dtype.str})" if raw else None,
     }
-
-
-def _fixed(model: Model) -> str | None:
-    if model.padding is None:
-        return None
-    if model.padding.rows == 1:
-        return "none: the model was exported for one row, so each runs alone; export it with its batch axis left open"
-    return f"of exactly {model.padding.rows} rows, short ones are padded: {model.padding.why}"
 
 
 def _states(layout: StateLayout) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import AsJson, End, WorkerOptions, add_command
+from worker.terminal.command_options import AsJson, End, WorkerOptions, add_command, flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +26,8 @@ class CheckOrder(WorkerOptions):
     """
 
     as_json: AsJson = False
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")
-    ] = False
-    with_example: Annotated[bool, typer.Option("--example", help="Show a request for the model, and its answer.")] = (
-        False
-    )
+    create_topics: bool = flag("--create-topics", "First make the topics that are missing, states compacted.")
+    with_example: bool = flag("--example", "Show a request for the model, and its answer.")
 
 
 def register(app: typer.Typer, end_run: End, end: End) -> None:

@@ -15,7 +15,7 @@ Value = str | int | float | bool | None | list[str] | dict[str, str]
 
 
 class Effective(NamedTuple):
-    """One setting by its variable's name. `is_default`: it is what it would be unset."""
+    """One setting by its variable's name. `is_default`: it was not set."""
 
     name: str
     value: Value
@@ -38,11 +38,9 @@ def effective(settings: Settings) -> Iterator[Effective]:
     """All of them, section by section, secrets masked."""
     for section, cls in SECTIONS.items():
         values = getattr(settings, section)
-        for key, field in cls.model_fields.items():
-            value = getattr(values, key)
-            default = field.get_default(call_default_factory=True, validated_data=dict(values))
-            is_default = key not in values.model_fields_set or value == default
-            yield Effective(variable(section, key), _shown(value), is_default)
+        for key in cls.model_fields:
+            is_default = key not in values.model_fields_set
+            yield Effective(variable(section, key), _shown(getattr(values, key)), is_default)
 
 
 def _shown(value: object) -> Value:

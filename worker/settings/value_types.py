@@ -20,7 +20,6 @@ from pydantic import (
     SkipValidation,
     StringConstraints,
     Tag,
-    field_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -74,6 +73,10 @@ def _flat(value: Any) -> Any:
 def _text(value: Any) -> Any:
     """librdkafka reads every value as text, and truth values as `true` and `false`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _ascending(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(lengths)))
 
 
 def _listed(value: Any) -> Any:
@@ -174,16 +177,9 @@ class PaddedAxis(Section):
     """One axis of an input that is padded, so that requests of different lengths share a batch."""
 
     axis: int = Field(ge=1)
-    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), AfterValidator(_ascending)]
     pad: Value | None = None
     shared_by: dict[str, Value] = {}
-
-    @field_validator("boundaries")
-    @classmethod
-    def _ascending(cls, boundaries: tuple[int, ...]) -> tuple[int, ...]:
-        if list(boundaries) != sorted(set(boundaries)):
-            raise ValueError("must be ascending, each length once")
-        return boundaries
 
 
 # Told apart before either is tried, so that a mistake is one line and not two.

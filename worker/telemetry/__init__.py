@@ -11,9 +11,8 @@ if "rich" not in sys.modules:
 
 from worker.telemetry.events import WorkerEvents
 from worker.telemetry.http_server import HttpServer
-from worker.telemetry.logs import configure, kafka_logger
+from worker.telemetry.logs import configure, kafka_logger, reason_of
 from worker.telemetry.pages import Pages
-from worker.telemetry.reasons import reason_of
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
 

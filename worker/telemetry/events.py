@@ -19,9 +19,8 @@ from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
 from worker.telemetry import metrics
-from worker.telemetry.logs import RecurringFailure, our_log, printable
+from worker.telemetry.logs import RecentRejection, RecurringFailure, our_log, printable
 from worker.telemetry.metrics import Numbers, Snapshot, since_then
-from worker.telemetry.reasons import RecentRejection
 from worker.telemetry.watched_parts import HeldPartitions, WatchedParts, memory_limit
 from worker.version import VERSION
 

@@ -12,22 +12,27 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from worker.core import secrets
+from worker.core.failures import Code
+from worker.core.records import Rejection
+from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 
 REDACTED = "[redacted]"
 OURS = "worker"  # the logger of our own facts
 LogFormat = Literal["auto", "json", "console"]
 Event = dict[str, Any]
 SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, six a minute in the log
+LONGEST_REASON = 200  # characters: a line
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
 _SECRETS_IN_TEXT = (
@@ -35,6 +40,9 @@ _SECRETS_IN_TEXT = (
     (secrets.LOGIN, REDACTED),
     (secrets.SETTING, rf"\1{REDACTED}"),
 )
+# A quotation as `repr` writes it, up to the end of the text where the message cut it short.
+_QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*(\1|\\?\Z)""", re.DOTALL)
+_NUMBER = re.compile(r"-?\d[\w.+-]*")
 _PLACED = ("at", "level", "event", "exception")  # fields that have a place of their own in a text
 _INDENT = " " * len("12:34:56  ")
 _YELLOW, _RED, _DIM, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -191,3 +199,36 @@ def cleaned(text: str) -> str:
     for pattern, replacement in _SECRETS_IN_TEXT:
         text = pattern.sub(replacement, text)
     return text
+
+
+class RecentRejection(NamedTuple):
+    """One rejection; `date` is seconds since the epoch, and `message` is its publisher's alone.
+
+    It quotes what came, and the model's own complaint may name a number of its input. Both are masked in `reason`, when
+    an operator looks, never when a request is rejected.
+    """
+
+    code: str
+    source: str
+    message: str
+    date: float
+
+    @property
+    def reason(self) -> str:
+        """The message without what it quotes, on one line."""
+        message = self.message
+        if self.code == Code.INTERNAL or message.startswith(VALUE_NOT_TAKEN):
+            message = _NUMBER.sub("…", message)
+        return printable(cleaned(_unquoted(message)), LONGEST_REASON)
+
+
+def reason_of(rejection: Rejection) -> str:
+    """Its message without what it quotes, on one line."""
+    return RecentRejection(rejection.code, rejection.record.source, rejection.message, 0.0).reason
+
+
+def _unquoted(message: str) -> str:
+    quotations = list(_QUOTED.finditer(message))
+    if quotations and not quotations[-1][2]:  # one was cut short, so the quotes before it may be wrongly paired
+        return f"{message[: quotations[0].start()]}'…'"
+    return _QUOTED.sub("'…'", message)

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from worker.core.failures import Code
 from worker.core.records import ClosedBy
 from worker.core.tensors.signature import Signature
-from worker.telemetry.reasons import RecentRejection
+from worker.telemetry.logs import RecentRejection
 
 Labels = tuple[str, ...]
 # Of an age the snapshot holds an instant; the reader sees the seconds since, or 0 where there is none.

@@ -42,10 +42,6 @@ class MetricsPage(Collector):
                 _add_numbers(family, metric, snapshot, now)
             yield family
 
-    def describe(self) -> list[Family]:
-        """No names to check for collisions: the registry would collect once before there is anything."""
-        return []
-
 
 def _add_numbers(family: Family, metric: Metric, snapshot: Snapshot, now: float) -> None:
     numbers = snapshot.numbers.get(metric, {})

@@ -48,9 +48,8 @@ MOST_PARTITIONS = 100  # shown, those furthest behind; a few kilobytes a second
 # Scrapers and load balancers ask for these by whatever name they know.
 OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics", f"{ROOT}/health/live", f"{ROOT}/health/ready"})
 _OTHER_NAME = (
-    b"this worker does not know the name in the header Host: a page elsewhere may have made it lead here, to read what "
-    b"it may not; ask by an IP address, by localhost or by a name without a dot, or name http://NAME/ in "
-    b"WORKER_TELEMETRY__REPLICAS\n"
+    b"a name that this worker does not know may have been made to lead here by a page elsewhere; ask by an IP address, "
+    b"by localhost or by a name without a dot, or name http://NAME/ in WORKER_TELEMETRY__REPLICAS\n"
 )
 _WHY = {
     "cut_off": "no broker can be reached; requests wait in Kafka",

@@ -64,7 +64,7 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer(NAME, VERSION)
         self._group_id = group_id
-        self._clock = clock
+        self.clock = clock
 
     def around(self, codec: TwoWayCodec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
         """These two, traced."""
@@ -86,7 +86,7 @@ class Tracing:
             "messaging.consumer.group.name": self._group_id,
             "messaging.kafka.offset": record.offset,
         }
-        kind, now = SpanKind.CONSUMER, self._clock()
+        kind, now = SpanKind.CONSUMER, self.clock()
         own = self._tracer.start_span(f"process {topic}", parent, kind, attributes, start_time=now)
         return own if own.is_recording() else None
 
@@ -95,7 +95,7 @@ class Tracing:
 
         A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
         """
-        now = self._clock()
+        now = self.clock()
         span = self._tracer.start_span(
             "inference",
             set_span_in_context(followed[0]),
@@ -113,26 +113,14 @@ class Tracing:
             own.add_link(span.get_span_context())
         span.end(now)
 
-    def answered(self, own: Span, code: bytes | None) -> bytes:
-        """All its messages are handed over; `code` is the error's, if it is answered with one.
-
-        Returns the `traceparent` for who reads the answer.
-        """
-        if code is not None:
-            _fail(own, code.decode())
-        own.end(self._clock())
-        context = own.get_span_context()
-        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
-
-    def close(self, timeout: float) -> bool:
-        """Export what is left. False when that takes more than `timeout` seconds: the rest is given up."""
+    def close(self, timeout: float) -> None:
+        """Export what is left. What takes more than `timeout` seconds is given up."""
         # On a daemon thread: the SDK's own waiting takes no timeout, and 10 s and more when the collector is away.
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
         closing.start()
         closing.join(timeout)
         if closing.is_alive():
             our_log().warning("spans_given_up", waited_s=timeout)
-        return not closing.is_alive()
 
 
 def start(group_id: str) -> Tracing:
@@ -196,10 +184,14 @@ class TracedCodec:
         reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
         if not isinstance(reply, FollowedReply):
             return messages
-        error = dict(messages[0].headers).get("error-code") if messages else None
-        traceparent = self._tracing.answered(reply.span, error)
+        code = dict(messages[0].headers).get("error-code") if messages else None
+        if code is not None:
+            _fail(reply.span, code.decode())
+        reply.span.end(self._tracing.clock())
         if not messages:
             return messages
+        context = reply.span.get_span_context()
+        traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
         # As long as the header it stands for, or shorter: the answer still fits its topic.
         answer, *letters = messages
         headers = [(name, traceparent if name.lower() == TRACEPARENT else value) for name, value in answer.headers]

@@ -29,6 +29,7 @@ STOOD_STILL = 5.0
 REPORT_TIMEOUT = 1.0
 # The same for leaving the group: the client may be what hangs. With a broker it took 0.5 s (measured 2026-11).
 LEAVE_TIMEOUT = 1.5
+_HUNG_RUN = "an inference has been running for {:.0f} s; if it is a slow one, raise WORKER_MODEL__RUN_TIMEOUT_S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ class Watchdog:
         self._report, self._end_process = report, end_process
         self._checked_at = self._awake_since = clock()
         self._stopping_since: float | None = None
-        self._leave: Callable[[], object] = _nothing_to_leave
-        self._has_begun = Event()
+        self._leave: Callable[[], object] | None = None  # until the worker begins
         self._closed = Event()
         self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -92,7 +92,6 @@ class Watchdog:
         It must ask once more before it joins its group: a stop seen here earlier may end the process at once.
         """
         self._leave = leave
-        self._has_begun.set()
 
     def check(self, now: float) -> ForcedExit | None:
         """How the process must end now; None while all is well."""
@@ -101,27 +100,17 @@ class Watchdog:
         self._checked_at = now
         if self._stopping_since is None and self._stop_asked():
             self._stopping_since = now
-        if self._stopping_since is not None and not self._has_begun.is_set():
+        if self._stopping_since is not None and self._leave is None:
             return ForcedExit(0, "asked to before it began; nothing was taken")
-        reason = self._hung_run(now) or self._hung_loop(now) or self._missed_end(now)
-        return None if reason is None else ForcedExit(DeadlineMissed.exit_code, reason)
-
-    def _hung_run(self, now: float) -> str | None:
-        age = self._age(self._running_since(), now)
-        if age <= self._limits.run:
-            return None
-        return f"an inference has been running for {age:.0f} s; if it is a slow one, raise WORKER_MODEL__RUN_TIMEOUT_S"
-
-    def _hung_loop(self, now: float) -> str | None:
-        age = self._age(self._heartbeat(), now)
-        return None if age <= self._limits.turn else f"the loop has not turned for {age:.0f} s"
-
-    def _missed_end(self, now: float) -> str | None:
-        age = 0.0 if self._stopping_since is None else now - self._stopping_since
-        return None if age <= self._limits.stop else f"still not stopped {age:.0f} s after being asked to"
-
-    def _age(self, since: float | None, now: float) -> float:
-        return 0.0 if since is None else now - max(since, self._awake_since)
+        for since, longest, told in (
+            (self._running_since(), self._limits.run, _HUNG_RUN),
+            (self._heartbeat(), self._limits.turn, "the loop has not turned for {:.0f} s"),
+            (self._stopping_since, self._limits.stop, "still not stopped {:.0f} s after being asked to"),
+        ):
+            age = 0.0 if since is None else now - max(since, self._awake_since)
+            if age > longest:
+                return ForcedExit(DeadlineMissed.exit_code, told.format(age))
+        return None
 
     def _watch(self) -> None:
         while not self._closed.wait(CHECK_EVERY):
@@ -129,12 +118,10 @@ class Watchdog:
             if forced is not None:
                 # A loop that hangs while it writes a line holds the log's lock.
                 _aside(partial(self._report, forced.exit_code, forced.reason), REPORT_TIMEOUT)
-                _aside(self._leave, LEAVE_TIMEOUT)
+                if self._leave is not None:
+                    _aside(self._leave, LEAVE_TIMEOUT)
                 self._end_process(forced.exit_code)
                 return
-
-
-def _nothing_to_leave() -> None: ...
 
 
 def _aside(act: Callable[[], object], timeout: float) -> None:

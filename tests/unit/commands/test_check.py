@@ -128,11 +128,8 @@ def test_an_example_is_a_request_for_the_model_and_its_answer(
     assert [spec["name"] for spec in json.loads(answer)["outputs"]] == outputs
 
 
-@pytest.mark.parametrize(("rows", "told"), [(8, "of exactly 8 rows, short ones are padded"), (1, "export it with its")])
-def test_batches_of_a_fixed_size_are_told(rows: int, told: str, tmp_path: Path) -> None:
-    """Since MAX_BATCH_SIZE says another number. With one row there is nothing to pad, and nothing to gain."""
-    fixed = {"BATCHING__MAX_BATCH_SIZE": "1"} if rows == 1 else {"MODEL__FIXED_BATCH": "pad"}
+def test_batches_of_a_fixed_size_are_told(tmp_path: Path) -> None:
+    """Since MAX_BATCH_SIZE says another number."""
+    _, report, _ = judged(models.fixed_batch(8), tmp_path, MODEL__FIXED_BATCH="pad")
 
-    _, report, _ = judged(models.fixed_batch(rows), tmp_path, **fixed)
-
-    assert told in report.model["batches"]
+    assert "of exactly 8 rows, short ones are padded" in report.model["batches"]

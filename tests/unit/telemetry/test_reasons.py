@@ -13,7 +13,7 @@ from tests.unit.codecs.builders import AS_JSON, as_json, codecs, document, recor
 from worker.core.failures import Code
 from worker.core.records import Rejection
 from worker.core.tensors.stacking import VALUE_NOT_TAKEN
-from worker.telemetry.reasons import LONGEST_REASON, RecentRejection
+from worker.telemetry.logs import LONGEST_REASON, RecentRejection
 
 CANARY = "kanarienvogel"
 # Around it what quoting, cutting and escaping may stumble over.

@@ -285,10 +285,9 @@ def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
     end_a_span(tracing)
 
     with capture_logs() as lines:
-        is_all_exported = tracing.close(timeout=0.01)
+        tracing.close(timeout=0.01)
     collector.let_go.set()
 
-    assert not is_all_exported
     assert [line["event"] for line in lines] == ["spans_given_up"]
 
 

@@ -1,4 +1,4 @@
-"""The reference of all settings as Markdown: `python -m worker.settings docs/settings.md` writes it into that page."""
+"""The reference of settings as Markdown: `python -m tests.settings_reference docs/settings.md` writes it there."""
 
 from __future__ import annotations
 
