@@ -466,8 +466,7 @@ def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
         f"WORKER_KAFKA__CHANGELOG_TOPIC: it has states of requests that the group has not committed ({told}); exactly "
         "once they would be applied twice. Offsets of the group were deleted or set back, or the request topic was "
         "made anew. Stop all workers. To go on where the states are, set each offset: `kafka-consumer-groups.sh "
-        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, or for a new topic, name "
-        "another changelog. After at_least_once, stop a worker of that guarantee in good order first"
+        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, name another changelog"
     )
 
 
