@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-ADDRESS_VARIABLE = "TEST_BOOTSTRAP_SERVERS"  # no name of a worker's setting: workers inherit it
+ADDRESS_VARIABLE = "WORKER_TEST_BOOTSTRAP_SERVERS"
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"
 HERE = Path(__file__).parent / "jvm"
@@ -70,7 +70,7 @@ class Broker(Protocol):
 
 
 class GivenBroker:
-    """Somebody else's broker, named by TEST_BOOTSTRAP_SERVERS. It is used, never stopped."""
+    """Somebody else's broker, named by WORKER_TEST_BOOTSTRAP_SERVERS. It is used, never stopped."""
 
     def __init__(self) -> None:
         servers = os.environ.get(ADDRESS_VARIABLE)

@@ -32,7 +32,7 @@ from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
 from worker.settings import load
 from worker.signals import StopSignals
-from worker.state.stored_slots import StoredSlots
+from worker.state.key_slots import KeySlots
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
 SET = {
@@ -197,7 +197,7 @@ def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_pat
 
     states = assemble(**set_so).held["_states"]
 
-    assert isinstance(states._slots, StoredSlots)
+    assert isinstance(states._slots, KeySlots)
     assert states._slots._most == 5000
     with pytest.raises(BadConfiguration, match="another worker's, which runs"):
         assemble(**set_so)

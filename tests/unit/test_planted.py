@@ -52,8 +52,8 @@ from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker
+from worker.state.key_slots import KeySlots
 from worker.state.outside_states import OutsideStates
-from worker.state.stored_slots import StoredSlots
 from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
@@ -161,7 +161,7 @@ def _keep_what_is_not_finite(*_: object) -> dict[int, Any]:
     return {}
 
 
-def _drop_what_is_in_memory(self: StoredSlots, partition: Partition, key: bytes) -> None:
+def _drop_what_is_in_memory(self: KeySlots, partition: Partition, key: bytes) -> None:
     if slot := self._of(partition).lately.pop(key, 0):
         self._free([slot])
 
@@ -329,13 +329,13 @@ PLANTED: Mapping[str, Planted] = {
         ),
     ),
     "a key leaves memory without being stored": Planted(
-        StoredSlots,
+        KeySlots,
         "_store_news",
         _nothing,
         lambda _: test_stored_slots.test_what_was_not_used_lately_leaves_memory(),
     ),
     "a key that is gone stays in the store": Planted(
-        StoredSlots,
+        KeySlots,
         "drop",
         _drop_what_is_in_memory,
         lambda _: test_stored_slots.test_a_slot_that_is_free_is_given_again(),

@@ -132,6 +132,7 @@ def test_passed_through_keys_become_text(tmp_path: Path) -> None:
         ("WORKER_ENV_PATH", "/usr/bin"),
         ("worker_id", "7"),  # of a script of the user's
         ("INFERENCE_WORKER_KAFKA__GROUP_ID", "x"),
+        ("WORKER_TEST_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),  # of our own tests
         ("WORKER_MAX_BATCH_SIZE", ""),
     ],
 )

@@ -16,6 +16,9 @@ PREFIX = "WORKER_"
 KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 SECRET_FILES = {f"{name}_FILE": name for name, setting in KNOWN.items() if is_secret(*setting)}
 
+# Tests on a broker of their own hand it to the workers that they start, with the rest of their environment.
+_OF_OUR_TESTS = "WORKER_TEST_BOOTSTRAP_SERVERS"
+
 # Variables that Kubernetes makes of a Service (pkg/kubelet/envvars) and Docker of a `--link`, by the services' names:
 # worker, worker-metrics. `_PORT` and `_NAME` alone are common ends of a name, and are known by their values.
 _INJECTED = re.compile(r"WORKER_(?:\w+_)?(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?|ENV_\w+)")
@@ -29,7 +32,7 @@ def is_ours(name: str, value: str) -> bool:
 
     A name in lower case is ours only if it is a setting's: scripts have variables of such names.
     """
-    if not value:
+    if not value or name == _OF_OUR_TESTS:
         return False
     if name.upper() in KNOWN or name in SECRET_FILES:
         return True

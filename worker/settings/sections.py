@@ -1,7 +1,7 @@
 """What can be set: six frozen sections, each name with its default, its bounds and one sentence for the operator.
 
-The sentences are the reference: `python -m worker.settings docs/settings.md` writes its tables from them. What can
-be judged from one value is judged by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
+The sentences are the reference: `docs/settings.md` is written from them. What can be judged from one value is judged
+by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
 """
 
 from __future__ import annotations

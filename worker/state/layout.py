@@ -109,10 +109,8 @@ class StateLayout:
 
     def read(self, values: Sequence[bytes]) -> NDArray[Any]:
         """Changelog values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""
-        length = self.dtype.itemsize
-        if set(map(len, values)) - {length}:
-            odd = next(len(value) for value in values if len(value) != length)
-            raise ValueError(f"a state of {odd} bytes, where this model's has {length}")
+        if set(map(len, values)) - {self.dtype.itemsize}:
+            raise ValueError(ANOTHERS)
         rows = np.frombuffer(b"".join(values), self.dtype)
         if len(rows) and not ((rows["format"] == FORMAT) & (rows["layout"] == self.fingerprint)).all():
             raise ValueError(ANOTHERS)

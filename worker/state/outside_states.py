@@ -16,20 +16,23 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
 from worker.ports import Events
 from worker.state.expiry import Expiry
-from worker.state.key_slots import CachedSlots
+from worker.state.key_slots import KeySlots, PartitionKeys
 from worker.state.layout import Sieve, StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Extent, RestoredRows
-from worker.state.slabs import NO_OFFSET
+from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.states import SOON, KeyStates
 
 SETTING = "WORKER_STATE__STORE"
+# Keys that are looked at for each one that is added. Where all are needed, a look at all of them took a millisecond.
+LOOKS_EACH = 4
 
 
 class Asked(NamedTuple):
@@ -63,6 +66,51 @@ class NothingToRestore:
     def found(self) -> RestoredRows | None: ...
     def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:  # noqa: ARG002  # as its caller has it
         return {}
+
+
+class CachedSlots(KeySlots):
+    """The states in memory of a store outside: every key that is here has a slot, also one that has no state there.
+
+    A key that a request needs stays, and so does one whose state is not stored. Nothing is written back: what may go is
+    in the store. There may be more than `most` keys where the others are still needed.
+    """
+
+    def __init__(
+        self, slabs: Slabs, most: int, may_go: Callable[[Partition, Sequence[bytes], Array], Sequence[bool]]
+    ) -> None:
+        """`may_go` is asked of keys and the offsets that wrote their states."""
+        super().__init__(slabs, most=most)
+        self._may_go = may_go
+        self._without: set[int] = set()  # slots of keys that have no state
+
+    def has_state(self, partition: Partition, key: bytes) -> bool:
+        """Whether the key, which is in memory, has one."""
+        [slot] = self.find(partition, [key])
+        return slot > 0 and slot not in self._without
+
+    def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
+        super().put(slots, rows)
+        if self._without:
+            self._without.difference_update(slots.tolist())
+
+    def put_none(self, slots: NDArray[np.intp], offsets: Sequence[int]) -> None:
+        """Their keys have no state, since these requests or ever."""
+        first = self._slabs.rows(np.zeros(len(slots), np.intp))
+        self._slabs.put(slots, first._replace(offsets=np.array(offsets, np.int64)))
+        self._without.update(slots.tolist())
+
+    def drop(self, partition: Partition, key: bytes) -> None:
+        slots = np.array(self.find(partition, [key]))
+        self.put_none(slots, self._slabs.offsets[slots].tolist())
+
+    def _too_many(self, in_memory: int, added: int) -> int:
+        return min(in_memory + added - self._most, LOOKS_EACH * added, in_memory)
+
+    def _let_go(self, partition: Partition, ours: PartitionKeys, keys: dict[bytes, int]) -> None:
+        may_go = self._may_go(partition, list(keys), self._slabs.offsets[list(keys.values())])
+        stay = {key: slot for (key, slot), may in zip(keys.items(), may_go, strict=True) if not may}
+        ours.lately |= stay
+        self._free([slot for key, slot in keys.items() if key not in stay])
 
 
 class OutsideStates(KeyStates):

@@ -22,11 +22,10 @@ from worker.core.records import Array, Outcome, Partition, Place, Prediction, Re
 from worker.core.runs import Run
 from worker.ports import Events
 from worker.state.expiry import Expired, Expiry
-from worker.state.key_slots import KeySlots
+from worker.state.key_slots import KeySlots, Store
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
-from worker.state.stored_slots import Store, StoredSlots
 from worker.state.undos import Mark, Undos
 
 SOON = 0.001  # how often it is looked for states that come, seconds
@@ -72,8 +71,7 @@ class KeyStates:
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
-        self._stored = None if store is None else StoredSlots(self._slabs, store, most_in_memory)
-        self._slots = self._stored or KeySlots(self._slabs)
+        self._slots = KeySlots(self._slabs) if store is None else KeySlots(self._slabs, store, most_in_memory)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
@@ -311,9 +309,9 @@ class KeyStates:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
             extent, self._last_offsets[partition] = None, NO_OFFSET
-            if self._keeper is not None and self._stored is not None:
+            if self._keeper is not None:
                 extent = self._keeper.take(partition)
-                self._last_offsets[partition] = self._stored.last_offset(partition)
+                self._last_offsets[partition] = self._slots.last_offset(partition)
             self._restorer.begin(partition, attempt, extent)
 
     def is_restoring(self, partition: Partition) -> bool:
@@ -457,8 +455,7 @@ class KeyStates:
     def keep(self, go_on: Callable[[], bool]) -> int | None:
         """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
         assert self._keeper is not None
-        assert self._stored is not None
-        is_kept = self._stored.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
+        is_kept = self._slots.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
         return sum(map(self._slots.keys_of, self._extents)) if is_kept else None
 
 
@@ -469,8 +466,7 @@ def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
         f"WORKER_KAFKA__CHANGELOG_TOPIC: it has states of requests that the group has not committed ({told}); exactly "
         "once they would be applied twice. Offsets of the group were deleted or set back, or the request topic was "
         "made anew. Stop all workers. To go on where the states are, set each offset: `kafka-consumer-groups.sh "
-        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, or for a new topic, name "
-        "another changelog. After at_least_once, stop a worker of that guarantee in good order first"
+        f"--reset-offsets {reset} --execute`, one topic a call. To apply the requests again, name another changelog"
     )
 
 

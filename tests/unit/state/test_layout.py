@@ -114,19 +114,3 @@ def test_what_is_written_is_read_back() -> None:
     assert (rows["offset"].tolist(), rows["time"].tolist(), rows["flags"].tolist()) == ([4, 9], [-1, 1000], [1, 0])
     assert (rows["s0"].tolist(), rows["s1"].tolist()) == (h.tolist(), c.tolist())
     assert not len(layout().read([]))
-
-
-def test_the_changelog_of_another_model_is_refused() -> None:
-    """By its length, or by what says which tensors they are."""
-    (other,) = layout_of(
-        signature(spec("x"), spec("h", dims=(8,)), outputs=(spec("y"), spec("h_out", dims=(8,)))),
-        {"h": "h_out"},
-        0.0,
-        with_answer=False,
-    )[0].written(np.array([0]), np.array([0]), np.array([True]), [np.zeros((1, 8), "<f4")])
-    assert other is not None
-
-    with pytest.raises(ValueError, match="a state of 24 bytes"):
-        layout().read([other[:24], other])
-    with pytest.raises(ValueError, match="other tensors"):
-        layout().read([other])

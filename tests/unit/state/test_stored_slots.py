@@ -14,19 +14,19 @@ from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition
 from worker.state import Extent
+from worker.state.key_slots import KeySlots, NoStore
 from worker.state.slabs import Slabs, StateRows
-from worker.state.stored_slots import StoredSlots
 from worker.stores import LocalStore
 
 MOST = 7
 
 
-def slots_of(store: FakeStore | LocalStore, most: int = MOST) -> tuple[StoredSlots, Slabs]:
+def slots_of(store: FakeStore | LocalStore, most: int = MOST) -> tuple[KeySlots, Slabs]:
     slabs = Slabs(STATE, store.grow)
-    return StoredSlots(slabs, store, most), slabs
+    return KeySlots(slabs, store, most), slabs
 
 
-def write(slots: StoredSlots, keys: list[bytes], value: float, partition: Partition = P0) -> None:
+def write(slots: KeySlots, keys: list[bytes], value: float, partition: Partition = P0) -> None:
     """As a batch does."""
     found = dict(zip(keys, slots.find(partition, keys), strict=True))
     new = [key for key, slot in found.items() if not slot]
@@ -58,6 +58,7 @@ def test_what_was_not_used_lately_leaves_memory() -> None:
     assert slabs.states[0][found, 0].tolist() == [0.0, 10.0, *map(float, range(2, MOST)), 1.0, 1.0, 0.0]
     assert store.gets == [[key(0), key(2), key(MOST + 2)]]
     assert (slots.loads, slots.keys, slots.keys_of(P0)) == (2, MOST + 2, MOST + 2)
+    assert NoStore().get(P0, [b"k"]) == [0]
 
 
 def test_a_slot_that_is_free_is_given_again() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from worker.core.failures import BadConfiguration
@@ -69,12 +69,3 @@ def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"this client may not use topic {topic}; grant it the operation {operation}"
     return f"topic {topic} cannot be used: {error.str()}"
-
-
-def topics_told(admin: AdminClient, timeout: float) -> Mapping[str, int]:
-    """The topics that this client may see, with their partitions; Kafka's own are left out."""
-    try:
-        known = admin.list_topics(timeout=timeout).topics
-    except KafkaException:
-        return {}  # there may be a right to see a topic, and none to see all
-    return {name: len(topic.partitions) for name, topic in known.items() if not name.startswith("__")}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import command_clients
-from worker.kafka.client.command_clients import NO_LOG, reach, topics_told
+from worker.kafka.client.command_clients import NO_LOG, reach
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.errors import ClientLog
 
@@ -21,19 +20,14 @@ ABSENT, CLOSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATIO
 
 
 class Admin:
-    """Knows these topics, or may tell of none; of `answers` alone it says what the test says."""
+    """Says of a topic what the test says, one after the other."""
 
-    def __init__(self, *topics: str, said: list[int | None] | None = None) -> None:
-        self.topics = topics
+    def __init__(self, said: list[int | None]) -> None:
         self.said = said
 
-    def list_topics(self, topic: str | None = None, *, timeout: float) -> Any:
-        if topic is not None and self.said is not None:
-            code = self.said.pop(0)
-            return SimpleNamespace(topics={topic: SimpleNamespace(error=None if code is None else KafkaError(code))})
-        if not self.topics:
-            raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
-        return SimpleNamespace(topics=dict.fromkeys(self.topics, SimpleNamespace(partitions={0: 0, 1: 0})))
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        code = self.said.pop(0)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None if code is None else KafkaError(code))})
 
 
 @pytest.fixture
@@ -41,7 +35,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What the brokers say of the topic, one after the other; nothing more than that is asked."""
     said: list[int | None] = []
     clock = Clock()
-    contact = Contact(Admin("answer", said=said), ClientLog(NO_LOG), None)  # type: ignore[arg-type]  # a fake
+    contact = Contact(Admin(said), ClientLog(NO_LOG), None)  # type: ignore[arg-type]  # a fake
     monkeypatch.setattr(command_clients, "connect", lambda *_: contact)
     monkeypatch.setattr(command_clients, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
     return said
@@ -74,9 +68,3 @@ def test_a_topic_that_cannot_be_used_is_told_with_the_cure(
 
     assert told in str(refused.value)
     assert answers == []
-
-
-def test_the_topics_that_are_told_are_none_of_kafkas_own() -> None:
-    """And none where we may not look."""
-    assert topics_told(cast("AdminClient", Admin("__new-req", "orders")), 1.0) == {"orders": 2}
-    assert topics_told(cast("AdminClient", Admin()), 1.0) == {}

@@ -174,16 +174,6 @@ def test_half_precision_leaves_as_arrays_and_what_has_no_one_shape_as_lines(tmp_
         scored(text, saved(tmp_path, np.array([["a"]]), "words.npy"), None)
 
 
-def test_names_that_are_no_utf8_stop_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A file system takes any bytes."""
-    line = {"inputs": [{"name": "id", "shape": [1, 1], "datatype": "INT64", "data": [3]}]}
-    (tmp_path / "l\udcff.jsonl").write_text(json.dumps(line) + "\n")
-
-    assert scored(save(lookup(), tmp_path), tmp_path / "l\udcff.jsonl", None) == 0
-
-    assert json.loads(capfd.readouterr().out)["outputs"][0]["data"] == [6, 7]
-
-
 def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
     """Neither results nor what a stopped run left; and the input not even with --force."""
     model = save(square_root(1), tmp_path)
