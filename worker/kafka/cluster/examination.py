@@ -152,7 +152,6 @@ class _Examination:
             limits,
             choose_membership(self._kafka, is_absent=self._can_administer and self._is_kip_848_absent()),
             notes=tuple(self._warnings),
-            changelog=self._kafka.changelog_topic,
             has_members=self._has_members,
             compacted=dense,
             replies=replies,
