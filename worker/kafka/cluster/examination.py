@@ -37,16 +37,7 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.topics import (
-    CHANGELOG_CONFIGS,
-    LAG_KEY,
-    Right,
-    Topics,
-    missing,
-    needed,
-    used,
-    written,
-)
+from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, LAG_KEY, Right, Topics, missing, needed, used, written
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
