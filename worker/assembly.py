@@ -78,7 +78,7 @@ def assemble(
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     start = Start(settings, topics, events, closing)
     logger = telemetry.kafka_logger()
-    grows_not = None if topics.changelog is None else topics.partitions[topics.changelog]
+    grows_not = topics.partitions[changelog] if (changelog := settings.kafka.changelog_topic) else None
     source = KafkaSource(settings.kafka, topics.membership, logger, events, most_partitions=grows_not)
     events.topics_counted({topic: topics.partitions[topic] for topic in settings.kafka.request_topics})
     outlet = _outlet(start, source)

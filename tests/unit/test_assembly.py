@@ -98,7 +98,7 @@ class Transactions(Part):
 
 def topics_that_take(answers: int) -> Topics:
     limits = {"answers": answers, "replies": REPLIES_TAKE, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
-    partitions = {"requests": 3, "answers": 4, "replies": 5, "letters": 2}
+    partitions = {"requests": 3, "answers": 4, "replies": 5, "letters": 2, "group-state": 3}
     return Topics(partitions, limits, Membership("consumer", "test"))
 
 

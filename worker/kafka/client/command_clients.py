@@ -65,7 +65,7 @@ def look_up(admin: AdminClient, topic: str, timeout: float, wait_until: float) -
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
     """The fault of the topic, and the cure."""
     if error.code() in GONE:
-        return f"there is no topic {topic}; create it, or name another"
+        return f"there is no topic {topic}; let `inference-worker check --create-topics` make it, or name another"
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"this client may not use topic {topic}; grant it the operation {operation}"
     return f"topic {topic} cannot be used: {error.str()}"

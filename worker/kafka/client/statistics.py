@@ -42,7 +42,7 @@ class ConsumerStatistics(NamedTuple):
     standings: Mapping[Partition, Standing]
     brokers: int
     reaches: Mapping[Partition, Reach]
-    throttled: float = 0.0  # seconds of the last one
+    throttled: float  # seconds of the last one
 
 
 def read_consumer(text: str) -> ConsumerStatistics:

@@ -24,9 +24,9 @@ from confluent_kafka.admin import (
 )
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up
+from worker.kafka.client.command_clients import NEW_TOPIC_TIMEOUT, look_up, why_unusable
 from worker.kafka.client.connecting import Contact, connect, explained
-from worker.kafka.client.errors import GONE, words_of
+from worker.kafka.client.errors import words_of
 from worker.kafka.client.membership import choose_membership
 from worker.kafka.cluster.admin_answers import (
     LARGEST_USUAL_RECORD,
@@ -37,16 +37,7 @@ from worker.kafka.cluster.admin_answers import (
     largest_record,
     topic_configs,
 )
-from worker.kafka.cluster.topics import (
-    CHANGELOG_CONFIGS,
-    LAG_KEY,
-    Right,
-    Topics,
-    missing,
-    needed,
-    used,
-    written,
-)
+from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, LAG_KEY, Right, Topics, missing, needed, used, written
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
@@ -152,7 +143,6 @@ class _Examination:
             limits,
             choose_membership(self._kafka, is_absent=self._can_administer and self._is_kip_848_absent()),
             notes=tuple(self._warnings),
-            changelog=self._kafka.changelog_topic,
             has_members=self._has_members,
             compacted=dense,
             replies=replies,
@@ -182,17 +172,10 @@ class _Examination:
             )
             return None
         if found.error is not None:
-            self._object(setting, topic, self._why_unusable(setting, topic, found.error), "is not there")
+            operation = "READ" if setting == "REQUEST_TOPICS" else "WRITE"
+            why = f"WORKER_KAFKA__{setting}: {why_unusable(topic, found.error, operation)}"
+            self._object(setting, topic, why, "is not there")
         return found
-
-    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> str:
-        if error.code() in GONE:
-            make = "let `inference-worker check --create-topics` make it, or name another"
-            return f"WORKER_KAFKA__{setting}: there is no topic {topic}; {make}"
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
-            return missing(right, "see")
-        return f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}"
 
     def _object(self, setting: str, topic: str, problem: str, why: str) -> None:
         """Nothing works without the topic, unless it is a reply topic: that may be another owner's."""

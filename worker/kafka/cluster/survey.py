@@ -69,7 +69,7 @@ def reading(groups: Iterable[ConsumerGroupDescription], topics: Collection[str])
         group.group_id: at.topic
         for group in groups
         for member in group.members
-        if member.client_id.startswith(CLIENT_ID)
+        if member.client_id.startswith(f"{CLIENT_ID}/")
         for at in member.assignment.topic_partitions
         if at.topic in topics
     }

@@ -43,7 +43,6 @@ class Topics:
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
-    changelog: str | None = None
     has_members: bool = False
     compacted: frozenset[str] = frozenset()
     replies: frozenset[str] = frozenset()

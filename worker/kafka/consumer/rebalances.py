@@ -62,7 +62,7 @@ class Rebalances:
         consumer.subscribe(
             list(self._kafka.request_topics),
             on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
+            on_revoke=lambda _, positions: self._leave("revoked", positions),
             on_lost=self._on_lost,
         )
 
@@ -120,9 +120,6 @@ class Rebalances:
             some = f"{len(unknown)} of {len(assigned)} partitions"
             self._log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
         return AssignmentStandings(known, unknown if begins_meanwhile else ())
-
-    def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
-        self._leave("revoked", positions)
 
     def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._is_in, self._sightings = False, 0

@@ -52,7 +52,7 @@ def test_a_topic_that_was_made_just_now_is_asked_for_again(answers: list[int | N
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([ABSENT] * 11, "no topic answers; create it, or name another"),
+        ([ABSENT] * 11, "no topic answers; let `inference-worker check --create-topics` make it, or name another"),
         ([CLOSED], "may not use topic answers; grant it the operation READ"),
         ([KafkaError.TOPIC_EXCEPTION], "topic answers cannot be used: "),
     ],
