@@ -32,10 +32,10 @@ from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
 from worker.codecs.encodings.raw_tensor import PlainRows
-from worker.codecs.request_headers import StatedRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
+from worker.core.runs import Run
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
@@ -58,7 +58,7 @@ from worker.stores import checkpoint_file
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
 _write = Answers._oip
-_counted = PlainRows._counted
+_run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
@@ -111,8 +111,8 @@ def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
     return _write(self, next(iter(self._signatures)), *given)
 
 
-def _believe_the_first_of_them(self: PlainRows, length: int, stated: Sequence[StatedRows]) -> int | None:
-    return _counted(self, length, stated[:1])
+def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Any) -> Run | None:
+    return _run(self, records, values, [each._replace(rows=envelopes[0].rows) for each in envelopes])
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
@@ -223,7 +223,7 @@ def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Ch
 PLANTED: Mapping[str, Planted] = {
     "rows that say otherwise go with a run": Planted(
         PlainRows,
-        "_counted",
+        "run",
         _believe_the_first_of_them,
         lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),
     ),

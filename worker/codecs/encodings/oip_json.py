@@ -65,7 +65,7 @@ class JsonBody:
             self._claims(),
             map(self._output, _objects(document, "outputs")),
             _optional(said, "binary_data_output", bool, "the request"),
-            oip.passed_over(said) if said else (),
+            oip.sequence_of(said) if said else None,
         )
 
     def _claims(self) -> Iterator[Claim]:
