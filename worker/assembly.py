@@ -125,7 +125,7 @@ def assemble(
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks([signature], wire, events.rejected, rejections, events.passed_over)
+    codecs = speaks([signature], wire, events.rejected, rejections)
     codec, traced_lanes = (codecs, lanes) if tracing is None else tracing.around(codecs, lanes)
     # The steps of a sequence run one by one, also where it runs alone.
     alone = policy if stateful is None else replace(policy, max_rows=1)

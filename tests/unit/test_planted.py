@@ -32,7 +32,6 @@ from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
 from worker.codecs.encodings.raw_tensor import PlainRows
-from worker.codecs.request_headers import Envelope
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
@@ -59,7 +58,7 @@ from worker.stores import checkpoint_file
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
 _write = Answers._oip
-_rows_run = PlainRows.run
+_run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
@@ -112,8 +111,8 @@ def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
     return _write(self, next(iter(self._signatures)), *given)
 
 
-def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Sequence[Envelope]) -> Run | None:
-    return _rows_run(self, records, values, [envelopes[0]] * len(envelopes))
+def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Any) -> Run | None:
+    return _run(self, records, values, [each._replace(rows=envelopes[0].rows) for each in envelopes])
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:

@@ -14,12 +14,11 @@ from operator import attrgetter
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.encodings.oip import (
-    PASSED_OVER,
     Body,
-    check_sequence,
     judge,
     memory,
     reply_to,
+    sequence_refused,
 )
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.codecs.encodings.raw_tensor import PlainRows
@@ -48,17 +47,14 @@ class Codecs:
         wire: Wire,
         tell: Callable[[Rejection], object],
         rejections: Rejections | None = None,
-        tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     ) -> None:
         """A request that names no model, or no version, means the first one.
 
         `tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all.
-        `tell_passed_over` is called with a request, a parameter of its that means nothing here, and what to do instead.
         """
         self._first = signatures[0]
         self._by_name = {signature.name: signature for signature in reversed(signatures)}
         self._tell = tell
-        self._tell_passed_over = tell_passed_over
         self._rejections = rejections or Rejections()
         self._wire = wire
         self._envelopes = Envelopes(
@@ -216,8 +212,8 @@ class Codecs:
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
-        if question.passed_over:
-            self._pass_over(record, question.passed_over)
+        if question.sequence is not None and self._has_state:
+            raise sequence_refused(question.sequence)
         signature = self._by_name.get(question.model_name or "", self._first)  # which refuses any name but its own
         judged = judge(signature, question)
         reply = reply_to(signature, question, envelope, reply)
@@ -225,12 +221,6 @@ class Codecs:
         rows, shapes, tensors = judged
         key, timeout, state = signature.key, envelope.timeout, envelope.state
         return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
-
-    def _pass_over(self, record: Record, names: Sequence[str]) -> None:
-        if self._has_state:
-            check_sequence(names)
-        for name in names:
-            self._tell_passed_over(record, name, PASSED_OVER[name])
 
     # On the way out
 

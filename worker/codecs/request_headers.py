@@ -107,7 +107,8 @@ class Envelopes:
         known = self._forms.get(tuple(headers)) if len(headers) < 2 else None
         if known is not None:
             return known
-        form, own, size = [], KnownHeaders(), 0
+        own: KnownHeaders = {}
+        form, size = [], 0
         for header in headers:
             name, value = header
             size += len(name) + len(value or b"")
@@ -202,7 +203,8 @@ class Envelopes:
 
 def _last_of_each(headers: Headers) -> tuple[KnownHeaders, int]:
     """The headers by their names, and the bytes of all."""
-    found, size = KnownHeaders(), 0
+    found: KnownHeaders = {}
+    size = 0
     for name, value in headers:
         size += len(name) + len(value or b"")
         if value is None:

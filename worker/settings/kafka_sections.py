@@ -26,7 +26,7 @@ from worker.settings.value_types import (
 )
 
 MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
-MAX_JSON_BYTES = "The most that may be JSON of a request, or protobuf outside of its raw_input_contents."
+MAX_JSON_BYTES = "The most JSON in a request, or protobuf outside raw_input_contents: tensors may travel as bytes."
 
 
 class Connection(Section):

@@ -57,7 +57,6 @@ class WorkerEvents:
         self._buckets = NO_BUCKETS
         self._partitions = HeldPartitions()
         self._absent: Sequence[str] = ()  # request topics
-        self._passed_over: set[str] = set()
         self._uncommitted_since: float | None = None
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
         self._rejected: dict[str, RecentRejection] = {}  # the last one of each code
@@ -292,12 +291,6 @@ class WorkerEvents:
         self._failures["requests_rejected"].happened(
             code, source
         )  # the watchdog may sum up at any time, and wants the reason then
-
-    def passed_over(self, record: Record, parameter: str, instead: str) -> None:
-        """A request has this parameter, of another server, that means nothing here. Told once of each."""
-        if parameter not in self._passed_over:
-            self._passed_over.add(parameter)
-            self._log.warning("parameter_passed_over", parameter=parameter, source=record.source, why=instead)
 
     def answered_late(self, records: int) -> None:
         self._numbers.add(metrics.LATE, records)

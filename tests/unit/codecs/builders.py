@@ -46,11 +46,10 @@ def codecs(
     signature: Signature | None = None,
     tell: Callable[[Rejection], object] = lambda _: None,
     rejections: Rejections | None = None,
-    tell_passed_over: Callable[[Record, str, str], object] = lambda *_: None,
     **decisions: Any,
 ) -> Codecs:
     wire = replace(PLAIN_WIRE, **decisions)
-    return Codecs([signature or model()], wire, tell, rejections, tell_passed_over)
+    return Codecs([signature or model()], wire, tell, rejections)
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:

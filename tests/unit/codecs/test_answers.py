@@ -207,6 +207,16 @@ def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) 
     assert refusal.code == Code.INVALID_ARGUMENT
 
 
+def test_a_record_may_be_refused_whatever_it_holds() -> None:
+    """As one that ends the process is. The error has the encoding and the id that its requester asked for."""
+    given = record(b"\xff", AS_PROTOBUF, ("request-id", b"r-1"))
+
+    refusal = codecs().refuse(given, Code.INTERNAL, "poison")
+
+    assert (refusal.code, refusal.message) == (Code.INTERNAL, "poison")
+    assert (refusal.reply.content_type, refusal.reply.request_id) == ("application/x-protobuf", "r-1")
+
+
 def test_a_value_over_the_limit_is_refused_unread() -> None:
     """Its bytes are nonsense, and it is not nonsense that is the matter."""
     refusal = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))

@@ -71,6 +71,19 @@ def test_more_to_parse_than_the_cap_is_refused(given: Record, said: str) -> None
     assert refused.code is Code.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "UINT8"])
+def test_among_many_numbers_no_truth_value_is_one(datatype: str) -> None:
+    """Where all others are 0 and 1, and where none is."""
+    codec = codecs(taking(datatype, None))
+
+    def asking(*data: int) -> Record:
+        return as_json({"inputs": [tensor(datatype=datatype, shape=(1, len(data)), data=data)]})
+
+    for others in (7, 1, 0):
+        assert request(codec, asking(*[others] * 5000)).rows == 1
+        assert "got a boolean among them" in rejection(codec, asking(*[others] * 5000, True)).message
+
+
 LARGE = bytes(300_000)
 
 

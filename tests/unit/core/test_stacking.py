@@ -30,16 +30,6 @@ def answer(piece: Request, *values: float) -> Prediction:
     return Prediction(piece, (np.asarray(values, "<f4").reshape(-1, 1),))
 
 
-def test_a_tensor_in_the_middle_of_a_record_is_aligned() -> None:
-    """A view at an odd address is copied before a kernel sees it."""
-    odd = memoryview(b"#" + floats(1, 2))[1:]
-
-    stacked = stack([request(rows=2, tensors=[odd])])
-
-    assert stacked.feeds["x"].flags.aligned
-    np.testing.assert_array_equal(stacked.feeds["x"], np.array([[1], [2]], "f4"))
-
-
 def test_a_lone_aligned_tensor_is_not_copied() -> None:
     """A batch of one request looks at the record's own bytes."""
     values = np.arange(3, dtype="<f4")
@@ -47,19 +37,6 @@ def test_a_lone_aligned_tensor_is_not_copied() -> None:
     stacked = stack([request(rows=3, tensors=[values])])
 
     assert np.shares_memory(stacked.feeds["x"], values)
-
-
-def test_strings_are_stacked_too() -> None:
-    """Object arrays are joined flat and take the shape of the batch."""
-    words = spec("words", "BYTES", (2,))
-    requests = [
-        request(0, tensors=[np.array(["a", "b"], object)], shapes=((2,),)),
-        request(1, rows=2, tensors=[np.array(["c", "d", "e", "f"], object)], shapes=((2,),)),
-    ]
-
-    stacked = stack(requests, stacker(words))
-
-    assert stacked.feeds["words"].tolist() == [["a", "b"], ["c", "d"], ["e", "f"]]
 
 
 def test_non_finite_input_convicts_only_its_own_request() -> None:
@@ -129,19 +106,6 @@ def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, 
     return sorted([*predicted, *found.refused], key=lambda judged: stacked.requests.index(judged[0]))
 
 
-def test_non_finite_output_convicts_only_its_own_request() -> None:
-    """The neighbours of a request that the model cannot answer get their results."""
-    stacked = stack([rows(1), rows(2), rows(3)])
-
-    outcomes = judged(stacker(), stacked, np.array([[1], [math.nan], [3]], "f4"))
-
-    kinds = [type(outcome) for _, outcome in outcomes]
-    assert kinds == [Prediction, Rejection, Prediction]
-    rejection = outcomes[1][1]
-    assert isinstance(rejection, Rejection)
-    assert (rejection.code, rejection.message) == (Code.INTERNAL, "output y: the model answered NaN or infinity")
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1)])
 def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
     """With a row too few or too many, no row can be trusted to be anybody's: the run failed."""
@@ -162,23 +126,6 @@ def test_a_batch_is_halved_between_requests() -> None:
     assert first.feeds["x"].tolist() == [[1]]
     assert second.feeds["x"].tolist() == [[2], [3], [4]]
     assert np.shares_memory(second.feeds["x"], stacked.feeds["x"])
-
-
-def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:
-    """Its pieces may come home in any order."""
-    whole = rows(1, 2, 3, 4, 5)
-    pieces = cut(whole, 2)
-    assert [stack([piece]).feeds["x"].ravel().tolist() for piece in pieces] == [[1, 2], [3, 4], [5]]
-    reassembly = pieces[0].reassembly
-    assert reassembly is not None
-
-    assert reassembly.collect(pieces[2], answer(pieces[2], 50)) is None
-    assert reassembly.collect(pieces[0], answer(pieces[0], 10, 20)) is None
-    outcome = reassembly.collect(pieces[1], answer(pieces[1], 30, 40))
-
-    assert isinstance(outcome, Prediction)
-    assert outcome.request is whole
-    assert outcome.outputs[0].ravel().tolist() == [10, 20, 30, 40, 50]
 
 
 def test_one_rejected_piece_rejects_the_request() -> None:

@@ -487,17 +487,6 @@ def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: W
     assert (log[0]["first"], log[0]["last"], log[0]["offsets"]) == (20, 59, 40)
 
 
-def test_a_parameter_that_means_nothing_here_is_told_once(watched: Watched, log: Log) -> None:
-    """Each name: a publisher that sends it sends it with every request."""
-    for offset, name in enumerate(["timeout", "priority", "timeout"]):
-        watched.events.passed_over(request(offset).record, name, "use another")
-
-    assert [(line["parameter"], line["source"]) for line in log] == [
-        ("timeout", "requests/0/0"),
-        ("priority", "requests/0/1"),
-    ]
-
-
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log) -> None:
     """The first is logged at once, the rest summed up; with a reason that quotes nothing."""
     for offset in range(3):

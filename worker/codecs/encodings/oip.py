@@ -45,7 +45,7 @@ class Question(NamedTuple):
     """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
 
     Inputs and outputs are read when they are asked for, and raise `Reject` then: a value may name any number of them.
-    `passed_over` are its parameters that mean nothing here.
+    `sequence` is the parameter by which it speaks of a sequence.
     """
 
     model_name: str | None
@@ -53,7 +53,7 @@ class Question(NamedTuple):
     claims: Iterable[Claim]
     outputs: Iterable[WantedOutput]
     binary: bool | None
-    passed_over: Sequence[str] = ()
+    sequence: str | None = None
 
 
 def check_size(what: str, size: int, most: int) -> None:
@@ -89,27 +89,21 @@ def checked_id(body_id: object) -> str | None:
 
 
 # Parameters of other servers. One that would change the answer is refused: passed over, it would get an answer to
-# another question, with `status: ok`. One that says only how soon, or for whom, is passed over and told once.
+# another question, with `status: ok`. One that says only how soon, or for whom, is passed over.
 _REFUSED = {
     "shared_memory_region": "the worker shares no memory with you; send the elements, and read the answer",
     "classification": "no classes are made of scores here; take the highest of the scores that come",
 }
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
-# Each with the way to say it here.
-PASSED_OVER: Mapping[str, str] = {
-    "timeout": "send the header timeout-ms or deadline",
-    "priority": "requests are answered in their order; send urgent ones to a topic and a deployment of their own",
-    **dict.fromkeys(_SEQUENCE, "the model remembers nothing of a sequence"),
-}
 # All names that are looked at, except those of the binary-data form.
-KNOWN_PARAMETERS = frozenset({"content_type", *_REFUSED, *PASSED_OVER})
+KNOWN_PARAMETERS = frozenset({"content_type", *_REFUSED, *_SEQUENCE})
 
 
-def passed_over(parameters: Mapping[str, Any]) -> Sequence[str]:
-    """The parameters of a request that mean nothing here, nearly always none. Raises `Reject` for a refused one."""
+def sequence_of(parameters: Mapping[str, Any]) -> str | None:
+    """The parameter by which a request speaks of a sequence, if any. Raises `Reject` for a refused one."""
     check_parameters(parameters, "the request", "np", "pd", "str")
     # A 0 and an empty text are Triton's words for none.
-    return [] if KNOWN_PARAMETERS.isdisjoint(parameters) else [name for name in PASSED_OVER if parameters.get(name)]
+    return next((name for name in _SEQUENCE if parameters.get(name)), None)
 
 
 def check_input(parameters: Mapping[str, Any], datatype: str, where: str) -> None:
@@ -133,15 +127,12 @@ def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) 
             raise Reject(f"{where}: parameter {name}: {why}")
 
 
-def check_sequence(names: Sequence[str]) -> None:
-    """Raises `Reject` where a model with state is asked for a sequence: its states would be those of the keys."""
-    for name in names:
-        if name in _SEQUENCE:
-            raise Reject(
-                f"parameter {name}: the model remembers something of each key, not of a sequence_id: publish the steps "
-                "of a sequence under one key, and send the header state: reset with its first step, delete with its "
-                "last"
-            )
+def sequence_refused(name: str) -> Reject:
+    """Why a model with state is not asked for a sequence: its states would be those of the keys."""
+    return Reject(
+        f"parameter {name}: the model remembers something of each key, not of a sequence_id: publish the steps of a "
+        "sequence under one key, and send the header state: reset with its first step, delete with its last"
+    )
 
 
 def judge(signature: Signature, question: Question) -> Judged:

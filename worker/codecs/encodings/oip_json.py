@@ -39,7 +39,8 @@ class JsonBody:
     @classmethod
     def parse(cls, value: bytes, head_length: int | None, most_bytes: int) -> JsonBody:
         """Raises `Reject` for any other value than a JSON object of so many bytes."""
-        text, tail = memoryview(value), _NOTHING
+        text: bytes | memoryview = value
+        tail = _NOTHING
         if head_length is not None:
             text, tail = split(value, head_length)
         check_size("the JSON", len(text), most_bytes)
@@ -65,7 +66,7 @@ class JsonBody:
             self._claims(),
             map(self._output, _objects(document, "outputs")),
             _optional(said, "binary_data_output", bool, "the request"),
-            oip.passed_over(said) if said else (),
+            oip.sequence_of(said) if said else None,
         )
 
     def _claims(self) -> Iterator[Claim]:

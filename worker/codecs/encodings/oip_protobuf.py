@@ -86,9 +86,9 @@ class ProtobufBody:
     def question(self) -> Question:
         message = self._message
         said = message.parameters
-        over = oip.passed_over(_parameters(said)) if said else ()
+        sequence = oip.sequence_of(_parameters(said)) if said else None
         outputs = map(_output, message.outputs)
-        return Question(message.model_name, message.model_version, self._claims(), outputs, None, over)
+        return Question(message.model_name, message.model_version, self._claims(), outputs, None, sequence)
 
     def _claims(self) -> Iterator[Claim]:
         inputs = self._message.inputs
