@@ -18,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judging import (
+    AS_JSON,
+    AS_PROTOBUF,
     IN_JSON,
     IN_PROTOBUF,
     MODELS,
@@ -32,7 +34,7 @@ from tests.judging import (
     most_seconds,
     varint,
 )
-from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, model
+from tests.unit.codecs.builders import model
 from worker.codecs.encodings import json_numbers, oip_json, oip_protobuf, protobuf_wire
 from worker.core.records import Rejection, Request, Tensor
 from worker.core.tensors.specs import DTYPES, TensorSpec
