@@ -18,22 +18,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, parser
 
 # Open Inference Protocol datatypes → ONNX element types.
-ONNX_TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float",
-    "FP64": "double",
-    "BYTES": "string",
-    "BF16": "bfloat16",
-}
+_WHOLE = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+_OTHERS = {"FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string", "BF16": "bfloat16"}
+ONNX_TYPES = {name: name.lower() for name in _WHOLE} | _OTHERS
 FLOAT, INT64, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE
 
 Dims = Sequence[int | str | None]
@@ -55,7 +42,10 @@ def model(
     tensors: Iterable[TensorProto] = (),
     opset: int = 17,
 ) -> bytes:
-    """A model of nodes as text, and of these. `shown` are "inputs => outputs"; `constants` numbers, lists or arrays."""
+    """A model of nodes as text, and of these. `shown` are "inputs => outputs".
+
+    `constants` are numbers, lists or arrays: whole numbers become INT64, others FP32.
+    """
     inputs, outputs = shown.split("=>")
     # Opset 17 and IR 8 (2022): what every ONNX Runtime we allow can read.
     head = f'<ir_version: 8, opset_import: ["": {opset}, "ai.onnx.ml": 3]>'
