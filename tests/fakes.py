@@ -433,7 +433,6 @@ class FakeTransactions:
         self.inside: list[Message] = []
         self.is_open = self.is_ending = False
         self.commits: list[tuple[list[Message], dict[Partition, int]]] = []
-        self.aborts = 0
         self.fate: Callable[[], TransactionFate] = TransactionFate
         self.lost_power = False  # the process that owns this producer died: nothing is committed any more
 
@@ -455,7 +454,6 @@ class FakeTransactions:
         self._end(fate, lambda: self._take(fate, inside, offsets))
 
     def abort(self) -> None:
-        self.aborts += 1
         self._end(TransactionFate(is_committed=False, failure="taken back"), lambda: None)
 
     def ended(self, timeout: float) -> Ending | None:
@@ -599,7 +597,6 @@ class FakeEvents:
         self.commit_results: list[CommitResult] = []
         self.endings: list[tuple[Ending, int]] = []
         self.suspects: list[Suspect] = []
-        self.in_flight = 0
         self.troubles: list[str | None] = []
         self.applied: list[tuple[Record, int]] = []
 
@@ -668,7 +665,6 @@ class FakeEvents:
 
     def turned(self, now: float, in_flight: int) -> None:
         self.counted["turned"] += 1
-        self.in_flight = in_flight
 
     def settled(self, taken_at: Mapping[float, int], now: float) -> None:
         self.settled_at += [instant for instant, records in taken_at.items() for _ in range(records)]
@@ -688,7 +684,6 @@ class Onlooker:
         self.standings: Mapping[Partition, Standing] = {}
         self.undelivered: Mapping[str, int] = {}
         self.lost: list[tuple[Partition, int, int]] = []
-        self.absent: list[list[str]] = []
         self.stalls: Mapping[Partition, Stall] = {}
         self.counted: list[dict[str, int]] = []
         self.throttled_for: dict[str, float] = {}
@@ -705,8 +700,7 @@ class Onlooker:
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))
 
-    def topics_absent(self, topics: Sequence[str]) -> None:
-        self.absent.append(list(topics))
+    def topics_absent(self, topics: Sequence[str]) -> None: ...
 
     def topics_counted(self, partitions: Mapping[str, int]) -> None:
         self.counted.append(dict(partitions))

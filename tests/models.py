@@ -18,22 +18,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, parser
 
 # Open Inference Protocol datatypes → ONNX element types.
-ONNX_TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float",
-    "FP64": "double",
-    "BYTES": "string",
-    "BF16": "bfloat16",
-}
+_WHOLE = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+_OTHERS = {"FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string", "BF16": "bfloat16"}
+ONNX_TYPES = {name: name.lower() for name in _WHOLE} | _OTHERS
 FLOAT, INT64, DOUBLE = TensorProto.FLOAT, TensorProto.INT64, TensorProto.DOUBLE
 
 Dims = Sequence[int | str | None]
@@ -55,7 +42,10 @@ def model(
     tensors: Iterable[TensorProto] = (),
     opset: int = 17,
 ) -> bytes:
-    """A model of nodes as text, and of these. `shown` are "inputs => outputs"; `constants` numbers, lists or arrays."""
+    """A model of nodes as text, and of these. `shown` are "inputs => outputs".
+
+    `constants` are numbers, lists or arrays: whole numbers become INT64, others FP32.
+    """
     inputs, outputs = shown.split("=>")
     # Opset 17 and IR 8 (2022): what every ONNX Runtime we allow can read.
     head = f'<ir_version: 8, opset_import: ["": {opset}, "ai.onnx.ml": 3]>'
@@ -91,9 +81,9 @@ def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: i
     return model(f"float[batch, {inputs}] x => float[batch, {outputs}] y", text, constants)
 
 
-def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3, seed: int = 0) -> bytes:
+def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3) -> bytes:
     """The same whose hidden layers share one weight: as dear as anybody wants it to be, in a small file."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     shapes = {"w0": (inputs, width), "shared": (width, width), "last": (width, outputs)}
     weights = {name: rng.standard_normal(shape) / shape[0] ** 0.5 for name, shape in shapes.items()}
     text, last = "", "x"
@@ -144,19 +134,19 @@ def two_in_two_out() -> bytes:
     )
 
 
-def bag_of_words(width: int = 2, symbols: tuple[str, str] = ("sequence", "sequence")) -> bytes:
-    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, width), row `id` of a table times the mask, and
-    bag FP32 (batch, width), their sum. `symbols` name the second axis of ids and of mask.
+def bag_of_words(symbols: tuple[str, str] = ("sequence", "sequence")) -> bytes:
+    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, 2), row `id` of a table times the mask, and
+    bag FP32 (batch, 2), their sum. `symbols` name the second axis of ids and of mask.
     """
     return model(
         f"int64[batch, {symbols[0]}] ids, int64[batch, {symbols[1]}] mask => "
-        f"float[batch, ?, {width}] words, float[batch, {width}] bag",
+        "float[batch, ?, 2] words, float[batch, 2] bag",
         f"""found = Gather(table, ids)
         mask32 = Cast<to = {FLOAT}>(mask)
         masks = Unsqueeze(mask32, last)
         words = Mul(found, masks)
         bag = ReduceSum<keepdims = 0>(words, first)""",
-        {"table": np.arange(10 * width, dtype=np.float32).reshape(10, width), "first": [1], "last": [2]},
+        {"table": np.arange(20.0).reshape(10, 2), "first": [1], "last": [2]},
     )
 
 
@@ -208,25 +198,23 @@ def squeezed() -> bytes:
     return model("float[batch, n] x => float[] y", "y = Squeeze(x)")
 
 
-def row_sums(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → sum FP32 (batch): one scalar a row."""
-    return model(
-        f"float[batch, {width}] x => float[batch] sum", "sum = ReduceSum<keepdims = 0>(x, axis)", {"axis": [1]}
-    )
+def row_sums() -> bytes:
+    """x FP32 (batch, 4) → sum FP32 (batch): one scalar a row."""
+    return model("float[batch, 4] x => float[batch] sum", "sum = ReduceSum<keepdims = 0>(x, axis)", {"axis": [1]})
 
 
-def scalars_per_row(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
+def scalars_per_row() -> bytes:
+    """x FP32 (batch, 4) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
     return model(
-        f"float[batch, {width}] x => float[batch] sum, int64[batch] best, string[batch] label",
+        "float[batch, 4] x => float[batch] sum, int64[batch] best, string[batch] label",
         """sum = ReduceSum<keepdims = 0>(x, axis)
         best = ArgMax<axis = 1, keepdims = 0>(x)
         label = Gather(names, best)""",
-        {"axis": [1], "names": [f"c{n}" for n in range(width)]},
+        {"axis": [1], "names": [f"c{n}" for n in range(4)]},
     )
 
 
-def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "length") -> bytes:
+def text_scores(*, named: bool = True, optional_axis: str = "length") -> bytes:
     """input_ids, attention_mask, token_type_ids INT64 (batch, length) → scores FP32 (batch, 4): the sum over the words.
 
     Row `id` of a table, and 100 for each token of type 1, where the mask is 1; an id that the table has not fails the
@@ -246,7 +234,7 @@ def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "l
         kept = Mul(moved, masks)
         scores = ReduceSum<keepdims = 0>(kept, words)""",
         {
-            "table": np.random.default_rng(3).standard_normal((words, 4)),
+            "table": np.random.default_rng(3).standard_normal((100, 4)),
             "hundred": 100.0,
             "last": [2],
             "words": [1],
@@ -366,8 +354,8 @@ def postcodes_of_all() -> bytes:
     )
 
 
-def above(least: int = 10, words: int = 20) -> bytes:
-    """ids, mask INT64 (batch, length) → y FP32 (batch, length): ids as they are, from `least` on to `words`.
+def above() -> bytes:
+    """ids, mask INT64 (batch, length) → y FP32 (batch, length): ids as they are, from 10 on to 20.
 
     Another id fails the whole batch, also where the mask is 0.
     """
@@ -379,7 +367,7 @@ def above(least: int = 10, words: int = 20) -> bytes:
         found = Gather(table, place)
         mask32 = Cast<to = {FLOAT}>(mask)
         y = Mul(found, mask32)""",
-        {"least": least, "huge": 2**40, "table": np.arange(least, words, dtype=np.float32)},
+        {"least": 10, "huge": 2**40, "table": np.arange(10.0, 20.0)},
     )
 
 
@@ -464,19 +452,17 @@ def sequence_mean() -> bytes:
     return model("float[batch, length] tokens => float[batch, 1] mean", text)
 
 
-def encoder(
-    layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 100, longest: int = 512, seed: int = 0
-) -> bytes:
+def encoder(layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 100) -> bytes:
     """A transformer: input_ids, attention_mask INT64 (batch, sequence) → embedding FP32 (batch, width), tokens.
 
     `embedding` is the mean of what the mask admits, `tokens` FP32 (batch, sequence, 4) has something of each token.
-    Where the mask is 0 stands padding: it changes nothing elsewhere. A sequence above `longest` fails the whole batch.
+    Where the mask is 0 stands padding: it changes nothing elsewhere. A sequence above 512 fails the whole batch.
     """
-    graph = Graph(np.random.default_rng(seed))
+    graph = Graph(np.random.default_rng(0))
     words = graph.node("Gather", graph.random(vocabulary, width), "input_ids")
     length = graph.node("Shape", "input_ids", start=1, end=2)
     start, axis = graph.constant([0], np.int64), graph.constant([0], np.int64)
-    state = graph.node("Add", words, graph.node("Slice", graph.random(longest, width), start, length, axis))
+    state = graph.node("Add", words, graph.node("Slice", graph.random(512, width), start, length, axis))
     mask = graph.node("Cast", "attention_mask", to=TensorProto.FLOAT)
     hidden = graph.node("Mul", graph.node("Sub", graph.constant(1), mask), graph.constant(-1e9))
     hidden = graph.node("Unsqueeze", hidden, graph.constant([1, 2], np.int64))  # (batch, 1, 1, sequence)
@@ -558,10 +544,10 @@ def bag_of_grams() -> bytes:
     )
 
 
-def first_columns(width: int = 4) -> bytes:
-    """x INT64 (batch, width) → y INT64 (batch, ?): as many columns as the largest number in x says."""
+def first_columns() -> bytes:
+    """x INT64 (batch, 4) → y INT64 (batch, ?): as many columns as the largest number in x says."""
     return model(
-        f"int64[batch, {width}] x => int64[batch, ?] y",
+        "int64[batch, 4] x => int64[batch, ?] y",
         """most = ReduceMax<keepdims = 0>(x)
         end = Reshape(most, one)
         y = Slice(x, start, end, one)""",
@@ -590,9 +576,9 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     return model(f"{image} => float[batch, 1, ?, ?] y", "y = Conv(image, w)", {"w": np.ones((1, 1, kernel, kernel))})
 
 
-def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
-    """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
-    return for_rows(rows, identity("FP32", (width,)))
+def fixed_batch(rows: int = 4) -> bytes:
+    """x FP32 (rows, 3) → y the same: exported with a fixed batch axis."""
+    return for_rows(rows, identity("FP32", (3,)))
 
 
 def of_unknown_rank() -> bytes:
@@ -605,9 +591,9 @@ def without_outputs() -> bytes:
     return model("float[batch, 4] x => ", "y = Relu(x)")
 
 
-def reshaped_to_one_row(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → y the same, by way of a shape that holds the number of rows: one."""
-    return _of_rows("y = Reshape(x, shape)", width, constants={"shape": [1, width]})
+def reshaped_to_one_row() -> bytes:
+    """x FP32 (batch, 4) → y the same, by way of a shape that holds the number of rows: one."""
+    return _of_rows("y = Reshape(x, shape)", constants={"shape": [1, 4]})
 
 
 def without_inputs() -> bytes:
@@ -615,14 +601,14 @@ def without_inputs() -> bytes:
     return model(" => float[batch] y", "y = Identity(one)", {"one": [1.0]})
 
 
-def softmax_of_columns(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → y: each number's part of what is in its column, whoever's rows these are."""
-    return _of_rows("y = Softmax<axis = 0>(x)", width)
+def softmax_of_columns() -> bytes:
+    """x FP32 (batch, 4) → y: each number's part of what is in its column, whoever's rows these are."""
+    return _of_rows("y = Softmax<axis = 0>(x)")
 
 
-def running_sums(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → y: each row with all rows before it, as a recurrent model has time on its first axis."""
-    return _of_rows("y = CumSum(x, axis)", width, constants={"axis": 0})
+def running_sums() -> bytes:
+    """x FP32 (batch, 4) → y: each row with all rows before it, as a recurrent model has time on its first axis."""
+    return _of_rows("y = CumSum(x, axis)", constants={"axis": 0})
 
 
 def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
@@ -637,23 +623,23 @@ def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
     )
 
 
-def quantised_together(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
-    return _of_rows("steps, size, zero = DynamicQuantizeLinear(x) y = DequantizeLinear(steps, size, zero)", width)
+def quantised_together() -> bytes:
+    """x FP32 (batch, 4) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
+    return _of_rows("steps, size, zero = DynamicQuantizeLinear(x) y = DequantizeLinear(steps, size, zero)")
 
 
-def shifted_ids(width: int = 4) -> bytes:
-    """ids INT64 (batch, width) → y, the same less the row before, the last one for the first."""
+def shifted_ids() -> bytes:
+    """ids INT64 (batch, 4) → y, the same less the row before, the last one for the first."""
     return model(
-        f"int64[batch, {width}] ids => int64[batch, {width}] y",
+        "int64[batch, 4] ids => int64[batch, 4] y",
         "last = Slice(ids, minus_one, end, axis) y = Sub(ids, last)",
         {"minus_one": [-1], "end": [2**62], "axis": [0]},
     )
 
 
-def noisy(width: int = 4) -> bytes:
-    """x FP32 (batch, width) → y, with noise: never the same twice."""
-    return _of_rows("noise = RandomNormalLike(x) y = Add(x, noise)", width)
+def noisy() -> bytes:
+    """x FP32 (batch, 4) → y, with noise: never the same twice."""
+    return _of_rows("noise = RandomNormalLike(x) y = Add(x, noise)")
 
 
 def normalised_in_training() -> bytes:
@@ -694,8 +680,8 @@ def tokens(axis: str | None = "num_tokens") -> bytes:
     )
 
 
-def counted_out(most: float = 1e9) -> bytes:
-    """x FP32 (batch, 1) → y FP32 (?, 1): a row above `most` is left out, and one of -most or less comes twice.
+def counted_out() -> bytes:
+    """x FP32 (batch, 1) → y FP32 (?, 1): a row above 1e9 is left out, and one of -1e9 or less comes twice.
 
     A batch of both has as many rows as went in.
     """
@@ -707,7 +693,7 @@ def counted_out(most: float = 1e9) -> bytes:
         are_kept = Reshape(are_there, flat)
         kept = Compress<axis = 0>(all, are_kept)
         y = Unsqueeze(kept, one)""",
-        {"bounds": [most, -most], "flat": [-1], "one": [1]},
+        {"bounds": [1e9, -1e9], "flat": [-1], "one": [1]},
     )
 
 
@@ -765,9 +751,9 @@ def scattered_back(axis: str = "rows") -> bytes:
     )
 
 
-def exponentials(width: int = 64) -> bytes:
-    """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
-    return _of_rows("y = Exp(x)", width)
+def exponentials() -> bytes:
+    """x FP32 (batch, 64) → y = exp(x), which is infinite from 89 on."""
+    return _of_rows("y = Exp(x)", 64)
 
 
 def with_empty_past() -> bytes:
@@ -790,8 +776,8 @@ def class_map() -> bytes:
     return model("float[batch, 2] x => seq(map(int64, float)) y", text)
 
 
-def spinner(size: int = 64) -> bytes:
-    """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies size × size matrices max(turns) times.
+def spinner() -> bytes:
+    """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies 64 × 64 matrices max(turns) times.
 
     So a request says how slow it is (`kafka/spins.py` has a turn's time), and one of 10**12 turns hangs the run.
     """
@@ -799,12 +785,12 @@ def spinner(size: int = 64) -> bytes:
         "int64[batch, 1] turns => float[batch, 1] y",
         # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
         f"""most = ReduceMax<keepdims = 0>(turns)
-        state = {_loop("most", size)}
+        state = {_loop("most")}
         peak = ReduceMax<keepdims = 0>(state)
         nothing = Mul(peak, zero)
         turns32 = Cast<to = {FLOAT}>(turns)
         y = Add(turns32, nothing)""",
-        {"go": True, "zero": 0.0, "square": np.full((size, size), 1 / size)},
+        {"go": True, "zero": 0.0, "square": np.full((64, 64), 1 / 64)},
     )
 
 
@@ -816,7 +802,7 @@ def slow_lookup(turns: int) -> bytes:
         f"""most = ReduceMax<keepdims = 0>(id)
         nothing = Mul(most, none)
         count = Add(turns, nothing)
-        state = {_loop("count", 64)}
+        state = {_loop("count")}
         peak = ReduceMax<keepdims = 0>(state)
         whole = Cast<to = {INT64}>(peak)
         zero = Mul(whole, none)
@@ -832,13 +818,11 @@ def slow_lookup(turns: int) -> bytes:
     )
 
 
-def _loop(turns: str, size: int) -> str:
-    """A loop that does nothing but take time: a product of size × size matrices each turn."""
-    state = f"float[{size}, {size}]"
-    return f"""Loop<body = turn (int64 at, bool keep_in, {state} state_in) => (bool keep_out, {state} state_out) {{
-            keep_out = Identity(keep_in)
-            state_out = MatMul(state_in, square)
-        }}>({turns}, go, square)"""
+def _loop(turns: str) -> str:
+    """A loop that does nothing but take time: a product of 64 × 64 matrices each turn."""
+    head = "(int64 at, bool keep_in, float[64, 64] state_in) => (bool keep_out, float[64, 64] state_out)"
+    steps = "keep_out = Identity(keep_in) state_out = MatMul(state_in, square)"
+    return f"Loop<body = turn {head} {{{steps}}}>({turns}, go, square)"
 
 
 def running_mean() -> bytes:
@@ -862,13 +846,13 @@ def running_square() -> bytes:
     )
 
 
-def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, resets_after: int = 0) -> bytes:
+def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, *, resets_after: int = 0) -> bytes:
     """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU.
 
     `resets_after`: 1 for the reset behind the product with the state, as PyTorch has it; ONNX Runtime knows no other
     on CUDA.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     shapes = {
         "w": (1, 3 * hidden, inputs),
         "r": (1, 3 * hidden, hidden),
@@ -900,9 +884,9 @@ def as_ort(model: bytes, folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def with_external_data(folder: Path, name: str = "external") -> Path:
-    """An MLP written to `folder/name.onnx` with its weights in `folder/name.bin` beside it."""
-    path = folder / f"{name}.onnx"
+def with_external_data(folder: Path) -> Path:
+    """An MLP written to `folder/external.onnx` with its weights in `folder/external.bin` beside it."""
+    path = folder / "external.onnx"
     held = onnx.load_from_string(mlp(inputs=64, hidden=(64,)))
-    onnx.save(held, path, save_as_external_data=True, location=f"{name}.bin", size_threshold=0)
+    onnx.save(held, path, save_as_external_data=True, location="external.bin", size_threshold=0)
     return path

@@ -1,4 +1,4 @@
-"""The lanes that the learned linger simulates, beside the batcher itself, through any arrivals."""
+"""The learned linger: the lanes that it simulates, beside the batcher itself, and its waits beside fixed ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.lingers import Conduct, simulate
+from bench.lingers import LOADS, MODELS, Conduct, cell, most, simulate
 from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import SimulatedLanes
 from worker.core.records import BatchKind
+
+PARTS = ("10%", "90%", "48 in 3 ms", "32, 3 ms later 32")  # of the loads; `python -m bench.lingers` has all
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,15 @@ def test_a_wait_costs_in_the_simulation_what_it_would_cost(
 
     assert sum(found.batch_rows) == request_rows * len(gaps)
     assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("load", PARTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_auto_is_no_worse_than_the_best_fixed_linger(model: str, load: str) -> None:
+    """Within 5 %, by p99 and requests a second, with a model that gains all by batches and one that gains nothing."""
+    costs = MODELS[model]
+
+    found = cell(costs, LOADS[load], most(costs), 4000, seeds=(1,))
+
+    assert found.p99_share <= 1.05
+    assert found.rate_share >= 0.95
