@@ -109,7 +109,7 @@ def test_a_replay_killed_anywhere_loses_nothing(kinds: list[tuple[int, str]], ki
             ways = Ways(lambda name, life=life: life.open_way(log, name), "dead", None)  # type: ignore[misc]  # bound
             left = [one for one in topic if one.record.offset >= committed.get(one.record.partition, 0)]
             try:
-                Replay(ways, Envelopes(JSON), commit).run(left, ends, Wanted())  # type: ignore[arg-type]  # a dict
+                Replay(ways, Envelopes(JSON), commit).run(left, lambda: ends, Wanted())  # type: ignore[arg-type]  # a dict
             except Killed:
                 met("killed before the first commit", is_so=not commits and bool(left))
                 met("killed between two commits", is_so=bool(commits) and committed != ends)
