@@ -24,7 +24,7 @@ from tests.unit.codecs.builders import (
     request,
     taking,
 )
-from worker.codecs.encodings.oip_protobuf import _InferenceError
+from worker.codecs.encodings.oip_protobuf import _InferenceError, read_tensors
 from worker.core.failures import Code
 from worker.core.records import Record
 from worker.core.tensors.specs import DTYPES, TensorSpec
@@ -163,6 +163,19 @@ def test_an_error_is_protobuf_where_that_is_accepted() -> None:
     assert error.error == "input x: expected 12 bytes (3 elements), got 0"
     assert error.id == "i-1"
     assert headers_of(message)["content-type"] == "application/x-protobuf"
+
+
+@pytest.mark.parametrize("datatype", FIELDS)
+def test_a_request_is_shown_with_its_elements(datatype: str) -> None:
+    """From whichever field they are in; strings as text, also those that are none."""
+    field, values = FIELDS[datatype]
+    sent = [*values, b"\xff"] if datatype == "BYTES" else values
+    given = as_protobuf(x(datatype=datatype, contents=Contents(**{field: sent})))
+
+    named, found = read_tensors(given.value or b"", "inputs")
+
+    told = ["", "grüße", "\0", "\\xff"] if datatype == "BYTES" else values
+    assert (named, found) == ({}, [("x", datatype, [1, 3], told)])
 
 
 def test_our_messages_are_not_in_the_default_pool() -> None:
