@@ -1,24 +1,24 @@
-"""Where each partition stands between its assignment and its first record, and while it is to be read again.
+"""The state of each partition between its assignment and its first record, and while it is to be read again.
 
     assigned ──▶ asleep ──first record──▶ held: [ committed()? ──▶ note the attempt ] ──▶ flows ──rewind──▶ shut
                     ▲                       not where the group stands ──▶ shut                               │
                     └───────────────────── [ committed()? seek there ] ◀──────────────────────────────────────┘
 
-The first records of a partition are held until the group has taken the note of this attempt: a record that ends the
-process at once is counted too, and no note can arrive late and take a commit back. A shut partition gives nothing:
-records on their way are dropped, and it goes on where the group's offset stands, or where it began in this assignment,
-never where the reset policy says.
+A partition's first records are held until the group has taken the note of this attempt. So a record that ends the
+process at once is counted too, and no note can arrive late and undo a commit. A shut partition gives nothing: records
+on their way are dropped. It goes on at the group's offset, or where it began in this assignment, never where the reset
+policy says.
 
-- A partition whose offset the group did not tell at its assignment (`rebalances.py`) is moved only when something of it
-  has come: the client undoes a seek while it looks up where a log begins, without a word (librdkafka 2.16).
-- An offset of the group's beyond the partition's end is of records that are gone, as when their topic was made anew. It
-  counts for nothing: rewound to it, the partition would begin again and again.
-- Without any offset under `latest` it is shut from the beginning, until the place where it starts is committed: records
-  that are published afterwards are not lost by a death.
+- If the group does not tell a partition's offset at its assignment (`rebalances.py`), the partition is moved only after
+  a record of it came: while the client looks up where a log begins it silently undoes a seek (librdkafka 2.16).
+- A group's offset beyond the partition's end belongs to records that are gone, as when their topic was made anew. It is
+  ignored: rewound to it, the partition would begin again and again.
+- Under `latest` a partition without an offset is shut until its starting offset is committed. So a death loses no
+  record that was published after that.
 - While a transaction of an earlier assignment ends, a partition that came back is neither asked about nor noted: a note
-  between the two halves of the transaction's commit would undo it (seen 2026).
+  between the two halves of the transaction's commit would undo the commit (seen 2026).
 
-While all partitions flow nothing is asked, and a poll costs 0.04 µs more than without gates (2026).
+While all partitions flow the group is asked nothing, and a poll costs 0.04 µs more than without gates (2026).
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from worker.kafka.offsets.group_offsets import SUSPECT_FROM, KafkaOffsets, Note
 from worker.kafka.offsets.standings import NOTHING, GroupStanding
 from worker.ports import Assignments
 
-# From a question that was asked in vain to the next one, seconds: the loop stands still for each.
+# Seconds from an unanswered question to the next: the loop stands still during each.
 ASK_AGAIN_AFTER = 1.0
 
-# The longest poll while something is held, seconds: what it waits for comes in a poll.
+# Seconds of the longest poll while records are held: the answer that they wait for comes in a poll.
 WAKING_SLICE = 0.005
 
 
 @dataclass(slots=True)
 class _Gate:
-    """One partition that is ours."""
+    """The state of one of our partitions."""
 
-    begun: int = 0  # where the group stood, as far as it has told
+    begun: int = 0  # the group's offset when we began, 0 if the group has not told it
     first: int | None = None  # the first offset met in this assignment
-    is_asleep: bool = True  # no record of it was handed out
+    is_asleep: bool = True  # no record was handed out yet
     is_shut: bool = False
-    is_adrift: bool = False  # shut, and the client may be looking up where it begins
-    start: int | None = None  # of a shut one: to be committed before anything comes
-    wanted: Note | None = None  # to be taken by the group before what is held is handed out
+    is_adrift: bool = False  # shut, and the client may be looking up where the log begins
+    start: int | None = None  # the offset that a shut partition must commit before it gives records
+    wanted: Note | None = None  # the note that the group must take before held records are handed out
 
 
 class Gates:
-    """Which partitions are held and may give records. Owned by the source."""
+    """Decides which of our partitions may give records. Owned by the source."""
 
     def __init__(  # noqa: PLR0913  # what the source owns, and what the gates tell it to do
         self,
@@ -83,8 +83,8 @@ class Gates:
         self._starts_at_end = starts_at_end
         self._clock = clock
         self._gates: dict[Partition, _Gate] = {}
-        self._closed: dict[Partition, _Gate] = {}  # those that are shut or hold something, all that a poll looks at
-        self.placeless: set[Partition] = set()  # under `latest`, assigned, and where they begin is not decided
+        self._closed: dict[Partition, _Gate] = {}  # shut, or with held records: a poll looks at these alone
+        self.placeless: set[Partition] = set()  # assigned under `latest`, without a starting offset yet
         self._ask_at = 0.0
 
     @property
@@ -102,17 +102,17 @@ class Gates:
                 self._shut(partition, gate)
 
     def begin(self, partition: Partition, offset: int) -> None:
-        """It is read from here, where the group stood at its assignment."""
+        """Note the offset from which the partition is read: the group's, at its assignment."""
         if (gate := self._gates.get(partition)) is not None:
             gate.begun = offset
 
     def begun(self, partition: Partition) -> int:
-        """Where the group stood when we began, as far as it has told; 0 when it has not."""
+        """The group's offset when we began; 0 if the group has not told it."""
         gate = self._gates.get(partition)
         return 0 if gate is None else gate.begun
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """They are not ours any more: for all that the gates work with, too."""
+        """Forget partitions that are not ours any more, here and in all parts that the gates work with."""
         self._pauses.forget(partitions)
         self._offsets.forget(partitions)
         for partition in partitions:
@@ -123,18 +123,18 @@ class Gates:
                 self.placeless.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
-        """Our partitions of which every record that came was handed out."""
+        """Our partitions without waiting records: every record that came was handed out."""
         return () if self._held.ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
         return partition in self._gates
 
     def is_shut(self, partition: Partition) -> bool:
-        """Whether what comes of it is dropped."""
+        """True if the partition's records are dropped."""
         return partition in self._closed and self._closed[partition].is_shut
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
-        """From now on nothing comes of our partitions among these, until we know where the group stands."""
+        """Shut our partitions among these until we know the group's offset."""
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
                 self._drop(partition, gate)
@@ -142,14 +142,14 @@ class Gates:
                 self._shut(partition, gate)
 
     def adrift(self, partitions: Sequence[Partition]) -> None:
-        """Rewind partitions that the client reads from their beginning, wherever the group stands."""
+        """Rewind partitions that the client reads from their beginning, whatever the group's offset is."""
         self.rewind(partitions)
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
                 gate.is_adrift = True
 
     def attend(self, assignments: Assignments) -> None:
-        """Hand out what is held, and go on with what is shut, where the answers have come. Tells of suspects."""
+        """Hand out held records and open shut partitions, if the group has answered. Tells of suspects."""
         if self._clock() >= self._ask_at:
             self._ask(assignments)
         for partition, gate in list(self._closed.items()):
@@ -157,11 +157,11 @@ class Gates:
                 self._wake(partition, gate)
             if gate.start is not None and self._offsets.note_start(partition, gate.start):
                 self._go_on(partition, gate, gate.start)
-            if gate.is_shut and not gate.is_adrift:  # not to be read in vain meanwhile
+            if gate.is_shut and not gate.is_adrift:  # a fetch would be in vain
                 self._pauses.stop(partition, By.SOURCE)
 
     def admit(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that may be handed out, where some are of partitions that do not flow."""
+        """Pick the records that may be handed out, if some partitions do not flow; the others are held or dropped."""
         self._flowing.strangers.clear()
         admitted: list[Record] = []
         for record in records:
@@ -183,11 +183,11 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
-        self._spoiled.forget(partition)
+        self._spoiled.rewind(partition)
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:
-        """Let it be fetched again, and flow unless it is asleep."""
+        """Let the partition be fetched again, and flow unless it is asleep."""
         del self._closed[partition]
         self._pauses.release(partition, By.SOURCE)
         if not gate.is_asleep:
@@ -200,7 +200,7 @@ class Gates:
         gate.wanted = None
 
     def _ask(self, assignments: Assignments) -> None:
-        """Ask where the group stands, for each partition that gives nothing until that is known."""
+        """Ask the group for the offset of each partition that gives nothing until we know it."""
         asked = [
             partition
             for partition, gate in self._closed.items()
@@ -213,7 +213,7 @@ class Gates:
             self._ask_at = self._clock() + ASK_AGAIN_AFTER
 
     def _learn(self, standings: Mapping[Partition, GroupStanding], assignments: Assignments) -> bool:
-        """Go on where the group stands. False where that, or an end, is not known yet."""
+        """Go on at the group's offsets. False if an offset or an end is not known yet."""
         hanging = [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
         ends = self._standings.ends(hanging)
         is_known = bool(standings)
@@ -228,7 +228,7 @@ class Gates:
         return is_known
 
     def _hangs_on_end(self, partition: Partition, standing: GroupStanding) -> bool:
-        """Whether what is done about it may depend on where it ends."""
+        """True if the next step for this partition may depend on its end."""
         gate = self._closed[partition]
         if gate.is_shut:
             return self._starts_at_end and standing.offset is None and gate.first is None
@@ -238,7 +238,7 @@ class Gates:
     def _begin_attempt(
         self, partition: Partition, standing: GroupStanding, end: int | None, suspects: list[Suspect]
     ) -> bool:
-        """Say what must be noted before what is held is handed out. False when it is not known yet."""
+        """Choose the note that must be taken before held records are handed out. False if the end is not known yet."""
         first = self._held.first(partition)
         if standing.offset is not None and first < standing.offset:
             if end is None:
@@ -246,7 +246,7 @@ class Gates:
             if standing.offset <= end:  # committed by an earlier assignment after the client had asked where to begin
                 self.rewind([partition])
                 return True
-            standing = NOTHING  # beyond the end: of records that are gone
+            standing = NOTHING  # beyond the end: its records are gone
         offset = first if standing.offset is None else standing.offset
         earlier = self._offsets.earlier_attempts(partition, offset, standing)
         if earlier.times >= SUSPECT_FROM:
@@ -262,10 +262,10 @@ class Gates:
         self._open(partition, gate)
 
     def _find(self, partition: Partition, standing: GroupStanding, end: int | None) -> bool:
-        """Go on where the group stands. False when that is not known yet."""
+        """Go on with a shut partition at the group's offset. False if its starting offset is not known yet."""
         gate = self._closed[partition]
         if standing.offset is None and self._starts_at_end:
-            # Begin with what came since we asked in vain, else at the end; `attend` stores that first.
+            # Begin with the first record that came meanwhile, else at the end; `attend` commits that offset first.
             gate.start = end if gate.first is None else gate.first
             return gate.start is not None
         if standing.offset is not None:
@@ -274,10 +274,10 @@ class Gates:
         return True
 
     def _go_on(self, partition: Partition, gate: _Gate, offset: int | None) -> None:
-        """Read on from there; None: where the client is, having handed out nothing."""
+        """Read on from `offset`; None: from where the client is, as nothing was handed out."""
         if offset is not None:
             try:
-                self._consumer.seek(TopicPartition(*partition, offset))
+                self._consumer.seek(TopicPartition(*partition, self._spoiled.passed(partition, offset)))
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return

@@ -14,7 +14,7 @@ from worker.core.stalls import LOOKS
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """A source that holds two partitions, both of which flow. 7 to 506 of the first cannot be unpacked."""
+    """A source with two partitions that both flow. Offsets 7 to 506 of the first cannot be unpacked."""
     return flowing(new_world(monkeypatch))
 
 
@@ -27,12 +27,12 @@ def flowing(world: World) -> World:
 
 
 def rest(world: World, most: int = 1000, polls: int = 20) -> list[int]:
-    """Offsets of the first partition that come by themselves."""
+    """Offsets of the first partition that further polls bring."""
     return [at for _ in range(polls) for partition, at in world.polled(most) if partition == P]
 
 
 def test_each_record_of_a_batch_is_handed_on_once(world: World) -> None:
-    """Without a value, with the reason, and in order; the client goes on behind the last."""
+    """They have no value but a reason, and come in order; the client goes on behind the last one."""
     came = [at for _, at in world.fails(7)] + rest(world)
 
     assert came == list(range(7, 507))
@@ -41,7 +41,7 @@ def test_each_record_of_a_batch_is_handed_on_once(world: World) -> None:
 
 
 def test_a_batch_that_is_searched_is_not_fetched(world: World) -> None:
-    """Each fetch would unpack it in vain. It is fetched again when all was handed on."""
+    """Each fetch would unpack it in vain. It is fetched again when all its records were handed on."""
     world.fails(7)
     assert world.client.stopped == {P.number}
 
@@ -59,7 +59,7 @@ def test_what_others_bring_leaves_room_for_the_batch(world: World) -> None:
         return [Incoming(Q, 7 + n) for n in range(_count)]
 
     world.fails(7)
-    world.client.consume = consume  # type: ignore[method-assign]  # a backlog without an end
+    world.client.consume = consume  # type: ignore[method-assign]  # an endless backlog
 
     came = world.polled(100)
 
@@ -69,7 +69,7 @@ def test_what_others_bring_leaves_room_for_the_batch(world: World) -> None:
 
 @pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P)])
 def test_nothing_is_handed_on_while_the_loop_wants_nothing(world: World, stop: Callable[[World], None]) -> None:
-    """The bounds of what is in flight hold for these records, too."""
+    """The bounds of records in flight hold for these records, too."""
     first = world.fails(7)
     stop(world)
 
@@ -81,7 +81,7 @@ def test_nothing_is_handed_on_while_the_loop_wants_nothing(world: World, stop: C
 
 
 def test_a_partition_that_leaves_takes_its_batch_along(world: World) -> None:
-    """Its next owner answers the rest, and so do we if it comes back."""
+    """Its next owner answers the rest, and so does this worker if it comes back."""
     world.fails(7)
     world.revoke(P)
 
@@ -93,7 +93,7 @@ def test_a_partition_that_leaves_takes_its_batch_along(world: World) -> None:
 
 
 def test_a_group_that_stands_in_the_middle_of_a_batch_goes_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restart answers nothing twice: the client names the batch by its first offset."""
+    """A restart answers nothing twice, though the client names the batch by its first offset."""
     world = new_world(monkeypatch)
     world.client.group[P] = (300, "")
     world.client.unreadable, world.client.end = [(7, 506)], 1000
@@ -114,7 +114,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there(monkeypat
 
 
 def test_the_rest_of_a_batch_of_which_a_part_was_found_follows(world: World) -> None:
-    """The client names it by its first offset once more, and nothing is handed on twice."""
+    """The client names its first offset again, and nothing is handed on twice."""
     world.client.unreadable[0] = 7, 106
     came = [at for _, at in world.fails(7)] + rest(world)
     world.client.unreadable[0] = 7, 506
@@ -125,7 +125,7 @@ def test_the_rest_of_a_batch_of_which_a_part_was_found_follows(world: World) -> 
 
 
 def test_a_batch_that_another_client_can_read_is_read_again(world: World) -> None:
-    """It was the network, or a disk that was mended."""
+    """The cause was the network, or a disk that was repaired."""
     world.client.unreadable.clear()
 
     assert world.fails(7) + [(P, at) for at in rest(world)] == []
@@ -136,7 +136,7 @@ def test_a_batch_that_another_client_can_read_is_read_again(world: World) -> Non
 
 
 def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(world: World) -> None:
-    """It stands behind the batch, and a commit of that would pass requests by."""
+    """The client stands behind the batch; a commit of that position would skip requests."""
     world.client.position_of = {P.number: 507, Q.number: 7}
     world.fails(7)
 
@@ -148,21 +148,35 @@ def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(wor
 
 @pytest.mark.parametrize("offset", [5, 100])
 def test_a_rewind_reads_from_where_the_group_stands(world: World, offset: int) -> None:
-    """The batch is found again from there, and nothing before it is given up."""
+    """Records known to be spoiled come at once from there; records before them may be readable."""
     world.client.group[P] = (offset, "")
     world.fails(7)
 
     world.source.rewind([P])
 
-    assert rest(world) == []
-    assert world.client.seeks[-1] == (0, offset)
+    assert rest(world) == (list(range(100, 507)) if offset == 100 else [])
+    assert world.client.seeks[-1] == (0, 507 if offset == 100 else 5)
     assert world.client.stopped == set()
-    assert [at for _, at in world.fails(7)] + rest(world) == list(range(max(offset, 7), 507))
+
+
+def test_after_a_rewind_the_rest_of_a_batch_comes_behind_the_part_that_came_again(world: World) -> None:
+    """The group stands before that part, and no record is handed on twice."""
+    world.client.unreadable[0] = 7, 106
+    world.fails(7)
+    rest(world)
+    world.client.group[P] = (50, "")
+    world.source.rewind([P])
+    came = rest(world)
+    world.client.unreadable[0] = 7, 506
+
+    came += [at for _, at in world.fails(7)] + rest(world)
+
+    assert came == list(range(50, 507))
 
 
 @pytest.fixture
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> World:
-    """One whose client gives 6 of the first partition, and cannot parse 7 to 29 of it."""
+    """A source whose client gives offset 6 of the first partition and cannot parse 7 to 29."""
     world = new_world(monkeypatch, Onlooker())
     world.assign(P, Q)
     world.brings((P, 6), (Q, 6))
@@ -174,7 +188,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_records_that_the_client_says_nothing_about_are_handed_on(
     spoiled: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the reason, in order, each once; the client goes on behind the last."""
+    """Each comes once, with the reason and in order; the client goes on behind the last one."""
     spoiled.stands(7, LOOKS)
     early = rest(spoiled)
     spoiled.stands(7, 2)
@@ -191,7 +205,7 @@ def test_records_that_the_client_says_nothing_about_are_handed_on(
 
 
 def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> None:
-    """It is told; whether there is anything to read is decided later."""
+    """The partition is reported as stalled. A later look finds out if there is anything to read."""
     spoiled.stands(7, 10 * LOOKS, stable=7)
 
     assert rest(spoiled) == []
@@ -201,7 +215,7 @@ def test_nothing_is_stepped_over_behind_an_open_transaction(spoiled: World) -> N
 
 @pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P), lambda w: w.revoke(P)])
 def test_a_partition_that_we_do_not_fetch_does_not_stall(spoiled: World, stop: Callable[[World], None]) -> None:
-    """It stands because we want it to, or is not ours."""
+    """The loop stopped it, or it is not ours."""
     stop(spoiled)
 
     spoiled.stands(7, 2 * LOOKS)
