@@ -1,11 +1,11 @@
-"""The cost of the client library next to what one writes by hand, one worker behind both.
+"""Measures the cost of the client library next to a client written by hand. One worker answers both.
 
     python -m bench.client [ROUNDS]
 
-Latency: one request after the other, the client's `infer` next to a loop that produces, polls its consumer and looks
-for the id. Throughput: a heap of requests, `map` next to bare `produce` and a consumer that counts answers by id. Both
-take turns, each with connections of its own. CPU is user and system time of this process alone, which other work on the
-machine changes less.
+Latency: one request after the other; the client's `infer` next to a loop that produces, polls its consumer and looks
+for the id. Throughput: a heap of requests; `map` next to bare `produce` and a consumer that counts answers by id. Both
+take turns, each with its own connections. CPU is the user and system time of this process alone, which other work on
+the machine changes less.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLUMNS = ("", "p50 ms", "p99 ms", "CPU us", "heap/s", "CPU us")
 
 
 class Place(NamedTuple):
-    """The topics at which the worker is asked, and the broker."""
+    """The broker, and the topics of requests and answers."""
 
     bootstrap: str
     requests: str
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One run: milliseconds and CPU µs of a request alone; of a heap, requests a second and CPU µs."""
+    """The figures of one run: milliseconds and CPU µs of a request alone; requests a second and CPU µs of a heap."""
 
     p50: float
     p99: float
@@ -66,7 +66,7 @@ class Figure(NamedTuple):
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure, and print the table."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     broker = any_broker()
     kafka = Cluster(broker.bootstrap_servers)
@@ -85,7 +85,7 @@ def main() -> None:
 
 @contextmanager
 def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
-    """A worker that is ready, and nothing in this process that reads its answers."""
+    """Starts a worker and waits until it is ready. Nothing in this process reads its answers."""
     requests = kafka.create_topic("requests", partitions=PARTITIONS)
     job = Job(kafka, [requests], save(MODEL, folder), 64)
     with response_topic(kafka) as answers, running("worker", job, answers) as worker:
@@ -95,7 +95,7 @@ def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
 
 
 def measured(asker: ByHand | ByClient) -> Figure:
-    """Both loads, once they are warm."""
+    """Measures both loads, after a warm-up."""
 
     def alone(count: int) -> list[float]:
         instants = [time.perf_counter()]
@@ -116,7 +116,7 @@ def measured(asker: ByHand | ByClient) -> Figure:
 
 
 class ByClient:
-    """The library."""
+    """The client library as a contender."""
 
     def __init__(self, place: Place) -> None:
         self._client = InferenceClient(
@@ -135,7 +135,7 @@ class ByClient:
 
 
 class ByHand:
-    """A producer and a consumer in one loop: no types, no errors, no timeouts, no repeats."""
+    """The client written by hand: a producer and a consumer in one loop, without types, errors, timeouts or repeats."""
 
     def __init__(self, place: Place) -> None:
         server = {"bootstrap.servers": place.bootstrap}
@@ -148,7 +148,7 @@ class ByHand:
         self._consumer.assign(self._consumer.offsets_for_times(asked, timeout=10))
 
     def one(self, number: int) -> None:
-        """Produce, poll until it is there."""
+        """Produce a request, and poll until its answer comes."""
         request_id = uuid.uuid4().hex.encode()
         self._produce(ROWS[number].tobytes(), b"%d" % number, request_id)
         while True:
@@ -159,7 +159,7 @@ class ByHand:
                 return
 
     def heap(self, count: int) -> None:
-        """The client's window; answers are matched by their ids."""
+        """Send requests in a window as large as the client's, and match answers by their ids."""
         run = uuid.uuid4().hex.encode()
         waiting: set[bytes] = set()
         sent = 0

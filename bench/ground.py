@@ -1,4 +1,4 @@
-"""The ground of every measurement: topics filled before, fresh response topics, models, and a case's order."""
+"""The means of every measurement: filled request topics, fresh response topics, models, and a case's order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS: Headers = [("content-type", b"application/octet-stream")]
 
 
 class Asked(NamedTuple):
-    """The command line. None: the case has its own value."""
+    """The options of the command line. None: the case's own value."""
 
     rounds: int
     rows: int | None
@@ -48,22 +48,22 @@ class Bench:
     tell: Callable[[str], None]
 
     def contenders(self, *names: str) -> list[str]:
-        """A case's contenders, as far as they were asked for, and the workers of other checkouts."""
+        """Returns the case's contenders that were asked for, and the workers of other checkouts."""
         chosen = [name for name in names if self.asked.only is None or name in self.asked.only]
         return chosen + [f"{WORKER}@{root}" for root in self.asked.roots]
 
     def model(self, hidden: Sequence[int]) -> Path:
-        """A file with a model of 256 floats in, 16 out."""
+        """Returns the file of a model that takes 256 floats and gives 16."""
         return save(mlp(WIDTH, hidden, OUTPUTS), self.folder, f"mlp-{'-'.join(map(str, hidden))}")
 
     def rows(self, usual: int) -> int:
-        """The number of requests."""
+        """Returns the number of requests."""
         return self.asked.rows or usual
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A contender's job. `settings` are the worker's, on top of `settings()`; other contenders have none."""
+    """A contender's job. `settings` go to the worker, in addition to `settings()`; other contenders have none."""
 
     cluster: Cluster
     requests: Sequence[str]
@@ -73,25 +73,25 @@ class Job:
 
 
 def raw_values() -> Values:
-    """A thousand different rows of random floats, 1 KiB each."""
+    """Makes a thousand different rows of random floats, 1 KiB each."""
     return [row.tobytes() for row in np.random.default_rng(3).standard_normal((1000, WIDTH), dtype=np.float32)]
 
 
 def fill(cluster: Cluster, count: int, values: Values | None = None, headers: Headers = HEADERS) -> str:
-    """A topic with so many keyed requests, raw rows unless told otherwise, spread evenly over its partitions."""
+    """Makes a topic with `count` keyed requests, spread evenly over its partitions. They are raw rows by default."""
     topic = cluster.create_topic("bench-requests", partitions=PARTITIONS)
     publish(cluster, topic, count, values or raw_values(), headers)
     return topic
 
 
 def publish(cluster: Cluster, topic: str, count: int, values: Values, headers: Headers) -> None:
-    """Put so many more into a topic."""
+    """Put `count` more requests into a topic."""
     requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], headers, n % PARTITIONS) for n in range(count))
     cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000"})
 
 
 def settings(job: Job, responses: str) -> dict[str, str]:
-    """The worker's settings: its defaults except for the batch, the device and the job's own."""
+    """Returns the worker's settings: its defaults except the batch, the device and the job's own settings."""
     return {
         "KAFKA__BOOTSTRAP_SERVERS": job.cluster.bootstrap_servers,
         "KAFKA__REQUEST_TOPICS": ",".join(job.requests),
@@ -106,7 +106,7 @@ def settings(job: Job, responses: str) -> dict[str, str]:
 
 @contextmanager
 def response_topic(cluster: Cluster) -> Iterator[str]:
-    """A fresh topic, deleted in the end."""
+    """Makes a fresh topic, and deletes it at the end."""
     topic = cluster.create_topic("bench-responses", partitions=PARTITIONS)
     try:
         yield topic
@@ -115,7 +115,7 @@ def response_topic(cluster: Cluster) -> Iterator[str]:
 
 
 def there(cluster: Cluster, topic: str) -> int:
-    """The number of records in a topic. A broker short of breath is asked again."""
+    """Returns the number of records in a topic. If the broker is too busy to answer, it is asked again."""
     deadline = time.monotonic() + GIVE_UP
     while True:
         try:
@@ -127,7 +127,7 @@ def there(cluster: Cluster, topic: str) -> int:
 
 
 def wait_for(cluster: Cluster, topic: str, count: int, why_dead: Callable[[], str | None] = lambda: None) -> int:
-    """Wait for so many records; returns how many there are. Fails when the contender is dead or too slow."""
+    """Wait for so many records. Returns how many there are. Fails if the contender is dead or too slow."""
     deadline = time.monotonic() + GIVE_UP
     while (now := there(cluster, topic)) < count:
         if reason := why_dead():

@@ -1,13 +1,13 @@
-"""`LINGER_MS=auto` next to fixed lingers, by simulation: one replica in virtual time with the worker's own batcher.
+"""Compares `LINGER_MS=auto` with fixed lingers in a simulation: one replica in virtual time, with the worker's batcher.
 
     python -m bench.lingers [--requests 12000] [--seeds 3]
 
     arrivals ──take──▶ Batcher ──stack──▶ lane ──split, answer──▶ latencies
 
-It goes round as the worker's loop does. The loop is one thread and the lane another: while the lane runs a batch the
-loop takes, answers, and stacks a full group ahead; a group that is due waits for an idle lane and keeps filling. Every
-step of the loop takes its time. No broker, no failures and no back-pressure but the loop's own: it takes nothing while
-enough full groups wait. The same arguments give the same figures.
+It has the turns of the worker's loop. The loop is one thread and the lane another: while the lane runs a batch, the
+loop takes, answers, and stacks a full group ahead. A group that is due waits for an idle lane and keeps filling. Every
+step of the loop takes its time. There is no broker and no failure. The only back-pressure is the loop's own: it takes
+nothing while enough full groups wait. Equal arguments give equal figures.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ BATCH = 64
 FIXED = (0, 2, 5, 10, 20, 50)  # ms
 MS = 1000.0
 ANY_SIZE = 1 << 62
-LEARNING = 4  # a part of so many is not judged
-PERIOD = 0.1  # from burst to burst, give or take a fifth: seconds
+LEARNING = 4  # the first of so many parts of a load is not judged
+PERIOD = 0.1  # seconds from burst to burst, plus or minus a fifth
 SHAPES = ((1,),)  # of every request
 _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
@@ -51,7 +51,7 @@ a row in us, without linger and with `auto`."""
 
 
 class Costs(Protocol):
-    """The seconds of each step. `run` and `hand_over` are the lane's time, the others the loop's own."""
+    """The seconds of each step. `run` and `hand_over` take the lane's time, the other steps the loop's."""
 
     def take(self, requests: int) -> float: ...
     def stack(self, rows: int) -> float: ...
@@ -62,7 +62,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An inference of `fixed` and `per_row` seconds; the loop's steps as they were measured on a worker in 2026."""
+    """The costs of an inference of `fixed` and `per_row` seconds. The loop's were measured on a worker in 2026."""
 
     fixed: float
     per_row: float
@@ -91,7 +91,7 @@ MODELS: Mapping[str, Costs] = {
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """The loop's use of its lane: the settings of the worker by these names, and `chunk`, most requests of a poll."""
+    """The loop's behaviour: the worker's settings of these names, and `chunk`, the most requests of a poll."""
 
     inflight_batches: int = 2
     chunk: int = 256
@@ -100,7 +100,7 @@ class Conduct:
 class Simulated(NamedTuple):
     """The result. `latencies`: seconds from arrival to answer of each request, in the order of arrival.
 
-    `busy`: seconds in which the lane ran; `seconds`: from the first arrival to the last answer.
+    `busy`: the seconds for which the lane ran. `seconds`: the time from the first arrival to the last answer.
     """
 
     latencies: Floats
@@ -120,9 +120,9 @@ def simulate(
     seed: int = 0,
     auto: Linger | None = None,
 ) -> Simulated:
-    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer.
+    """Serve requests of `request_rows` rows that arrive at these ascending seconds, until the last one has its answer.
 
-    `auto` waits for company in the place of the policy's linger.
+    `auto` replaces the policy's linger.
     """
     size = request_rows * row_bytes
     requests = [
@@ -143,7 +143,7 @@ class _Running(NamedTuple):
 
 
 class _Replica:
-    """The loop, its lane and the time. What has arrived and was not taken waits in Kafka."""
+    """The loop, its lane and the time. Requests that arrived and were not taken wait, as if in Kafka."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Replica:
         self.busy = 0.0
 
     def turn(self) -> None:
-        """Take in what arrived, hand out what is due, answer what is finished; or wait until there is any."""
+        """Take in arrived requests, hand out due groups, answer finished ones. If there are none, wait for the next."""
         taken = self._take_in()
         self._hand_out()
         if not (self._take_back() or taken):
@@ -213,7 +213,7 @@ class _Replica:
         while self._in_flight and self._in_flight[0].finishes_at <= self._now:
             finished.append(self._in_flight.popleft())
         if finished:
-            self._hand_out()  # as the loop does: the lane does not wait until answers are written
+            self._hand_out()  # like the worker's loop, so that the lane does not wait until answers are written
         for running in finished:
             self._answer(running.group)
             if self._auto is not None:
@@ -224,30 +224,30 @@ class _Replica:
     def _answer(self, group: Group) -> None:
         self._now += self._costs.answer(len(group.requests), group.rows)
         for request in group.requests:
-            # Of a request in slices, the last one brings the answer.
+            # If a request was cut into pieces, its last piece brings the answer.
             if request.reassembly is None or request.reassembly.collect(request, Prediction(request, ())) is not None:
                 self.answered[request.record.offset] = self._now
                 self.unanswered -= 1
 
     def _next_event(self) -> float:
-        """When there is something to do again, nothing being left to do now."""
+        """Returns the time of the next event. It is called when nothing is left to do now."""
         finishes_at = self._in_flight[0].finishes_at if self._in_flight else inf
         arrives_at = self._arriving[0][0] if self._arriving and not self._has_backlog else inf
         due_at = self._batcher.next_due if not self._in_flight else None
         return min(finishes_at, arrives_at, inf if due_at is None else due_at)
 
 
-Arrivals = Callable[[float, int, int], Floats]  # of a ceiling (requests a second), requests and a seed
+Arrivals = Callable[[float, int, int], Floats]  # takes a ceiling (requests a second), requests and a seed
 
 
 def steady(part: float, ceiling: float, requests: int, seed: int) -> Floats:
-    """Poisson, at a part of the most that one replica does."""
+    """Makes Poisson arrivals at a part of one replica's maximum rate."""
     arrivals: Floats = np.cumsum(np.random.default_rng(seed).exponential(1.0, requests)) / (part * ceiling)
     return arrivals
 
 
 def bursts(sizes: Sequence[tuple[float, int]], spread: float, _ceiling: float, requests: int, seed: int) -> Floats:
-    """Every tenth of a second, bursts of such sizes at such offsets (seconds), each spread evenly over so long."""
+    """Makes bursts every `PERIOD`. `sizes`: offsets (seconds) and sizes. Each burst is spread evenly over `spread`."""
     dice = np.random.default_rng(seed)
     count = requests // sum(size for _, size in sizes)
     begins = np.cumsum(PERIOD * dice.uniform(0.8, 1.2, count))
@@ -266,7 +266,7 @@ LOADS: Mapping[str, Arrivals] = {
 
 
 class Figures(NamedTuple):
-    """One linger under one load: seconds, requests a second, seconds of the lane for a row."""
+    """The figures of one linger under one load: p99 in seconds, requests a second, the lane's seconds for a row."""
 
     p99: float
     rate: float
@@ -274,7 +274,7 @@ class Figures(NamedTuple):
 
 
 def figures(costs: Costs, arrivals: Floats, linger: float | None, seed: int) -> Figures:
-    """With a fixed linger in seconds, or with `auto`: None."""
+    """Simulates one load with a fixed linger in seconds, or with `auto` if `linger` is None."""
     auto = None if linger is not None else Linger(lambda _kind: BATCH)
     policy = BatchPolicy(BATCH, ANY_SIZE, linger or 0.0)
     found = simulate(arrivals, policy, costs, conduct=Conduct(chunk=BATCH), seed=seed, auto=auto)
@@ -284,24 +284,24 @@ def figures(costs: Costs, arrivals: Floats, linger: float | None, seed: int) -> 
 
 
 class Cell(NamedTuple):
-    """One load: each fixed linger by its milliseconds, and `auto`."""
+    """The figures of one load: for each fixed linger by its milliseconds, and for `auto`."""
 
     fixed: Mapping[int, Figures]
     auto: Figures
 
     @property
     def p99_share(self) -> float:
-        """The p99 of `auto`, as a part of the best fixed one's."""
+        """The p99 of `auto`, divided by the best fixed linger's."""
         return self.auto.p99 / min(one.p99 for one in self.fixed.values())
 
     @property
     def rate_share(self) -> float:
-        """The requests a second of `auto`, as a part of the best fixed one's."""
+        """The requests a second of `auto`, divided by the best fixed linger's."""
         return self.auto.rate / max(one.rate for one in self.fixed.values())
 
 
 def cell(costs: Costs, arrivals: Arrivals, ceiling: float, requests: int, seeds: Sequence[int]) -> Cell:
-    """Everything under one load, each figure the median over the seeds."""
+    """Simulates all lingers under one load. Each figure is the median over the seeds."""
 
     def median(linger: float | None) -> Figures:
         runs = [figures(costs, arrivals(ceiling, requests, seed), linger, seed) for seed in seeds]
@@ -311,13 +311,13 @@ def cell(costs: Costs, arrivals: Arrivals, ceiling: float, requests: int, seeds:
 
 
 def most(costs: Costs) -> float:
-    """Requests a second of a replica that always has a backlog."""
+    """Returns the requests a second of a replica that always has a backlog."""
     found = simulate(np.zeros(20_000), BatchPolicy(BATCH, ANY_SIZE, 0.0), costs, conduct=Conduct(chunk=BATCH))
     return len(found.latencies) / found.seconds
 
 
 def section(name: str, costs: Costs, requests: int, seeds: Sequence[int]) -> Section:
-    """The table of one model."""
+    """Makes the table of one model."""
     ceiling = most(costs)
     cells = {load: cell(costs, arrivals, ceiling, requests, seeds) for load, arrivals in LOADS.items()}
     bars = [
@@ -334,7 +334,7 @@ def section(name: str, costs: Costs, requests: int, seeds: Sequence[int]) -> Sec
 
 
 def main() -> int:
-    """The command line. 1 when a bar is missed."""
+    """Run the command line. Returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description="Lingers in simulation.")
     parser.add_argument("--requests", type=int, default=12_000)
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,7 +1,7 @@
-"""Paced loads on the benchmarks' topics: the wait of each request, and the most that comes through.
+"""Paced loads on the benchmarks' topics: they measure the wait of each request, and the maximum rate.
 
-The load is that of `inference-worker bench`. A wait counts from the instant at which a request was due, not from the
-instant at which it was sent: a publisher that falls behind hides nothing.
+The load generator is that of `inference-worker bench`. A wait counts from the instant when a request was due, not from
+the instant when it was sent, so a late publisher hides nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from worker.tools.bench.figures import Heard, Now, Pace, Sent, Window, window_fl
 from worker.tools.bench.generator import Generator, Site
 
 OUTSTANDING = 4096  # requests of a closed loop
-# The publisher's, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: half of a core at 37,000
-# requests a second, which is then missing where it is to be measured; at 2 it is a tenth (measured 2026).
+# The publisher's linger, ms. At 0 the thread of an idempotent librdkafka 2.16 client never rests: at 37,000 requests a
+# second it takes half a core away from the contender; at 2 it takes a tenth (measured 2026).
 LINGER = 2
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Timetable(Pace):
-    """A pace: requests that are due at these ascending seconds after the beginning."""
+    """A pace whose requests are due at these ascending seconds after the beginning."""
 
     dues: Floats
 
@@ -46,7 +46,7 @@ class Timetable(Pace):
 
 
 class Load:
-    """A generator of requests, turned to one contender's topics after the other."""
+    """A load generator that serves one contender after the other, each with its own topics."""
 
     def __init__(self, kafka: Connection, requests: Sequence[EncodedRequest]) -> None:
         self._kafka = kafka
@@ -54,7 +54,7 @@ class Load:
 
     @classmethod
     def of_rows(cls, bootstrap_servers: str, headers: Headers = HEADERS) -> Self:
-        """A thousand different rows of random floats, with these headers."""
+        """Makes a load of a thousand different rows of random floats, with these headers."""
         named = tuple((name, value or b"") for name, value in headers)
         return cls(connection(bootstrap_servers), [EncodedRequest(named, value) for value in raw_values()])
 
@@ -63,24 +63,24 @@ class Load:
         self._generator.open(Site(self._kafka, requests, responses, "", ""))
 
     def run(self, dues: Floats, check: Callable[[], None] = lambda: None) -> tuple[Sent, Heard]:
-        """The load, due at these ascending seconds from now, and every one of its answers. `check` may fail."""
+        """Run a load that is due at these ascending seconds from now. Returns all its answers. `check` may fail."""
         sent, heard = self._generator.run(Timetable(dues), check, GIVE_UP)
         assert len(heard.numbers) == len(dues), f"{len(heard.numbers)} of {len(dues)} answers after {GIVE_UP:.0f} s"
         return sent, heard
 
     def latencies(self, dues: Floats, check: Callable[[], None] = lambda: None) -> Floats:
-        """Seconds from due to read of each request, in the order of the requests."""
+        """Returns the seconds of each request from due to read, in the order of the requests."""
         sent, heard = self.run(dues, check)
         found = np.empty(len(dues))
         found[heard.numbers] = heard.instants - sent.began
         return found - dues
 
     def wait_until_answering(self) -> None:
-        """A contender that has only just joined its group is no measure of anything."""
+        """Wait until the contender answers, because one that has only just joined its group is slow at first."""
         self.latencies(steady(10, 0.5))
 
     def most(self, seconds: float, outstanding: int = OUTSTANDING) -> float:
-        """Answers per second over so many seconds in which so many requests are always outstanding."""
+        """Measures answers per second for so many seconds, in which `outstanding` requests are always outstanding."""
         pace = Window(outstanding, outstanding, seconds)
         return window_flow(pace, *self._generator.run(pace, lambda: None, GIVE_UP)).requests_per_second
 
@@ -93,7 +93,7 @@ class Load:
 
 @contextmanager
 def answering(name: str, job: Job, *loads: Load) -> Iterator[Running]:
-    """A contender that has answered its first requests, with fresh topics for itself and these loads.
+    """Starts a contender with fresh topics for itself and these loads, and waits for its first answers.
 
     `job` needs no request topics.
     """
@@ -108,10 +108,10 @@ def answering(name: str, job: Job, *loads: Load) -> Iterator[Running]:
 
 
 def connection(bootstrap_servers: str) -> Connection:
-    """The connection of publishers and readers."""
+    """Returns the connection of publishers and readers."""
     return Connection(bootstrap_servers=bootstrap_servers, config={"linger.ms": str(LINGER)})
 
 
 def steady(rate: float, seconds: float) -> Floats:
-    """The instants at which requests are due at this rate."""
+    """Returns the instants at which requests are due at this rate."""
     return np.arange(round(rate * seconds)) / rate

@@ -1,4 +1,4 @@
-"""A contender as a process: the worker (ours or another checkout's), one in C, a loop written by hand, or a peer."""
+"""Starts contenders as processes: the worker (ours or another checkout's), the one in C, loops by hand, and peers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worker.tools.processes import Replica
 
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "bench" / "peers.txt"
-# Each peer with the distribution whose version matters.
+# Each peer, and the distribution whose version is shown.
 PEERS = {
     "faststream": "faststream",
     "arroyo": "sentry-arroyo",
@@ -32,12 +32,12 @@ PEERS = {
     "mlserver": "mlserver",
 }
 KEY_BY_KEY = "key_by_key"
-_PROCESSOR_TIME = 2  # of a whole process, all its threads, as `clock_getcpuclockid` numbers it
+_PROCESSOR_TIME = 2  # the number of `clock_getcpuclockid` for the CPU time of a process with all its threads
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A contender that runs. `replica`: when it is the worker."""
+    """A contender that runs. `replica` is set if it is the worker."""
 
     name: str
     pid: int
@@ -47,7 +47,7 @@ class Running:
     replica: Replica | None = None
 
     def why_dead(self) -> str | None:
-        """Its last words, if it has ended."""
+        """Returns the end of its log if it has ended."""
         try:
             if self.replica is not None:
                 self.replica.check()
@@ -58,35 +58,35 @@ class Running:
         return f"{self.name} exited with {self.process.returncode}:\n{self.log.read_text(errors='replace')[-2000:]}"
 
     def check(self) -> None:
-        """Fails when it has ended."""
+        """Fails if it has ended."""
         assert (why := self.why_dead()) is None, why
 
     def total(self, metric: str) -> float:
-        """A worker's metric. Fails for other contenders."""
+        """Returns the value of a worker's metric. Fails for other contenders."""
         assert self.replica is not None, f"{self.name} has no metrics"
         return self.replica.totals()[metric]
 
     @property
     def cpu_seconds(self) -> float:
-        """Its processor time so far, its children's too."""
-        # To the nanosecond, where /proc/<id>/stat counts in hundredths of a second.
+        """The CPU seconds so far of the process and its children."""
+        # These clocks count nanoseconds; /proc/<id>/stat counts hundredths of a second.
         return sum(time.clock_gettime(~process << 3 | _PROCESSOR_TIME) for process in _family(self.pid))
 
 
 def _family(pid: int) -> list[int]:
-    """A process and all below it (Linux)."""
+    """Returns the ids of a process and all its descendants (Linux)."""
     below: list[int] = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile, as threads do
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
             below += map(int, (thread / "children").read_text().split())
     return [pid, *(each for child in below for each in _family(child))]
 
 
 @contextmanager
 def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Running]:
-    """A contender that has just been started; killed in the end. `worker@DIR` is another checkout's worker.
+    """Starts a contender, and kills it at the end. `worker@DIR` is another checkout's worker.
 
-    `rate` is the most records a second, for a pass-through.
+    `rate`: the most records a second of a pass-through.
     """
     kind, _, root = name.partition("@")
     if kind == WORKER:
@@ -99,7 +99,7 @@ def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Runn
 
 @contextmanager
 def process(name: str, program: Sequence[str], job: Job) -> Iterator[Running]:
-    """A contender with its log next to the model; killed in the end."""
+    """Starts a program as a contender, and kills it at the end. Its log is next to the model."""
     path = job.model.parent / f"{name}.log"
     with path.open("wb") as log, subprocess.Popen(program, stdout=log, stderr=log, cwd=ROOT) as started:
         try:
@@ -123,7 +123,7 @@ def _program(name: str, job: Job, responses: str, rate: int) -> list[str]:
 
 @cache
 def why_absent(name: str) -> str | None:
-    """Why a contender cannot take part here: a peer that is not installed, a program that cannot be built."""
+    """Returns why a contender cannot take part here: a peer is not installed, or a program cannot be built."""
     if name == NATIVE:
         return native.why_absent()
     if name not in PEERS:
@@ -136,6 +136,6 @@ def why_absent(name: str) -> str | None:
 
 
 def peer_versions() -> dict[str, str]:
-    """The peers' versions by their lock, and those of the clients below them."""
+    """Returns the versions in the peers' lock file: of the peers, and of the clients that they use."""
     locked = dict(re.findall(r"^([\w.-]+)==(\S+)", PEERS_LOCK.read_text(), re.MULTILINE))
     return {name: locked[name] for name in sorted({*PEERS.values(), "confluent-kafka", "aiokafka", "onnxruntime"})}

@@ -1,12 +1,12 @@
-"""`inference-worker score` next to a loop over the same file written by hand, and its memory.
+"""Compares `inference-worker score` with a loop by hand over one file: rows a second, CPU and memory.
 
     python -m bench.score                                     # a million rows, batches of 64 and 256, 5 rounds
     python -m bench.score --batch 64 --rounds 9
 
 Rows of 256 floats (1 KiB), an MLP 256→256→16, .npy to .npy, one thread an inference, the file in the page cache. Each
-run is a process of its own, from its start to its end; the start of a run over 64 rows, the median of its rounds, is
-taken off. Contenders take turns within a round. Memory is the most that the process ever held: a mapped file counts as
-far as it was read.
+run is a process of its own, timed from start to end. A run over 64 rows counts as the start; the median of its rounds
+is subtracted. Contenders take turns within a round. Memory is the most that the process ever held: of a mapped file,
+the part that was read counts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from bench.turns import take_turns
 from tests.models import mlp, save
 
 HOW = "Rows/s and CPU without the start; the start in seconds."
-FEW = 64  # rows of a run that is nearly all start
+FEW = 64  # rows of a run that is nearly all startup
 HAND, SCORE = "hand_loop", "score"
 
 
 class Figure(NamedTuple):
-    """One run: seconds of the clock and of the processor, peak memory in MiB."""
+    """The figures of one run: seconds of the clock, CPU seconds, peak memory in MiB."""
 
     seconds: float
     cpu: float
@@ -45,7 +45,7 @@ class Figure(NamedTuple):
 
 
 def hand_loop(model: str, source: str, output: str, batch: int) -> None:
-    """The loop that one writes in five minutes: no checks, no messages, and a bad row ends all."""
+    """Runs the loop that one writes in five minutes: no checks, no messages, and a bad row ends it."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -57,7 +57,7 @@ def hand_loop(model: str, source: str, output: str, batch: int) -> None:
 
 
 def measure(name: str, model: Path, source: Path, batch: int) -> Figure:
-    """One run into a fresh file."""
+    """Measures one run into a fresh file."""
     output = model.parent / f"{name}.npy"
     output.unlink(missing_ok=True)
     if name == HAND:
@@ -74,7 +74,7 @@ def measure(name: str, model: Path, source: Path, batch: int) -> Figure:
 
 
 def section(folder: Path, rows: int, batch: int, rounds: int) -> Section:
-    """Take turns, look whether the results are alike, then show the medians."""
+    """Let the contenders take turns, check that the results are equal, and return the table of the medians."""
     model = save(mlp(WIDTH, (WIDTH,), OUTPUTS), folder)
     whole, few = (make_rows(folder, count) for count in (rows, FEW))
     found = take_turns(
@@ -97,7 +97,7 @@ def section(folder: Path, rows: int, batch: int, rounds: int) -> Section:
 
 
 def make_rows(folder: Path, rows: int) -> Path:
-    """A .npy of so many random rows."""
+    """Writes a .npy of so many random rows."""
     path = folder / f"rows-{rows}.npy"
     array = open_memmap(path, "w+", np.float32, (rows, WIDTH))
     some = np.random.default_rng(3).standard_normal((min(rows, 50_000), WIDTH), np.float32)
@@ -107,7 +107,7 @@ def make_rows(folder: Path, rows: int) -> Path:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Compare `score` with a loop written by hand.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])

@@ -1,10 +1,10 @@
-"""The suite puts the worker next to loops written by hand and other people's frameworks, on one broker, in one run.
+"""The suite compares the worker with loops written by hand and other people's frameworks, on one broker, in one run.
 
-    make bench                                                   # all of it, into bench/RESULTS.md
+    make bench                                                   # all cases, into bench/RESULTS.md
     make bench BENCH="--case raw --write"                        # one case; the others' figures are kept
     python -m bench.suite --case raw --batch 64 --only worker,floor,hand_loop
     python -m bench.suite --case raw --root ../before      # another checkout's worker next to ours
-    python -m bench.suite --rounds 1 --rows 50000 --seconds 3   # short: whether it runs, not how fast
+    python -m bench.suite --rounds 1 --rows 50000 --seconds 3   # short: shows that it runs, not how fast
 
 Contenders take turns within a round, so that a busy machine is busy for all of them. The machine is part of every
 figure: broker, contender and clock share its cores. Compare ratios, not rows/s.
@@ -41,7 +41,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
 
 
 def main() -> int:
-    """The command line. 1 when a bar is missed."""
+    """Run the command line. Returns 1 if a bar is missed."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 120)
     load = os.getloadavg()[0]
@@ -58,7 +58,7 @@ def main() -> int:
                     measured.setdefault(name, []).append(section)
     finally:
         broker.remove()
-        if asked.write:  # also what there is when a case fails
+        if asked.write:  # also after a case has failed
             write(measured, CASES, asked.rounds, said, load)
             console.print(f"written to {RESULTS}")
     missed = [bar for sections in measured.values() for section in sections for bar in section.bars if not bar.is_kept]
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _broker() -> tuple[Broker, str]:
-    """The broker that is given, or one for us alone; and its name in words."""
+    """Returns the given broker, or starts one for us alone; and its name in words."""
     if os.environ.get(ADDRESS_VARIABLE):
         return GivenBroker(), f"the Kafka that {ADDRESS_VARIABLE} names"
     return JvmBroker().start(), f"Apache Kafka {VERSION} (JVM, one node, loopback)"

@@ -1,4 +1,4 @@
-"""A measurement's tables and bars, in the terminal and as Markdown, and the machine that it was made on."""
+"""A measurement's tables and bars, in the terminal and as Markdown, with a description of the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OURS = ("confluent-kafka", "onnxruntime-gpu", "onnxruntime", "numpy", "orjson")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure, and what it must reach."""
+    """A figure, and the bound that it must keep."""
 
     what: str
     figure: float
@@ -37,7 +37,7 @@ class Bar:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the figure reaches it."""
+        """True if the figure keeps its bound."""
         return (self.least is None or self.figure >= self.least) and (self.most is None or self.figure <= self.most)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table, and how it was measured. `notes` is what a reader must know besides."""
+    """One table, and how it was measured. `notes` has further facts that a reader must know."""
 
     title: str
     how: str
@@ -60,7 +60,7 @@ class Section:
 
 
 def show(section: Section, console: Console) -> None:
-    """Print it in the terminal."""
+    """Print a section in the terminal."""
     console.rule(escape(section.title))
     console.print(section.how, style="dim", highlight=False)
     table = Table(section.columns[0])
@@ -76,9 +76,9 @@ def show(section: Section, console: Console) -> None:
 def write(
     measured: Mapping[str, Sequence[Section]], cases: Iterable[str], rounds: int, broker: str, load: float
 ) -> None:
-    """Write all of it as Markdown, with the machine, its load before, the versions and the date.
+    """Write all sections as Markdown, with the machine, its earlier load, the versions and the date.
 
-    `measured` has the sections of each case that was run. The file's sections of other `cases` are kept.
+    `measured` has the sections of each case that was run. The file keeps its sections of other `cases`.
     """
     kept = _sections_by_case(RESULTS.read_text()) if RESULTS.exists() else {}
     label = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {rounds} rounds, at {_commit()}"
@@ -91,7 +91,7 @@ def write(
 
 
 def _once_each(sections: Sequence[Section]) -> Iterator[Section]:
-    """The sections, without an explanation that the one before has."""
+    """Yields the sections. An explanation that repeats the previous section's is left out."""
     said = ""
     for section in sections:
         yield replace(section, how="" if section.how == said else section.how)
@@ -145,13 +145,13 @@ def _has(name: str) -> bool:
 
 
 def processor() -> str:
-    """The processor's name, by Linux."""
+    """Returns the processor's name, as Linux tells it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
 
 
 def markdown(section: Section, label: str) -> list[str]:
-    """The section's lines, with the bars that were missed; `label` names its run."""
+    """Returns the section's lines, with the bars that were missed. `label` names its run."""
     rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.lines]
     missed = [bar for bar in section.bars if not bar.is_kept]
     kept = [f"{len(section.bars) - len(missed)} of {len(section.bars)} bars kept"] if len(section.bars) > 1 else []
@@ -170,7 +170,7 @@ def markdown(section: Section, label: str) -> list[str]:
 
 
 def _contenders() -> list[str]:
-    """The contenders, each in the words of its own module."""
+    """Returns the table of the contenders, each in the words of its own module."""
     about = {"worker": _WORKER, "native": _NATIVE, **ABOUT, "onnxruntime": _ALONE}
     about |= {name: _docstring(ROOT / "bench" / "peers" / f"{name}.py") for name in PEERS}
     lines = [f"| {name} | {what} |" for name, what in about.items()]
@@ -178,6 +178,6 @@ def _contenders() -> list[str]:
 
 
 def _docstring(module: Path) -> str:
-    """Its first paragraph."""
+    """Returns the first paragraph of a module's docstring."""
     told = ast.get_docstring(ast.parse(module.read_text())) or ""
     return " ".join(told.partition("\n\n")[0].split())

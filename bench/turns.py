@@ -1,9 +1,9 @@
-"""Results per second and CPU per result of contenders that take turns, and the table of their ratios.
+"""Measures results per second and CPU per result of contenders that take turns, and makes the table of their ratios.
 
 A run is timed from the first answer in the response topic to the last one, or for so many seconds, by that topic's end
-offsets. CPU time is the contender's own between these two looks, so that its start is in neither. A first round that
-is not counted warms up the broker, whose code is not compiled yet. Who begins changes with the round. Ratios are
-medians of ratios within a round.
+offsets. CPU time is the contender's own between these two looks, so neither figure includes its start. A first round
+warms up the broker, whose code is not compiled yet, and is not counted. The first contender changes with the round.
+Ratios are medians of ratios within a round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Figure(NamedTuple):
-    """One run: results per second, CPU time per result (µs), the part of the time that the lane was busy (or NaN)."""
+    """The figures of one run: results per second, CPU µs per result, the share of time the lane was busy (or NaN)."""
 
     rate: float
     cpu: float
@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Answers and CPU seconds at an instant."""
+    """The answers and CPU seconds at one instant."""
 
     at: float
     answers: int
@@ -38,7 +38,7 @@ class Look(NamedTuple):
 
 
 def measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
-    """One run over all the requests, or as many as are answered in so many seconds, into a fresh response topic."""
+    """Measures one run over all requests, or for so many seconds, into a fresh response topic."""
     with response_topic(job.cluster) as responses, running(name, job, responses) as contender:
         wait_for(job.cluster, responses, 1, contender.why_dead)
         began, lane = time.monotonic(), lane_seconds(contender)
@@ -48,7 +48,7 @@ def measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
 
 
 def look_on(contender: Running, answers: Callable[[], int], rows: int, seconds: float) -> Sequence[Look]:
-    """Looks until all is answered, or the seconds are over. The look that found all answered is left out."""
+    """Looks at a contender until all is answered, or the seconds are over. It drops the look that found all done."""
     looks = [moved := _look(contender, answers)]
     while True:
         time.sleep(LOOK_EVERY)
@@ -62,7 +62,7 @@ def look_on(contender: Running, answers: Callable[[], int], rows: int, seconds: 
 
 
 def between(first: Look, last: Look) -> Figure:
-    """The figure of two looks."""
+    """Computes the figure between two looks."""
     count = last.answers - first.answers
     assert count > 0, f"no answers between two looks, at {first.answers}: too few requests to time this"
     return Figure(count / (last.at - first.at), (last.cpu - first.cpu) / count * 1e6)
@@ -74,33 +74,33 @@ def _look(contender: Running, answers: Callable[[], int]) -> Look:
 
 
 def lane_seconds(contender: Running) -> float:
-    """The seconds that the worker's lane has run inferences, by its own metric; NaN for another contender."""
+    """Returns the seconds for which the worker's lane ran, by its own metric; NaN for another contender."""
     return math.nan if contender.replica is None else contender.total("inference_seconds_sum")
 
 
 class Turns:
-    """The result of contenders that took turns: a figure a round for each, and why others are absent."""
+    """The result of contenders that took turns: a figure for each and each round, and why others are absent."""
 
     def __init__(self, figures: Mapping[str, Sequence[Figure]], absent: Mapping[str, str]) -> None:
         self.figures = figures
         self.absent = absent
 
     def ratio(self, name: str, base: str, figure: Callable[[Figure], float] = lambda run: run.rate) -> float:
-        """The median of the ratios within a round; NaN when one of them did not take part."""
+        """Returns the median of the ratios within a round; NaN if one of the two did not take part."""
         if name not in self.figures or base not in self.figures:
             return math.nan
         pairs = zip(self.figures[name], self.figures[base], strict=True)
         return statistics.median(figure(run) / figure(other) for run, other in pairs)
 
     def bars(self, least: Mapping[str, float], name: str = WORKER) -> list[Bar]:
-        """The rates that one must reach next to others, as far as these were asked for."""
+        """Returns the bars of `name`: the ratios that its rate must reach next to the others that were asked for."""
         asked = {**self.figures, **self.absent}
         return [
             Bar(f"{name} beside {base}", self.ratio(name, base), bar) for base, bar in least.items() if base in asked
         ]
 
     def busy(self, name: str) -> float:
-        """The part of the time that a worker's lane was busy."""
+        """Returns the share of the time for which a worker's lane was busy."""
         return statistics.median(run.busy for run in self.figures[name]) if name in self.figures else math.nan
 
     @property
@@ -110,7 +110,7 @@ class Turns:
 
     @property
     def lines(self) -> list[list[str]]:
-        """One for each contender: the median, least and most, how much faster each worker is, CPU."""
+        """One line for each contender: the median, least and most, how much faster each worker is, CPU."""
         shown = [self._line(name) for name in self.figures]
         return shown + [[name, why, *["-"] * (len(self.columns) - 2)] for name, why in self.absent.items()]
 
@@ -127,7 +127,7 @@ class Turns:
 
 
 def compared(bench: Bench, names: Sequence[str], run: Callable[[str], Figure]) -> Turns:
-    """Every contender that can take part here, once a round. A peer that fails is out, and ends nothing."""
+    """Lets every contender that can take part run once a round. A peer that fails is left out; the others go on."""
     absent = {name: why for name in names if (why := why_absent(name))}
     present = [name for name in names if name not in absent]
 
@@ -155,7 +155,7 @@ def _tried(name: str, run: Callable[[str], Figure], absent: dict[str, str]) -> F
 def take_turns(
     names: Sequence[str], rounds: int, run: Callable[[str], T], tell: Callable[[str], None]
 ) -> dict[str, list[T]]:
-    """Every name once a round, in an order that rotates; the first round, which warms up, is left out."""
+    """Runs every name once a round, in an order that rotates. It drops the results of the first round, the warm-up."""
     found: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds + 1):
         tell(f"round {number} of {rounds}" if number else "warming up")

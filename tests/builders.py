@@ -1,4 +1,4 @@
-"""Builders with defaults, so that a test shows only what matters to it; and a whole worker among fakes."""
+"""Builders with defaults, so that a test shows only what matters to it, and a whole worker among fakes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def request(
     size: int | None = None,
     partition: Partition = P0,
 ) -> Request:
-    """A request of `rows` rows, each holding the offset."""
+    """A request of `rows` rows; each row holds the offset."""
     tensors = (floats(*[offset] * rows),) if tensors is None else tensors
     size = rows * 4 if size is None else size
     return Request(record(offset, partition=partition), rows, tuple(tensors), shapes, Reply("raw"), size, MODEL)
@@ -124,7 +124,7 @@ def stacker(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = ()) -> Stacker:
 
 
 def batch(*requests: Request) -> Batch:
-    """A stacked batch of these requests, of requests 0 and 1 without any."""
+    """A stacked batch of these requests, or of requests 0 and 1 when none are given."""
     stacked, refused = stacker().stack(requests or (request(0), request(1)), ClosedBy.SIZE)
     assert stacked is not None
     assert not refused
@@ -132,7 +132,7 @@ def batch(*requests: Request) -> Batch:
 
 
 def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-    """Doubles every row, but for the values above."""
+    """Doubles every row, except the values above."""
     x = feeds["x"]
     if (x == POISON).any():
         return RunFailure("poisoned")
@@ -142,7 +142,7 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
 
 
 def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-    """The sum of all that came of a key, and the same as its next state; misbehaves as `rows_model`."""
+    """Gives the sum of all values of a key, also as its next state; misbehaves as `rows_model` does."""
     x, before = feeds["x"], feeds["sum"]
     if (x == POISON).any():
         return RunFailure("poisoned")
@@ -158,13 +158,13 @@ STATE = StateLayout((StateTensor(TensorSpec("sum", "FP32", (1,)), "next"),), (np
 
 
 def sources(messages: Sequence[Message]) -> list[str]:
-    """Which records these messages answer."""
+    """Names the records that these messages answer, by their `source` header."""
     return [(dict(m.headers)["source"] or b"").decode() for m in messages]
 
 
 @dataclass
 class World:
-    """A worker among fakes, with everything about it to take hold of. `start()` subscribes and assigns."""
+    """A worker among fakes; a test can reach each of its parts. `start()` subscribes and assigns."""
 
     clock: Clock = field(default_factory=Clock)
     broker: Broker = field(default_factory=Broker)
@@ -172,7 +172,7 @@ class World:
     bounds: Bounds = BOUNDS
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
-    model: Model | None = None  # of rows, unless it is another: with state one that sums them
+    model: Model | None = None  # None: `rows_model`, or `summing_model` with state
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
@@ -180,14 +180,14 @@ class World:
     joins: bool = False
     rejection_limit: int | None = None
     first: FirstRejections | None = None
-    has_state: bool = False  # of one number for each key: `summing_model`
+    has_state: bool = False  # one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
     store: FakeStore | None = None
     most_in_memory: int = 0
-    is_outside: bool = False  # states are kept in a store outside
-    outside: FakeOutsideStore | None = None  # that of an earlier worker
-    keeps: bool = False  # what is stored, from a clean end to the next start
+    is_outside: bool = False  # states are kept in an outside store
+    outside: FakeOutsideStore | None = None  # a given one is that of an earlier worker
+    keeps: bool = False  # the store keeps its content from a clean end to the next start
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -297,7 +297,7 @@ class World:
         )
 
     def start(self, *partitions: Partition) -> World:
-        """In the group, with these partitions from the next turn on."""
+        """Join the group, which assigns these partitions at the next turn."""
         self.source.subscribe(self.worker)
         self.source.assign(*(partitions or (P0, P1, Q0)))
         return self
@@ -312,7 +312,7 @@ class World:
             self.worker.turn()
 
     def answered(self, status: str | None = None) -> list[str]:
-        """The sources of the acknowledged answers, dead letters left out."""
+        """The sources of the acknowledged answers, without dead letters."""
         return sources(
             [
                 m

@@ -1,4 +1,4 @@
-"""What every test shares: the same examples on every machine, and no settings from whoever runs them."""
+"""Settings for every test: the same examples on every machine, and no settings from the environment."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = [
 settings.register_profile("worker", derandomize=True, deadline=None, database=None)
 settings.load_profile("worker")
 
-# Hypothesis also tries constants from the source of the modules that are imported. The examples would change with what
-# else runs in the same process, and with the name of the checkout's folder: one that is called "tests" is left out.
+# Hypothesis also tries constants from the source of imported modules. The examples would then depend on the modules
+# that the process has imported, and on the checkout's folder: one that is called "tests" is left out.
 providers.is_local_module_file = lambda _: False  # type: ignore[attr-defined,assignment]  # theirs, cached
 
 JvmBroker.java_options = SHORT_LIVED
 
-# Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
+# This must happen before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-# In the background of a script, or under nohup, these are ignored, and so they would be by every process of ours, which
-# inherits that.
+# A background job of a script, or a command under nohup, ignores these signals. Every process that the tests start
+# would inherit that.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)

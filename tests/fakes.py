@@ -1,8 +1,8 @@
-"""What stands for Kafka, the lanes, the operator and the clock: one world in which only waiting moves the time.
+"""Fakes of Kafka, the lanes, the operator and the clock: one world in which only waiting moves the time.
 
 `Clock` holds what will happen and when. A fake that is waited on lets the clock run to the next of these events, so a
-test takes no real time and its order of events is the script's. Each fake keeps the promises of `worker/ports.py`; what
-the world may do to the worker (slow, lost and refused reports, failed commits, rebalances) is set from outside.
+test takes no real time and its order of events is the script's. Each fake keeps the promises of `worker/ports.py`. A
+test sets from outside what goes wrong: slow, lost and refused reports, failed commits, rebalances.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MODEL = ModelKey("m", "1")
 
 
 class Clock:
-    """Monotonic seconds and the events to come. `stirred` counts what happened, so that a spin can be seen."""
+    """Monotonic seconds and the events to come. `stirred` counts past events, so that a spin can be seen."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -63,11 +63,11 @@ class Clock:
         return self.now
 
     def at(self, when: float, event: Callable[[], None]) -> None:
-        """Let it happen at this time; at once if that is past, as soon as somebody waits."""
+        """Schedule the event for this time. A time in the past means the next wait."""
         heapq.heappush(self._events, (max(when, self.now), next(self._numbers), event))
 
     def wait(self, timeout: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Let the time run for so long, or until it is so; what is due now happens in any case."""
+        """Let the time run for so long, or until the condition holds. Events that are due now happen in any case."""
         deadline = self.now + timeout
         self._let_happen(self.now)
         while not until() and self._events and self._events[0][0] <= deadline:
@@ -86,35 +86,35 @@ CHANGELOG = "changelog"  # the topic of states
 
 
 class Broker:
-    """Topics, committed offsets and answers: what outlives a worker."""
+    """Topics, committed offsets and answers: everything that outlives a worker."""
 
     def __init__(self) -> None:
         self.logs: dict[Partition, list[Record]] = {}
-        self.markers: dict[Partition, set[int]] = {}  # offsets of what is no record
+        self.markers: dict[Partition, set[int]] = {}  # offsets that hold no record
         self.committed: dict[Partition, int] = {}
-        self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether alone
+        self.attempts: dict[Partition, tuple[int, bool]] = {}  # by partition: how often begun, whether alone
         self.tried: set[tuple[Partition, int]] = set()  # records that were once noted to run alone
         self.answers: list[Message] = []  # acknowledged or committed, in that order
-        self.compacted: set[int] = set()  # those of the changelog, by identity
+        self.compacted: set[int] = set()  # records of the changelog, by identity
 
     def append(self, *records: Record) -> None:
-        """Records of one partition must come with growing offsets; gaps are as in a compacted topic."""
+        """Add records. Offsets must grow within a partition; gaps stand for compaction."""
         for record in records:
             self.logs.setdefault(record.partition, []).append(record)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """A commit without a note clears the one before."""
+        """Take the offsets. A commit without a note clears the note before it."""
         self.committed.update(offsets)
         for partition in offsets:
             self.attempts.pop(partition, None)
 
     def changelog(self, partition: Partition) -> list[Message | None]:
-        """Its records, None for those that were compacted away."""
+        """The changelog's records of the partition, with None for each that was compacted away."""
         ours = [m for m in self.answers if m.topic == CHANGELOG and m.source_partition == partition.number]
         return [None if id(message) in self.compacted else message for message in ours]
 
     def compact(self, partition: Partition, *, with_tombstones: bool = True) -> None:
-        """Keep the last record of each key; tombstones go as well, or stay for a while."""
+        """Keep the last record of each key. Tombstones are removed as well, unless `with_tombstones` is false."""
         there = [message for message in self.changelog(partition) if message is not None]
         last = {message.key: id(message) for message in there}
         self.compacted |= {id(m) for m in there if last[m.key] != id(m) or (m.value is None and with_tombstones)}
@@ -128,14 +128,14 @@ class Broker:
 
 
 class CommitFate(NamedTuple):
-    """What becomes of a commit: whether Kafka takes it, and after how many seconds we hear of it (None: never)."""
+    """How a commit ends: whether Kafka takes it, and after how many seconds the result comes (None: never)."""
 
     is_taken: bool = True
     heard_after: float | None = 0.003
 
 
 class FakeSource:
-    """A consumer of the `Broker`. `rebalance()` queues what the next poll's callbacks do."""
+    """A consumer of the `Broker`. `rebalance()` queues callbacks for the next poll."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker
@@ -143,13 +143,13 @@ class FakeSource:
         self._assignments: Assignments | None = None
         self._rebalances: deque[Callable[[], None]] = deque()
         self._results: list[CommitResult] = []
-        self.next_offsets: dict[Partition, int] = {}  # of what is assigned
+        self.next_offsets: dict[Partition, int] = {}  # of the assigned partitions
         self._started_at: dict[Partition, int] = {}
         self.commit_fate: Callable[[], CommitFate] = CommitFate
         self.commits: list[dict[Partition, int]] = []
-        self._unmarked: set[Partition] = set()  # assigned, and nothing came of them yet
+        self._unmarked: set[Partition] = set()  # assigned, but no record has come yet
         self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
-        self.marking: set[Partition] = set()  # by a note not heard of yet
+        self.marking: set[Partition] = set()  # a note for these is on its way
         self._isolated: dict[Partition, tuple[int, bool]] = {}
         self.withheld: set[Partition] = set()
         self.rewound: list[Sequence[Partition]] = []
@@ -288,7 +288,7 @@ class FakeSource:
         return not (is_in_doubt or partition in self.withheld)
 
     def _position(self, partition: Partition) -> int:
-        """Of what has brought nothing yet: as the group knows it by now."""
+        """The next offset. Before a partition's first record, the group's committed offset counts too."""
         committed = self._broker.committed.get(partition, 0) if partition in self._unmarked else 0
         return max(self.next_offsets[partition], committed)
 
@@ -304,7 +304,7 @@ class FakeSource:
         return fetched
 
     def _mark(self, first: Record) -> None:
-        """The first record of an assignment: note that it is begun, and tell of a partition begun too often."""
+        """Note that the assignment's first record is begun, and report a partition that was begun too often."""
         partition = first.partition
         attempts, is_alone = self._broker.attempts.get(partition, (0, False))
         base = self._broker.committed.setdefault(partition, first.offset)
@@ -359,7 +359,7 @@ class FakeSource:
 
 
 class FakeSink:
-    """A producer. Reports keep their order within an output partition only; `delay` says how late each one is."""
+    """A producer. Reports are in order only within an output partition; `delay` says how late each one is."""
 
     def __init__(self, broker: Broker, clock: Clock, partitions: int = 3) -> None:
         self._broker = broker
@@ -368,7 +368,7 @@ class FakeSink:
         self._last_report: dict[tuple[str, int], float] = {}
         self._reports: list[Place] = []
         self.sent: list[Message] = []
-        self.sent_for: list[Place] = []  # whose answers these are, one for one
+        self.sent_for: list[Place] = []  # the place of each message in `sent`
         self.pushed: list[int] = []  # how many messages had been sent at each push
         self.delay: Callable[[Message], float] = lambda _: 0.002
         self.refusal: str | None = None  # the next message is refused by the broker for good
@@ -411,9 +411,9 @@ class FakeSink:
 
 
 class TransactionFate(NamedTuple):
-    """How a transaction ends: whether Kafka commits it, what we hear (None: that it did), and after how many seconds.
+    """How a transaction ends: is it committed, what the worker hears (None: success), and after how many seconds.
 
-    Committed with a failure is an end in doubt.
+    A commit that is reported as a failure is an end in doubt.
     """
 
     is_committed: bool = True
@@ -422,7 +422,7 @@ class TransactionFate(NamedTuple):
 
 
 class FakeTransactions:
-    """A transactional producer of the consumer's group: what a member no longer holds it cannot commit."""
+    """A transactional producer of the consumer's group. A member cannot commit partitions that it no longer holds."""
 
     def __init__(self, broker: Broker, clock: Clock, source: FakeSource) -> None:
         self._broker = broker
@@ -496,7 +496,7 @@ Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
 
 
 class FakeLanes:
-    """Lanes that take `seconds` of the clock for a run; `is_broken`: every run fails, the warm-up batch too.
+    """Lanes that need `seconds` of the clock for a run. `is_broken`: every run fails, the warm-up batch too.
 
     All models compute the same; every run of the `broken` one fails.
     """
@@ -583,7 +583,7 @@ class FakeEvents:
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
         self.closed: list[tuple[Batch, float]] = []
-        self.failures: list[str] = []  # of batches, as they are told of
+        self.failures: list[str] = []  # the messages of failed batches
         self.rejections: list[Rejection] = []
         self.revocations: list[tuple[Sequence[Partition], float, int]] = []
         self.probes: list[str | None] = []
@@ -677,7 +677,7 @@ class FakeEvents:
 
 
 class Onlooker:
-    """Remembers what the Kafka clients were last seen at, and each place that was lost, with where its log begins."""
+    """Remembers what the Kafka clients last reported, and each lost place with the offset where its log begins."""
 
     def __init__(self) -> None:
         self.connections = -1
@@ -710,16 +710,16 @@ class Onlooker:
 
 
 class RowCodec:
-    """Values are rows of one 32-bit float; an answer holds the output's rows. With `dead_letters`, errors leave twice.
+    """Values are rows of one 32-bit float, answers the output's rows. With `dead_letters`, an error is sent twice.
 
-    `b"skip"` gets an outcome that is no message at all; a result of `TOO_LARGE` is refused when it is written. A header
+    `b"skip"` gets an outcome without a message; a result of `TOO_LARGE` is refused when it is written. A header
     `version` asks for another version of the model.
     """
 
     TOO_LARGE = 2e9
 
     def __init__(self, *, dead_letters: bool = True, joins: bool = False, rejections: Rejections | None = None) -> None:
-        """`joins`: records of as many rows that lie side by side come as one `Run`."""
+        """With `joins`, neighbouring records with equal row counts come as one `Run`."""
         self._dead_letters = dead_letters
         self._joins = joins
         self._rejections = rejections or Rejections()
@@ -784,7 +784,7 @@ def _message(topic: str, record: Record, value: bytes | None, status: str) -> Me
 
 
 class FakeStore:
-    """Slots and rows in dictionaries. As a keeper it outlives its process: `reopened` is the next."""
+    """Slots and rows in dictionaries. As a keeper it outlives its process: `reopened` is the next process's store."""
 
     def __init__(self) -> None:
         self.kept: dict[Partition, tuple[Extent, dict[bytes, int]]] = {}
@@ -794,7 +794,7 @@ class FakeStore:
         self.gets: list[Sequence[bytes]] = []
 
     def grow(self, name: str, array: Array, rows: int) -> Array:
-        """One that nothing else refers to."""
+        """Return a larger array that nothing else refers to."""
         before = self.arrays.get(name, array)
         self.arrays[name] = np.zeros((max(rows, len(before)), *array.shape[1:]), array.dtype)
         self.arrays[name][: len(before)] = before
@@ -828,19 +828,19 @@ class FakeStore:
         return self.is_kept
 
     def reopened(self) -> FakeStore:
-        """As the next process finds it: what a clean end left, or nothing."""
+        """The store that the next process finds: with the data of a clean end, or empty."""
         store = FakeStore()
         if self.is_kept:
             store.kept, store.arrays = dict(self.kept), {name: array.copy() for name, array in self.arrays.items()}
         return store
 
     def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, int]]:
-        """The first ones, always: those that are not forgotten are in the way of the others."""
+        """Always the first ones: slots that are never forgotten stand in the way of the others."""
         return list(self.slots.get(partition, {}).items())[:most]
 
 
 class FakeRestorer:
-    """Reads the changelog of the `Broker`, one portion a call. An offset there is the number of records before."""
+    """Reads the changelog of the `Broker`, one portion a call. An offset in it is the number of records before."""
 
     def __init__(
         self, broker: Broker, layout: StateLayout, *, is_exact: bool, date: Callable[[], float] = lambda: 0.0
@@ -879,7 +879,7 @@ class FakeRestorer:
         self._portions.append(restoration.last(Extent(len(changelog), self._date())))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """What was found for them may still come."""
+        """Does nothing: portions that were found for these partitions may still come."""
 
     def found(self) -> RestoredRows | None:
         return self._portions.pop(0) if self._portions and not self.is_slow else None
@@ -891,7 +891,7 @@ class FakeRestorer:
 
 
 class FakeOutsideStore:
-    """A store outside, as `worker/stores/link.py` has it: a round trip takes `seconds`; none goes while it is away."""
+    """An outside store like `worker/stores/link.py`. A round trip takes `seconds`; none succeeds while it is away."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -903,7 +903,7 @@ class FakeOutsideStore:
         self._waiting: list[tuple[Sequence[Change], Place] | Asked] = []
         self._came: list[tuple[Asked, Sequence[bytes | None]]] = []
         self._written: list[Place] = []
-        self.is_lost = False  # what is sent never arrives: the process that sent it died
+        self.is_lost = False  # the process that sends has died: nothing arrives any more
 
     def ask(self, asked: Sequence[Asked]) -> None:
         self._later(asked)
@@ -927,7 +927,7 @@ class FakeOutsideStore:
         self._later([])
 
     def put(self, key: bytes, value: bytes) -> None:
-        """As the server's script does."""
+        """Store the value by the rules of the server's script."""
         if is_later(self.values.get(key), value):
             self.values[key] = value
 
@@ -953,7 +953,7 @@ class FakeOutsideStore:
 
 
 def is_later(old: bytes | None, new: bytes) -> bool:
-    """Whether the server's script writes the new value: by the offset, or of another partition by the time."""
+    """True if the server's script writes the new value: it compares offsets, or times for another partition."""
     if old is None or len(old) < 32 or (old[8], old[12:16]) != (new[8], new[12:16]):
         return True
     at = slice(16, 24) if old[:8] == new[:8] else slice(24, 32)

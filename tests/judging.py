@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 def judge(codecs: Codecs, case: Case) -> Request | Rejection:
-    """All that is done for it before the model, or instead of it."""
+    """Do all that a worker does for a record before the model runs, or instead of it."""
     decoded = codecs.decode(case.record)
     if isinstance(decoded, Rejection):
         codecs.encode(decoded)
@@ -67,7 +67,7 @@ MOST_SECONDS, MOST_BYTES = 0.1, 64 * 2**20
 
 
 class Cost(NamedTuple):
-    """What judging a value took, and the message of its rejection, None for a request."""
+    """The cost of judging a value, and the message of its rejection (None for a request)."""
 
     seconds: float
     bytes: int
@@ -94,7 +94,7 @@ class Judges:
 
 
 def _serve(pipe: Connection) -> None:
-    """Judges the values that come, as a worker does, and says what each took."""
+    """Judge the incoming values as a worker does, and send back the cost of each."""
     for case in (in_protobuf("plain", "message", b"-", 1), in_json("plain", "value", b"-", 1)):
         judge(case.codecs(), case)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -110,7 +110,7 @@ def _serve(pipe: Connection) -> None:
 
 def _cost(case: Case) -> Cost:
     codecs = case.codecs()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, began = _resident("VmRSS"), time.process_time()
     decoded = judge(codecs, case)
     seconds = time.process_time() - began
@@ -122,11 +122,11 @@ def _resident(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-# Where in a request a run of nasty units may stand
+# Places in a request where a run of nasty units may stand
 
 
 def varint(number: int) -> bytes:
-    """As protobuf writes it."""
+    """A number as protobuf writes it."""
     groups = []
     while number >= 0x80:
         groups.append(number & 0x7F | 0x80)
@@ -135,7 +135,7 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, held: bytes) -> bytes:
-    """A field of bytes or of a message."""
+    """A protobuf field that holds bytes or a message."""
     return varint(number << 3 | 2) + varint(len(held)) + held
 
 
@@ -149,7 +149,7 @@ CONTENTS = {"BOOL": 1, "INT8": 2, "INT64": 3, "FP32": 6, "FP64": 7, "BYTES": 8}
 
 
 def _packed(signature: Signature, run: bytes, unit: bytes) -> bytes:
-    """One field of the input's contents, packed, of as many elements as it has bytes or units."""
+    """One packed field of the input's contents, with as many elements as the run has bytes or units."""
     spec = signature.inputs[0]
     count = len(run) // {"FP32": 4, "FP64": 8}.get(spec.datatype, len(unit))
     return field(5, _input(signature, _dims(spec, count)) + field(5, field(CONTENTS[spec.datatype], run)))
@@ -201,7 +201,7 @@ IN_JSON: Mapping[str, JsonPlace] = {
 
 
 def in_protobuf(name: str, place: str, unit: bytes, size: int) -> Case:
-    """So many bytes of this unit, there."""
+    """A protobuf request with `size` bytes of this unit at this place."""
     return Case(name, [AS_PROTOBUF], IN_PROTOBUF[place](MODELS[name], unit * (size // len(unit)), unit))
 
 
@@ -210,12 +210,12 @@ def in_json(name: str, place: str, unit: bytes, size: int) -> Case:
 
 
 def in_head(name: str, place: str, unit: bytes, size: int) -> Case:
-    """The same as the head of the binary-data form, with nothing behind it."""
+    """A JSON request as the head of the binary-data form, with nothing behind it."""
     value = in_json(name, place, unit, size).value
     return Case(name, [AS_ROWS, (HEAD_LENGTH, b"%d" % len(value))], value)
 
 
-# What was found to be worst, by hand and by the search of the benchmark: the model, the place, and what is repeated
+# The worst values found, by hand and by the search of the benchmark: the model, the place, and the repeated unit
 _NASTY_PROTOBUF = [
     ("plain", "message", b"\x2a\0"),
     ("plain", "message", b"\x32\0"),

@@ -22,7 +22,7 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def capture_logs() -> Iterator[list[dict[str, Any]]]:
-    """The lines of all levels while this lasts. Others do not see them."""
+    """Collect our log's lines of all levels while the block runs. Other loggers do not see them."""
     logger, kept = logging.getLogger(OURS), _Kept()
     level, logger.propagate = logger.level, False
     logger.addHandler(kept)

@@ -1,7 +1,7 @@
-"""Whether the examples of a property come to the cases that it is about.
+"""Checks that a property's examples reach the cases that the property is about.
 
-Hypothesis likes short lists and small numbers. A property may pass because none of its examples has the case in it: of
-the hundred that a test tries, the same on every machine, none may be a run, a full queue or a failure too many.
+Hypothesis likes short lists and small numbers. A property may pass because none of its examples has the case in it: a
+test tries a hundred, the same on every machine, and perhaps none has a run, a full queue or one failure too many.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _met: Counter[str] = Counter()
 
 
 def met(case: str, *, is_so: bool = True) -> None:
-    """The example that runs has this case in it."""
+    """Count the case for the example that runs now."""
     _met[case] += is_so
 
 
 @contextmanager
 def meeting(*cases: str, least: int = 1) -> Iterator[None]:
-    """Around a property: fails it where so few of its examples `met` one of these. Serves as a decorator, too."""
+    """Fail a property when fewer than `least` of its examples `met` one of the cases. Serves as a decorator, too."""
     _met.clear()
     yield
     rare = {case: _met[case] for case in cases if _met[case] < least}
@@ -29,7 +29,7 @@ def meeting(*cases: str, least: int = 1) -> Iterator[None]:
 
 
 def with_each_seed(seeds: int, walk: Callable[[random.Random], None]) -> None:
-    """Walk with the dice of each seed; a failure says with which."""
+    """Run the walk once with each seed. A failure names the seed."""
     for seed in range(seeds):
         try:
             walk(random.Random(seed))

@@ -1,8 +1,8 @@
-"""Small ONNX models for everybody's tests, built on the spot; nothing here is a fixture file.
+"""Small ONNX models for all tests, built when needed; none is a fixture file.
 
-Each function returns the serialized model as bytes and says what makes it special. `save` writes one to a folder.
-The batch axis is dynamic and called `batch` unless the function says otherwise. Graphs are written as ONNX's own text
-has them (`onnx.parser`).
+Each function returns the serialized model as bytes and says what makes it special. `save` writes one to a folder. The
+batch axis is dynamic and called `batch` unless the function says otherwise. Graphs are written in ONNX's own text form
+(`onnx.parser`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONE: Mapping[str, Any] = {}
 
 
 def save(model: bytes, folder: Path, name: str = "model") -> Path:
-    """The path of `folder/name.onnx`, written."""
+    """Write the model to `folder/name.onnx` and return the path."""
     path = folder / f"{name}.onnx"
     path.write_bytes(model)
     return path
@@ -42,7 +42,7 @@ def model(
     tensors: Iterable[TensorProto] = (),
     opset: int = 17,
 ) -> bytes:
-    """A model of nodes as text, and of these. `shown` are "inputs => outputs".
+    """A model of nodes given as text and as `nodes`. `shown` are "inputs => outputs".
 
     `constants` are numbers, lists or arrays: whole numbers become INT64, others FP32.
     """
@@ -66,7 +66,7 @@ def _nodes(text: str) -> list[onnx.NodeProto]:
 
 
 def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: int = 0) -> bytes:
-    """x FP32 (batch, inputs) → y FP32 (batch, outputs): dense layers with ReLU between. Same seed, same weights."""
+    """x FP32 (batch, inputs) → y FP32 (batch, outputs): dense layers with ReLU between. Equal seeds, equal weights."""
     rng = np.random.default_rng(seed)
     sizes = [inputs, *hidden, outputs]
     text, last, constants = "", "x", {}
@@ -82,7 +82,7 @@ def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: i
 
 
 def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3) -> bytes:
-    """The same whose hidden layers share one weight: as dear as anybody wants it to be, in a small file."""
+    """An MLP whose hidden layers share one weight: as slow as a test wants, in a small file."""
     rng = np.random.default_rng(0)
     shapes = {"w0": (inputs, width), "shared": (width, width), "last": (width, outputs)}
     weights = {name: rng.standard_normal(shape) / shape[0] ** 0.5 for name, shape in shapes.items()}
@@ -95,14 +95,14 @@ def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3)
 
 
 def identity(datatype: str = "FP32", dims: Dims = (4,)) -> bytes:
-    """x (batch, *dims) → y, the same elements, of any datatype."""
+    """x (batch, *dims) → y, equal to x, of any datatype."""
     return identities({"": datatype}, dims)
 
 
 def identities(datatypes: dict[str, str], dims: Dims = (2,), fixed: Mapping[str, int] = NONE) -> bytes:
     """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged.
 
-    `fixed` are the numbers of rows for which some of them are exported.
+    `fixed` gives some of them a fixed number of rows.
     """
     types = {suffix: _type(kind, fixed.get(suffix, "batch"), *dims) for suffix, kind in datatypes.items()}
     return model(
@@ -118,7 +118,7 @@ def _type(datatype: str, *dims: int | str | None) -> str:
 
 
 def every_datatype() -> bytes:
-    """Inputs xBOOL … xBYTES and outputs yBOOL … yBYTES of shape (batch, 2), one per datatype that the worker takes."""
+    """Inputs xBOOL … xBYTES and outputs yBOOL … yBYTES of shape (batch, 2), one for each datatype the worker takes."""
     return identities({datatype: datatype for datatype in ONNX_TYPES if datatype != "BF16"})
 
 
@@ -135,8 +135,8 @@ def two_in_two_out() -> bytes:
 
 
 def bag_of_words(symbols: tuple[str, str] = ("sequence", "sequence")) -> bytes:
-    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, 2), row `id` of a table times the mask, and
-    bag FP32 (batch, 2), their sum. `symbols` name the second axis of ids and of mask.
+    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, 2), row `id` of a table times the mask, and bag
+    FP32 (batch, 2), their sum. `symbols` name the second axis of ids and of mask.
     """
     return model(
         f"int64[batch, {symbols[0]}] ids, int64[batch, {symbols[1]}] mask => "
@@ -151,7 +151,7 @@ def bag_of_words(symbols: tuple[str, str] = ("sequence", "sequence")) -> bytes:
 
 
 def up_to_two() -> bytes:
-    """x FP32 (batch, n) → y FP32 (batch, n), for an n of at most 2: of more the run fails."""
+    """x FP32 (batch, n) → y FP32 (batch, n), for n up to 2: the run fails with a larger n."""
     return model(
         "float[batch, n] x => float[batch, n] y",
         """n = Shape<start = 1, end = 2>(x)
@@ -163,7 +163,7 @@ def up_to_two() -> bytes:
 
 
 def every_second() -> bytes:
-    """x FP32 (batch, n) → y FP32 (batch, ⌈n / 2⌉): an output that follows an axis at another length."""
+    """x FP32 (batch, n) → y FP32 (batch, ⌈n / 2⌉): an output of another length on that axis."""
     return model(
         "float[batch, n] x => float[batch, half] y",
         "y = Slice(x, zero, to, one, two)",
@@ -172,7 +172,7 @@ def every_second() -> bytes:
 
 
 def rounded_up(multiple: int = 16) -> bytes:
-    """x FP32 (batch, n) → y FP32 (batch, n rounded up to a multiple of that): an output now and then as long."""
+    """x FP32 (batch, n) → y FP32 (batch, n rounded up to a multiple): an output that is sometimes as long as x."""
     return model(
         "float[batch, n] x => float[batch, ?] y",
         """n = Shape<start = 1, end = 2>(x)
@@ -185,7 +185,7 @@ def rounded_up(multiple: int = 16) -> bytes:
 
 
 def groups(of: int = 4, count: int = -1) -> bytes:
-    """x FP32 (batch, n) → y FP32 (batch, of), the sum of the groups: n must be a multiple, or `count` of them."""
+    """x FP32 (batch, n) → y FP32 (batch, of), the sum of groups of `of`. n is a multiple of it, or `count` groups."""
     return model(
         f"float[batch, n] x => float[batch, {of}] y",
         "grouped = Reshape(x, shape) y = ReduceSum<keepdims = 0>(grouped, second)",
@@ -194,17 +194,17 @@ def groups(of: int = 4, count: int = -1) -> bytes:
 
 
 def squeezed() -> bytes:
-    """x FP32 (batch, n) → y FP32 without the dimensions that are 1: another number of them where n is."""
+    """x FP32 (batch, n) → y FP32 without dimensions of 1: it has one dimension less where n is 1."""
     return model("float[batch, n] x => float[] y", "y = Squeeze(x)")
 
 
 def row_sums() -> bytes:
-    """x FP32 (batch, 4) → sum FP32 (batch): one scalar a row."""
+    """x FP32 (batch, 4) → sum FP32 (batch): one scalar per row."""
     return model("float[batch, 4] x => float[batch] sum", "sum = ReduceSum<keepdims = 0>(x, axis)", {"axis": [1]})
 
 
 def scalars_per_row() -> bytes:
-    """x FP32 (batch, 4) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
+    """x FP32 (batch, 4) → sum FP32 (batch), best INT64 (batch), the column of the largest, label BYTES (batch)."""
     return model(
         "float[batch, 4] x => float[batch] sum, int64[batch] best, string[batch] label",
         """sum = ReduceSum<keepdims = 0>(x, axis)
@@ -217,8 +217,8 @@ def scalars_per_row() -> bytes:
 def text_scores(*, named: bool = True, optional_axis: str = "length") -> bytes:
     """input_ids, attention_mask, token_type_ids INT64 (batch, length) → scores FP32 (batch, 4): the sum over the words.
 
-    Row `id` of a table, and 100 for each token of type 1, where the mask is 1; an id that the table has not fails the
-    batch. Without `named` the file gives the axes no names; else those of mask and types have `optional_axis`.
+    Each word counts row `id` of a table, and 100 for type 1, where the mask is 1. An id outside the table fails the
+    batch. Without `named` the file does not name the axes; with it, mask and types have `optional_axis`.
     """
     length, other = ("length", optional_axis) if named else ("?", "?")
     return model(
@@ -243,7 +243,7 @@ def text_scores(*, named: bool = True, optional_axis: str = "length") -> bytes:
 
 
 def text_with_lone_axis() -> bytes:
-    """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): an axis that no other input has."""
+    """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): `others` is weights' own axis."""
     return model(
         "int64[batch, length] ids, float[batch, others, 2] weights => float[batch] y",
         f"""ids32 = Cast<to = {FLOAT}>(ids)
@@ -255,7 +255,7 @@ def text_with_lone_axis() -> bytes:
 
 
 def for_rows(rows: int, model: bytes) -> bytes:
-    """The model as it is exported for a fixed number of rows."""
+    """The model exported for a fixed number of rows."""
     held = onnx.load_from_string(model)
     for value in (*held.graph.input, *held.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = rows
@@ -263,7 +263,7 @@ def for_rows(rows: int, model: bytes) -> bytes:
 
 
 def hungry(width: int = 4, floats: int = 8 << 20) -> bytes:
-    """x FP32 (batch, width) → y FP32 (batch, 1), the sum of x, for which each row takes so many floats of memory."""
+    """x FP32 (batch, width) → y FP32 (batch, 1), the sum of x. Each row needs so many floats of memory."""
     return model(
         f"float[batch, {width}] x => float[batch, 1] y",
         """sum = ReduceSum<keepdims = 1>(x, one)
@@ -280,12 +280,12 @@ def lookup(rows: int = 10, width: int = 2) -> bytes:
 
 
 def shares() -> bytes:
-    """x FP32 (batch, 4) → y = x / Σx, as a mean under a mask is: NaN for a row of zeros, and nothing fails."""
+    """x FP32 (batch, 4) → y = x / Σx, like a masked mean: NaN for a row of zeros; nothing fails."""
     return _of_rows("whole = ReduceSum<keepdims = 1>(x, axes) y = Div(x, whole)", constants={"axes": [1]})
 
 
 def _of_rows(text: str, width: int = 4, outputs: str = "", constants: Mapping[str, object] = NONE) -> bytes:
-    """x FP32 (batch, width) → y FP32 (batch, width), and these outputs."""
+    """x FP32 (batch, width) → y FP32 (batch, width), and the given outputs."""
     shown = f"float[batch, {width}]"
     return model(f"{shown} x => {shown} y{outputs}", text, constants)
 
@@ -297,7 +297,7 @@ def with_loss() -> bytes:
 
 
 def divided_by_rows() -> bytes:
-    """x FP32 (batch, 4) → y = x by the number of rows: each row's answer, and the same for all copies of a row."""
+    """x FP32 (batch, 4) → y = x / number of rows: equal for all copies of a row."""
     return _of_rows(f"rows = Shape<end = 1>(x) count = Cast<to = {FLOAT}>(rows) y = Div(x, count)")
 
 
@@ -319,9 +319,9 @@ def parse_number() -> bytes:
 
 
 def categories(*others: str) -> bytes:
-    """city BYTES (batch, 1) → which FP32 (batch, 1, 2): of Rome and Oslo; another city fails the whole batch.
+    """city BYTES (batch, 1) → which FP32 (batch, 1, 2): one-hot of Rome and Oslo; another city fails the whole batch.
 
-    Of `others`, inputs FP32 (batch, 1), each is an output as it comes, named `same` and its name.
+    Each of `others`, an input FP32 (batch, 1), is also an output, unchanged, named `same` and its name.
     """
     return model(
         ", ".join(["string[batch, 1] city", *(f"float[batch, 1] {name}" for name in others)])
@@ -333,7 +333,7 @@ def categories(*others: str) -> bytes:
 
 
 def postcodes(area: str = "area = Concat<axis = 2>(which, where)") -> bytes:
-    """code INT64 (batch, 1), city BYTES (batch, 1) → area FP32 (batch, 1, 4), one-hot: of 10115, 20095; of Rome, Oslo.
+    """code INT64 (batch, 1), city BYTES (batch, 1) → area FP32 (batch, 1, 4): one-hot of 10115, 20095, Rome, Oslo.
 
     Any other value fails the whole batch, so it runs on neither zeros nor ones.
     """
@@ -346,7 +346,7 @@ def postcodes(area: str = "area = Concat<axis = 2>(which, where)") -> bytes:
 
 
 def postcodes_of_all() -> bytes:
-    """The same, but for area: less what is the most in each column, whoever's rows these are."""
+    """`postcodes`, but area is less the largest value of each column over all rows."""
     return postcodes(
         """areas = Concat<axis = 2>(which, where)
         most = ReduceMax<axes = [0], keepdims = 1>(areas)
@@ -355,13 +355,13 @@ def postcodes_of_all() -> bytes:
 
 
 def above() -> bytes:
-    """ids, mask INT64 (batch, length) → y FP32 (batch, length): ids as they are, from 10 on to 20.
+    """ids, mask INT64 (batch, length) → y FP32 (batch, length): the ids, which must be 10 to 19.
 
     Another id fails the whole batch, also where the mask is 0.
     """
     return model(
         "int64[batch, length] ids, int64[batch, length] mask => float[batch, length] y",
-        # Below 0 a place is far outside of the table.
+        # Below 0 the place is far outside the table.
         f"""at = Sub(ids, least)
         place = Mod(at, huge)
         found = Gather(table, place)
@@ -374,7 +374,7 @@ def above() -> bytes:
 def lower_case(locale: str) -> bytes:
     """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have.
 
-    And once more by those of en_US.UTF-8, which is meant where a node names none, as those of skl2onnx do.
+    A second node uses en_US.UTF-8, the default of a node without a locale, such as those of skl2onnx.
     """
     return model(
         "string[batch] text => string[batch] y",
@@ -399,8 +399,8 @@ def least_divided() -> bytes:
 def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     """x FP32 (batch, 1 + roots) → y FP32 (batch, outputs): row x[0] of the table + √x[1:] · weights.
 
-    `table` is FP32 (rows, outputs), `weights` FP32 (roots, outputs). A row that the table has not fails the whole
-    batch; the root of a negative number is NaN, and nothing fails.
+    `table` is FP32 (rows, outputs), `weights` FP32 (roots, outputs). A row outside the table fails the whole batch; the
+    root of a negative number is NaN, and nothing fails.
     """
     return model(
         f"float[batch, {1 + len(weights)}] x => float[batch, {table.shape[1]}] y",
@@ -416,9 +416,9 @@ def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
 
 
 def with_memory(model: bytes, memory: bytes, columns: slice) -> bytes:
-    """The model, whose output y FP32 ends in the first one of `memory`, which has a state and sees these columns of x.
+    """The model with the first output of `memory`, a model with state, appended to its output y FP32.
 
-    What `memory` is asked is called x, and comes first; its other inputs and outputs stay as they are.
+    `memory` gets these columns of x as its first input; its other inputs and outputs are added unchanged.
     """
     held, other = onnx.load_from_string(model), onnx.load_from_string(memory).graph
     (seen, *states), (told, *more) = other.input, other.output
@@ -455,8 +455,8 @@ def sequence_mean() -> bytes:
 def encoder(layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 100) -> bytes:
     """A transformer: input_ids, attention_mask INT64 (batch, sequence) → embedding FP32 (batch, width), tokens.
 
-    `embedding` is the mean of what the mask admits, `tokens` FP32 (batch, sequence, 4) has something of each token.
-    Where the mask is 0 stands padding: it changes nothing elsewhere. A sequence above 512 fails the whole batch.
+    `embedding` is the mean of the tokens that the mask admits; `tokens` FP32 (batch, sequence, 4) has a part of each
+    token. Where the mask is 0 is padding: it changes nothing elsewhere. A sequence above 512 fails the whole batch.
     """
     graph = Graph(np.random.default_rng(0))
     words = graph.node("Gather", graph.random(vocabulary, width), "input_ids")
@@ -482,7 +482,7 @@ def encoder(layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 
 
 
 def _attention(graph: Graph, state: str, hidden: str, width: int, heads: int) -> str:
-    """Self-attention: (batch, sequence, width) → the same; `hidden` is far below 0 where nobody may look."""
+    """Self-attention: (batch, sequence, width) → equal shape; `hidden` is far below 0 at padding."""
     shape = graph.constant([0, 0, heads, width // heads], np.int64)
 
     def split(*order: int) -> str:
@@ -496,7 +496,7 @@ def _attention(graph: Graph, state: str, hidden: str, width: int, heads: int) ->
 
 
 class Graph:
-    """Nodes and constants with names of their own, in the order in which they are asked for."""
+    """Nodes and constants with unique names, in the order of the calls."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -504,7 +504,7 @@ class Graph:
         self._rng = rng
 
     def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
-        """The name of its output: `gives`, or a fresh one."""
+        """Add a node and return the name of its output: `gives`, or a new one."""
         output = gives or f"n{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
@@ -518,12 +518,12 @@ class Graph:
         return self.constant(self._rng.standard_normal(shape) * scale)
 
     def dense(self, of: str, inputs: int, outputs: int, gives: str | None = None) -> str:
-        """(…, inputs) → (…, outputs)."""
+        """A dense layer: (…, inputs) → (…, outputs)."""
         product = self.node("MatMul", of, self.random(inputs, outputs, scale=inputs**-0.5))
         return self.node("Add", product, self.random(outputs, scale=0.1), gives=gives)
 
     def normal(self, of: str, width: int) -> str:
-        """Each token with mean 0 and variance 1."""
+        """Normalise each token to mean 0 and variance 1."""
         ones, zeros = self.constant(np.ones(width)), self.constant(np.zeros(width))
         return self.node("LayerNormalization", of, ones, zeros, axis=-1)
 
@@ -532,7 +532,7 @@ class Graph:
 
 
 def bag_of_grams() -> bytes:
-    """x INT64 (batch, 4) → counts FP32 (batch, 3), how often 1, 2 and 3 are in x; w INT64 (batch, 2) → v, unchanged.
+    """x INT64 (batch, 4) → counts FP32 (batch, 3) of 1, 2 and 3 in x; w INT64 (batch, 2) → v, unchanged.
 
     ONNX Runtime counts on the CPU, on CUDA too.
     """
@@ -545,7 +545,7 @@ def bag_of_grams() -> bytes:
 
 
 def first_columns() -> bytes:
-    """x INT64 (batch, 4) → y INT64 (batch, ?): as many columns as the largest number in x says."""
+    """x INT64 (batch, 4) → y INT64 (batch, ?): as many columns as the largest number in x."""
     return model(
         "int64[batch, 4] x => int64[batch, ?] y",
         """most = ReduceMax<keepdims = 0>(x)
@@ -556,7 +556,7 @@ def first_columns() -> bytes:
 
 
 def misdeclared(columns: int | None = 4) -> bytes:
-    """x FP32 (batch, columns) → y, its first two columns, of which the file says that they are three; and x itself."""
+    """x FP32 (batch, columns) → y, its first two columns (the file declares three), and same, equal to x."""
     shown = _type("FP32", "batch", columns)
     return model(
         f"{shown} x => float[batch, 3] y, {shown} same",
@@ -577,22 +577,22 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
 
 
 def fixed_batch(rows: int = 4) -> bytes:
-    """x FP32 (rows, 3) → y the same: exported with a fixed batch axis."""
+    """x FP32 (rows, 3) → y, equal to x: exported with a fixed batch axis."""
     return for_rows(rows, identity("FP32", (3,)))
 
 
 def of_unknown_rank() -> bytes:
-    """x FP32, of which the file does not say how many dimensions it has → y, the same."""
+    """x FP32 → y, equal to x. The file does not say how many dimensions they have."""
     return model("float[] x => float[] y", "y = Identity(x)")
 
 
 def without_outputs() -> bytes:
-    """x FP32 (batch, 4), of which y is made and given to nobody."""
+    """x FP32 (batch, 4) → no output; y is computed and not returned."""
     return model("float[batch, 4] x => ", "y = Relu(x)")
 
 
 def reshaped_to_one_row() -> bytes:
-    """x FP32 (batch, 4) → y the same, by way of a shape that holds the number of rows: one."""
+    """x FP32 (batch, 4) → y, equal to x, by a Reshape to a shape with one row."""
     return _of_rows("y = Reshape(x, shape)", constants={"shape": [1, 4]})
 
 
@@ -602,17 +602,17 @@ def without_inputs() -> bytes:
 
 
 def softmax_of_columns() -> bytes:
-    """x FP32 (batch, 4) → y: each number's part of what is in its column, whoever's rows these are."""
+    """x FP32 (batch, 4) → y: each number's share of its column, over all rows of the batch."""
     return _of_rows("y = Softmax<axis = 0>(x)")
 
 
 def running_sums() -> bytes:
-    """x FP32 (batch, 4) → y: each row with all rows before it, as a recurrent model has time on its first axis."""
+    """x FP32 (batch, 4) → y: each row plus all rows before it, like a recurrent model with time on the first axis."""
     return _of_rows("y = CumSum(x, axis)", constants={"axis": 0})
 
 
 def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
-    """x FP32 (batch, width) → y: the same rows by their sums, the largest first (0: last), as a ranking gives them."""
+    """x FP32 (batch, width) → y: the rows sorted by their sums, the largest first (0: last), like a ranking."""
     return _of_rows(
         f"""sums = ReduceSum<keepdims = 0>(x, second)
         rows = Shape(sums)
@@ -624,12 +624,12 @@ def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
 
 
 def quantised_together() -> bytes:
-    """x FP32 (batch, 4) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
+    """x FP32 (batch, 4) → y: x in 256 steps, whose size the whole batch shares (dynamic quantisation)."""
     return _of_rows("steps, size, zero = DynamicQuantizeLinear(x) y = DequantizeLinear(steps, size, zero)")
 
 
 def shifted_ids() -> bytes:
-    """ids INT64 (batch, 4) → y, the same less the row before, the last one for the first."""
+    """ids INT64 (batch, 4) → y: each row minus the row before it; for the first row, minus the last."""
     return model(
         "int64[batch, 4] ids => int64[batch, 4] y",
         "last = Slice(ids, minus_one, end, axis) y = Sub(ids, last)",
@@ -638,12 +638,12 @@ def shifted_ids() -> bytes:
 
 
 def noisy() -> bytes:
-    """x FP32 (batch, 4) → y, with noise: never the same twice."""
+    """x FP32 (batch, 4) → y: x with noise, different in each run."""
     return _of_rows("noise = RandomNormalLike(x) y = Add(x, noise)")
 
 
 def normalised_in_training() -> bytes:
-    """x FP32 (batch, 4, 8) → y, by a BatchNormalization that was exported in training mode."""
+    """x FP32 (batch, 4, 8) → y, from a BatchNormalization that was exported in training mode."""
     return model(
         "float[batch, 4, 8] x => float[batch, 4, 8] y",
         "y, mean, variance = BatchNormalization<training_mode = 1>(x, s, b, m, v)",
@@ -652,9 +652,9 @@ def normalised_in_training() -> bytes:
 
 
 def similarities(*, quantised: bool = False) -> bytes:
-    """x FP32 (batch, 4) → y FP32 (batch, batch): of each row with all, as CLIP has it; and x itself.
+    """x FP32 (batch, 4) → y FP32 (batch, batch), each row's product with all rows, as in CLIP; and same, equal to x.
 
-    `quantised`: as whole numbers, from a model that has a scale for all rows inside.
+    `quantised`: y is INT64, and the model has a scale for all rows inside.
     """
     return model(
         f"float[batch, 4] x => float[batch, 4] same, {_type('INT64' if quantised else 'FP32', 'batch', None)} y",
@@ -667,7 +667,7 @@ def similarities(*, quantised: bool = False) -> bytes:
 
 
 def tokens(axis: str | None = "num_tokens") -> bytes:
-    """text BYTES (batch) → tokens BYTES (as many as all texts have): now and then as many as rows."""
+    """text BYTES (batch) → tokens BYTES (as many as all texts have), by chance sometimes as many as rows."""
     return model(
         f"string[batch] text => {_type('BYTES', axis)} tokens",
         """parts, count = StringSplit<delimiter = " ">(text)
@@ -683,7 +683,7 @@ def tokens(axis: str | None = "num_tokens") -> bytes:
 def counted_out() -> bytes:
     """x FP32 (batch, 1) → y FP32 (?, 1): a row above 1e9 is left out, and one of -1e9 or less comes twice.
 
-    A batch of both has as many rows as went in.
+    A batch with one of each has as many output rows as input rows.
     """
     return model(
         "float[batch, 1] x => float[?, 1] y",
@@ -697,15 +697,15 @@ def counted_out() -> bytes:
     )
 
 
-# An object is where the fifth number of a row is larger than this.
+# A row holds an object where its fifth number is larger than this.
 FOUND = 1e6
 
 
 def detector(gives: str = "each", axis: str | None = "found", labels: str = "") -> bytes:
-    """x FP32 (batch, 5) → y, by NonMaxSuppression: rows with an object (FOUND) as they are.
+    """x FP32 (batch, 5) → y: rows with an object (FOUND), found by NonMaxSuppression and unchanged.
 
-    `gives` them "each" in its own row of zeros (batch, 5); "first": in the first row alone, as an export does that was
-    traced with one image; "found": all of them and nothing else, (axis, 5).
+    `gives` "each" puts each in its own row of zeros (batch, 5); "first" only looks at the first row, like an export
+    that was traced with one image; "found" returns only the found rows, (axis, 5).
     """
     scattered = """shape = Shape(x)
         zeros = ConstantOfShape(shape)
@@ -734,12 +734,12 @@ def detector(gives: str = "each", axis: str | None = "found", labels: str = "") 
 
 
 def detector_of_one_class() -> bytes:
-    """The detector that gives each object in its own row, with labels INT64 (batch, 1), which are all 0."""
+    """The detector that gives each object in its own row, with labels INT64 (batch, 1), all 0."""
     return detector(labels="of_one_class = Slice(x, zero, one, one) label = ArgMax<axis = 1>(of_one_class)")
 
 
 def scattered_back(axis: str = "rows") -> bytes:
-    """x FP32 (batch, 4) → y FP32 (axis, 4): what is above 0 found by NonZero, and put into rows of zeros."""
+    """x FP32 (batch, 4) → y FP32 (axis, 4): numbers above 0, found by NonZero and put into rows of zeros."""
     return model(
         f"float[batch, 4] x => float[{axis}, 4] y",
         """positive = Relu(x)
@@ -752,17 +752,17 @@ def scattered_back(axis: str = "rows") -> bytes:
 
 
 def exponentials() -> bytes:
-    """x FP32 (batch, 64) → y = exp(x), which is infinite from 89 on."""
+    """x FP32 (batch, 64) → y = exp(x), infinite from 89 on."""
     return _of_rows("y = Exp(x)", 64)
 
 
 def with_empty_past() -> bytes:
-    """x FP32 (batch, 2) and past FP32 (batch, 0) → y FP32 (batch, 2): both side by side, so x."""
+    """x FP32 (batch, 2), past FP32 (batch, 0) → y FP32 (batch, 2): past and x concatenated, so equal to x."""
     return model("float[batch, 2] x, float[batch, 0] past => float[batch, 2] y", "y = Concat<axis = 1>(past, x)")
 
 
 def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) -> bytes:
-    """x FP32 (rows, 2), scale FP32 of those dimensions → y FP32 (rows, 2) = x · scale · weight."""
+    """x FP32 (rows, 2), scale FP32 with dimensions `scale` → y FP32 (rows, 2) = x · scale · weight."""
     shown = f"float[{rows}, 2]"
     scales = _type("FP32", *scale) if scale else "float"
     return model(
@@ -771,7 +771,7 @@ def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) 
 
 
 def class_map() -> bytes:
-    """x FP32 (batch, 2) → y, a sequence of maps {class: |x|}: what scikit-learn exports give with `zipmap` on."""
+    """x FP32 (batch, 2) → y, a sequence of maps {class: |x|}, like scikit-learn exports with `zipmap` on."""
     text = "scores = Abs(x) y = ai.onnx.ml.ZipMap<classlabels_int64s = [0, 1]>(scores)"
     return model("float[batch, 2] x => seq(map(int64, float)) y", text)
 
@@ -779,11 +779,11 @@ def class_map() -> bytes:
 def spinner() -> bytes:
     """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies 64 × 64 matrices max(turns) times.
 
-    So a request says how slow it is (`kafka/spins.py` has a turn's time), and one of 10**12 turns hangs the run.
+    So a request chooses its time (`kafka/spins.py` has a turn's time); one of 10**12 turns hangs the run.
     """
     return model(
         "int64[batch, 1] turns => float[batch, 1] y",
-        # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
+        # The loop's result must reach an output, or the loop is optimised away; the square is idempotent and finite.
         f"""most = ReduceMax<keepdims = 0>(turns)
         state = {_loop("most")}
         peak = ReduceMax<keepdims = 0>(state)
@@ -795,10 +795,10 @@ def spinner() -> bytes:
 
 
 def slow_lookup(turns: int) -> bytes:
-    """id INT64 (batch, 1) → y FP32 (batch, 1, 1) = id after so many turns as of the spinner; above 9, the run fails."""
+    """id INT64 (batch, 1) → y FP32 (batch, 1, 1) = id, after so many spinner turns; above 9, the run fails."""
     return model(
         "int64[batch, 1] id => float[batch, 1, 1] y",
-        # The loop hangs on the input, or it would be computed once and for all when the model is loaded.
+        # The loop depends on the input, or it would be computed only once, when the model is loaded.
         f"""most = ReduceMax<keepdims = 0>(id)
         nothing = Mul(most, none)
         count = Add(turns, nothing)
@@ -819,14 +819,14 @@ def slow_lookup(turns: int) -> bytes:
 
 
 def _loop(turns: str) -> str:
-    """A loop that does nothing but take time: a product of 64 × 64 matrices each turn."""
+    """A loop that only takes time: a product of 64 × 64 matrices each turn."""
     head = "(int64 at, bool keep_in, float[64, 64] state_in) => (bool keep_out, float[64, 64] state_out)"
     steps = "keep_out = Identity(keep_in) state_out = MatMul(state_in, square)"
     return f"Loop<body = turn {head} {{{steps}}}>({turns}, go, square)"
 
 
 def running_mean() -> bytes:
-    """x, sum_in FP64 (batch, 1), count_in INT64 (batch, 1) → mean, sum_out, count_out: of all x that went in."""
+    """x, sum_in FP64 (batch, 1), count_in INT64 (batch, 1) → mean of all x so far, sum_out, count_out."""
     return model(
         "double[batch, 1] x, double[batch, 1] sum_in, int64[batch, 1] count_in => "
         "double[batch, 1] mean, double[batch, 1] sum_out, int64[batch, 1] count_out",
@@ -839,7 +839,7 @@ def running_mean() -> bytes:
 
 
 def running_square() -> bytes:
-    """x, s_in FP32 (batch, 1) → y, s_out: the square of what was kept, and x. A large state becomes infinity."""
+    """x, s_in FP32 (batch, 1) → y, s_out: both s_in² + x. A large state becomes infinity."""
     return model(
         "float[batch, 1] x, float[batch, 1] s_in => float[batch, 1] y, float[batch, 1] s_out",
         "square = Mul(s_in, s_in) s_out = Add(square, x) y = Identity(s_out)",
@@ -849,8 +849,8 @@ def running_square() -> bytes:
 def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, *, resets_after: int = 0) -> bytes:
     """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU.
 
-    `resets_after`: 1 for the reset behind the product with the state, as PyTorch has it; ONNX Runtime knows no other
-    on CUDA.
+    `resets_after`: 1 applies the reset after the product with the state, as PyTorch does. ONNX Runtime supports only
+    that on CUDA.
     """
     rng = np.random.default_rng(0)
     shapes = {
@@ -875,7 +875,7 @@ def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, *, resets_after: in
 
 
 def as_ort(model: bytes, folder: Path) -> bytes:
-    """The model in ONNX Runtime's own format."""
+    """The model, converted to ONNX Runtime's own format."""
     path = folder / "converted.ort"
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(path)
@@ -885,7 +885,7 @@ def as_ort(model: bytes, folder: Path) -> bytes:
 
 
 def with_external_data(folder: Path) -> Path:
-    """An MLP written to `folder/external.onnx` with its weights in `folder/external.bin` beside it."""
+    """An MLP written to `folder/external.onnx`, with its weights in `folder/external.bin`."""
     path = folder / "external.onnx"
     held = onnx.load_from_string(mlp(inputs=64, hidden=(64,)))
     onnx.save(held, path, save_as_external_data=True, location="external.bin", size_threshold=0)

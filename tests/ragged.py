@@ -1,4 +1,4 @@
-"""Requests of ragged lengths for `models.encoder`: lengths as texts have them, requests, and what they should get.
+"""Requests of ragged lengths for `models.encoder`: realistic text lengths, requests, and the expected answers.
 
 Lengths are lognormal with a mean of about 40, clipped to 4–256: half of all texts are below 30 tokens, and one in fifty
 above 128. Nothing here imports `worker`: a mistake there must not hide here.
@@ -22,7 +22,7 @@ Outputs: TypeAlias = "Mapping[str, NDArray[np.float32]]"
 MEAN, SPREAD = 40, 0.8  # of the lengths, and of their logarithm
 LEAST, MOST = 4, 256
 BOUNDARIES = (16, 32, 64, 128, 256)
-# The worker's setting. The mask shares the axis by its name in the file.
+# The worker's setting. The mask shares the axis, since the file gives both axes one name.
 BUCKETS = json.dumps({"input_ids": {"axis": 1, "boundaries": BOUNDARIES, "pad": 0}})
 PROTOBUF = ("content-type", b"application/x-protobuf")
 OUTPUTS = ("embedding", "tokens")
@@ -30,7 +30,7 @@ TOLERANCE = 1e-4
 
 
 def long_tailed(count: int, seed: int = 11) -> list[int]:
-    """So many lengths. Same seed, same lengths; of more lengths these are the first."""
+    """So many lengths. Equal seeds give equal lengths; a larger count only adds more at the end."""
     drawn = np.random.default_rng(seed).lognormal(np.log(MEAN) - SPREAD**2 / 2, SPREAD, count)
     return [int(length) for length in np.clip(np.round(drawn), LEAST, MOST)]
 
@@ -42,7 +42,7 @@ def texts(lengths: Sequence[int], vocabulary: int, seed: int = 12) -> list[Ids]:
 
 
 def bucket(length: int) -> int:
-    """The least boundary that holds it."""
+    """The smallest boundary that holds the length."""
     return next(boundary for boundary in BOUNDARIES if length <= boundary)
 
 
@@ -64,22 +64,22 @@ class Alone:
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(self, rows: Sequence[Ids], length: int) -> Outputs:
-        """embedding (rows, width) and tokens (rows, length, 4) of rows that are padded to a length."""
+        """Return embedding (rows, width) and tokens (rows, length, 4) of rows padded to a length."""
         found = self._session.run(OUTPUTS, padded(rows, length))
         return dict(zip(OUTPUTS, found, strict=True))
 
     def one(self, row: Ids) -> Outputs:
-        """The same of one row, by itself and unpadded: what its answer must be."""
+        """The outputs of one unpadded row by itself, which its answer must equal."""
         return self.run([row], len(row))
 
 
 def cut(found: Outputs, at: int, length: int) -> Outputs:
-    """One row of a batch by itself, its tokens cut back to its own length."""
+    """One row's outputs out of a batch, its tokens cut back to its own length."""
     return {"embedding": found["embedding"][at : at + 1], "tokens": found["tokens"][at : at + 1, :length]}
 
 
 def as_request(row: Ids) -> bytes:
-    """`inference.ModelInferRequest` of one row, its tensors as raw bytes."""
+    """An `inference.ModelInferRequest` of one row, its tensors as raw bytes."""
     feeds = padded([row], len(row))
     tensor = service_pb2.ModelInferRequest.InferInputTensor
     message: bytes = service_pb2.ModelInferRequest(
@@ -95,7 +95,7 @@ def row_of(request: bytes) -> Ids:
 
 
 def fault(answer: bytes, expected: Outputs) -> str | None:
-    """What is wrong with an answer in protobuf; None when its outputs are these, in shape and within the tolerance."""
+    """Describes what is wrong with an answer in protobuf. None: shapes are as expected, values within the tolerance."""
     message = service_pb2.ModelInferResponse.FromString(answer)
     shapes = {output.name: tuple(output.shape) for output in message.outputs}
     wanted = {name: values.shape for name, values in expected.items()}
@@ -104,6 +104,6 @@ def fault(answer: bytes, expected: Outputs) -> str | None:
     for output, raw in zip(message.outputs, message.raw_output_contents, strict=True):
         found = np.frombuffer(raw, np.float32).reshape(shapes[output.name])
         off = float(np.abs(found - expected[output.name]).max())
-        if not off <= TOLERANCE:  # also NaN
+        if not off <= TOLERANCE:  # true for NaN too
             return f"{output.name} is off by {off:g}"
     return None

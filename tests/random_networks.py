@@ -1,6 +1,6 @@
-"""Small networks by the dozen, made at random: such whose rows keep to themselves, and such whose rows do not.
+"""Small random networks: some whose rows are independent, and some whose rows are not.
 
-What their rows depend on is known from how they are made. Some show it to nobody: their answers are all alike.
+The construction decides how rows depend on each other. Some networks never show it: all their answers are equal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Net:
         self.width = outputs
 
     def dense_in_integers(self, outputs: int) -> None:
-        """As `quantize_dynamic` writes it."""
+        """A dense layer in the form that `quantize_dynamic` writes."""
         graph, inputs = self.graph, self.width
         steps, size, zero = (f"{name}{len(graph.nodes)}" for name in ("steps", "size", "zero"))
         graph.nodes.append(helper.make_node("DynamicQuantizeLinear", [self.last], [steps, size, zero]))
@@ -82,7 +82,7 @@ def _attending_to_rows(net: _Net) -> None:
 
 
 def _recurrent_over_rows(net: _Net) -> None:
-    """As a recurrent layer is whose first axis is the time."""
+    """A recurrent layer whose first axis is the time."""
     graph, state = net.graph, 5
     steps = graph.node("Unsqueeze", net.last, graph.constant([1], np.int64))
     weights = graph.random(1, 4 * state, net.width, scale=net.width**-0.5), graph.random(1, 4 * state, state, scale=0.4)
@@ -103,7 +103,7 @@ DEPENDENCES: dict[str, Callable[[_Net], None]] = {
 
 
 def network(seed: int, dependence: str | None) -> bytes:
-    """Of numbers, ids or texts; its rows depend on each other as named, `quantised`, or not at all."""
+    """A network of numbers, ids or texts. Rows depend on each other as named or `quantised`, or (None) not at all."""
     net = _Net(seed)
     inputs = _begin(net)
     for _ in range(net.rng.integers(1, 3)):

@@ -1,6 +1,6 @@
 """The Markdown pages that users read: their fenced blocks, so that tests run what a page shows, and their links.
 
-A block is named by the second word behind its fence, which no renderer shows:
+A block's name is the second word behind its fence, which no renderer shows:
 
     ```sh publish-json        language "sh", name "publish-json"
     ```python                 language "python", no name
@@ -35,7 +35,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def blocks_of(paths: Sequence[Path]) -> list[Block]:
-    """The blocks of several pages, whose names differ from page to page, too."""
+    """The blocks of several pages. A name may be used only once in all of them."""
     found = [
         block for path in paths for block in _blocks(path.read_text(encoding="utf-8").splitlines(keepends=True), path)
     ]
@@ -58,12 +58,12 @@ def prose(path: Path) -> str:
 
 
 def links(path: Path) -> list[str]:
-    """Where the page's links lead, as they stand there."""
+    """The targets of the page's links, as written."""
     return re.findall(r"\]\(([^)\s]+)\)", _CODE.sub("", prose(path)))
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link may name behind `#`: each heading, as GitHub makes an anchor of it."""
+    """The anchors that a link may name behind `#`: one for each heading, made like GitHub's."""
     found: set[str] = set()
     for heading in re.findall(r"^#{1,6} (.+)$", prose(path), re.MULTILINE):
         anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,7 +1,7 @@
-"""A ResNet-50 for images of 224 × 224, its weights drawn by a seed: its answers mean nothing, what they cost is real.
+"""A ResNet-50 for 224 × 224 images with random weights: its answers mean nothing, but its cost is real.
 
-The layers are those of He et al. (2015), table 1, 50 layers, with the stride on the 3 × 3 convolution as torchvision
-has it, and each batch normalisation folded into its convolution, as ONNX Runtime does it when it loads an export.
+The layers are those of He et al. (2015), table 1, 50 layers, with the stride on the 3 × 3 convolution as in
+torchvision, and each batch normalisation folded into its convolution, as ONNX Runtime does when it loads an export.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tests.models import Graph
 
 SIDE, CHANNELS, CLASSES = 224, 3, 1000
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # inner channels and blocks
-WIDENED = 4  # a block gives so many times its inner channels
+WIDENED = 4  # a block's outputs, as a multiple of its inner channels
 OPSET = 21  # ONNX Runtime 1.31 has no CUDA kernel for the pooling of opset 22
-# Of a block's last weights. At 1 each block would double the numbers' variance.
+# Scale of a block's last weights. At 1 each block would double the numbers' variance.
 QUIET = 0.3
 
 
 def resnet50(seed: int = 0) -> bytes:
-    """x FP32 (batch, 3, 224, 224) → y FP32 (batch, 1000): 25.5 million weights, 102 MB. Same seed, same weights."""
+    """x FP32 (batch, 3, 224, 224) → y FP32 (batch, 1000): 25.5 million weights, 102 MB. Equal seeds, equal weights."""
     net = _Net(np.random.default_rng(seed))
     last = net.conv("x", CHANNELS, 64, kernel=7, stride=2)
     last = net.node("MaxPool", last, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -37,10 +37,10 @@ def resnet50(seed: int = 0) -> bytes:
 
 
 class _Net(Graph):
-    """The layers of such a network."""
+    """The layers of a ResNet."""
 
     def block(self, of: str, channels: int, inner: int, stride: int) -> str:
-        """1 × 1, 3 × 3, 1 × 1, and what went in beside it; that is fitted where its shape is another."""
+        """A block: 1 × 1, 3 × 3, 1 × 1 convolutions plus the input, which is fitted where shapes differ."""
         outer = WIDENED * inner
         deep = self.conv(self.conv(of, channels, inner), inner, inner, kernel=3, stride=stride)
         deep = self.conv(deep, inner, outer, scale=QUIET, has_relu=False)

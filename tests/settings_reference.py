@@ -14,10 +14,10 @@ _BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settin
 
 
 def reference() -> str:
-    """One Markdown table per section: variable, default with the other choices, meaning."""
+    """Return one Markdown table per section: variable, default with the other choices, meaning."""
     parts = []
     for section, cls in SECTIONS.items():
-        # The settings that are required, or the section's own, come before those that it shares.
+        # Required settings and the section's own come before those that it shares.
         own = sorted(
             cls.model_fields, key=lambda key: not (cls.model_fields[key].is_required() or key in cls.__annotations__)
         )
@@ -27,7 +27,7 @@ def reference() -> str:
 
 
 def with_reference(document: str) -> str:
-    """The document with the reference between its markers. Raises `ValueError` without one pair of them."""
+    """Return the document with the reference between its markers. Raises `ValueError` without one pair of them."""
     found, count = _BETWEEN_MARKERS.subn(lambda marks: f"{marks[1]}\n{reference()}\n{marks[2]}", document)
     if count != 1:
         raise ValueError(f"{count} places are marked by <!-- settings: ... --> and <!-- end of settings -->, not one")

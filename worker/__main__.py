@@ -1,12 +1,12 @@
-"""The process: the console script, and `python -m worker`."""
+"""The entry point of the console script, and of `python -m worker`."""
 
 import signal
 
 
 def main() -> None:
-    """The command line. Until a command begins, Ctrl-C ends the process in silence, as it does any other program.
+    """Run the command line. Until a command begins, Ctrl-C ends the process without a message, like any program.
 
-    An exception would come out of whatever module is imported just then, as a traceback.
+    Otherwise the module that is imported at that moment would raise an exception, with a traceback.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,8 +1,8 @@
-"""A worker's life: settings in, served until told to stop, and everything closed in reverse order.
+"""Runs a worker from its settings until it is told to stop, and closes everything in reverse order.
 
-Start-up is a list of checks in the order of their cost, each of which ends the process with one line that names the
-cure: the cluster (topics, access, limits), the model (loaded, warmed), and only then the group is joined. While the
-cluster is asked, what serves is imported: both take some 40 ms.
+A start makes checks in the order of their cost: the cluster (topics, access, limits), then the model (loaded, warmed).
+A check that fails ends the process with one line that names the cure. Only then the group is joined. While the cluster
+is examined, the modules that serve are imported: both take some 40 ms.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ if TYPE_CHECKING:
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
 TURN_TIMEOUT = 60.0
-# A turn may have an inference in it, and one that hangs is to be reported as what it is.
+# A turn may include an inference. If that hangs, it must be reported as an inference, so a turn gets this much longer.
 BEYOND_RUN = 5.0
-# After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
-# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured 2026).
+# Seconds after the drain's deadline for leaving the group, before the watchdog ends the process. With a broker it takes
+# milliseconds, and the other members need not wait for a session to end; without one it takes 42 s (measured 2026).
 CLOSE_TIMEOUT = 3.0
-# How long a collector of spans may take for the last ones. One that is away must not hold up a restart.
+# Seconds that a collector of spans may take for the last spans. A collector that is away must not hold up a restart.
 EXPORT_TIMEOUT = 1.0
-# Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
-# its last reference. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured 2026).
+# Python's cycle collector, run by default at every 700 new objects, finds nothing here: the last reference frees all
+# objects of a record. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured 2026).
 GC_THRESHOLDS = (50_000, 20, 100)
 # How long Python lets a busy thread keep the interpreter. At the default of 5 ms a lane that finishes while the loop is
-# busy waits as long to say so: 5.2 ms at the median, 0.64 ms with this (measured 2026).
+# busy waits that long to report it: 5.2 ms at the median, 0.64 ms with this (measured 2026).
 SWITCH_INTERVAL = 0.0005
-# The variable that tells a process which reply topics refused an answer of the processes whose place it took. A topic
-# that did so twice gets none any more: a start sees most reasons, such as a lower limit, and not all.
+# The variable that names the reply topics that refused an answer of the processes that this one replaced. A topic that
+# did so twice gets no more answers. The start finds most reasons, such as a lower limit, but not all.
 REFUSED = "INFERENCE_WORKER_REFUSED_REPLY_TOPICS"
 
 
 def run(settings: Settings) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` if it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals:
         exit_code = _ended(settings, signals, events)
-    # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
-    # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
+    # All is closed. The interpreter's own end would destroy the clients, which waits a minute for a broker that refuses
+    # our login (measured 2026), and it would kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
     os._exit(exit_code)
 
 
 def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents) -> int:
-    """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
+    """Serve, and return the exit code. Logs once why the worker ended. Raises `BadConfiguration` if it cannot start."""
     try:
         with (
             ExitStack() as closing,
-            _watchdog(settings, signals, events) as watchdog,  # ends first: what closes has its own time limits
+            _watchdog(settings, signals, events) as watchdog,  # ends first: closing has its own time limits
         ):
             closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
@@ -85,14 +85,14 @@ def _ended(settings: Settings, signals: StopSignals, events: telemetry.WorkerEve
 
 
 def _start_again(refusing: str) -> NoReturn:
-    """Take this process's place, and remember the topic: a supervisor would start it without, again and again."""
+    """Replace this process, and remember the topic. A supervisor's start would not know it, and so repeat for ever."""
     os.environ[REFUSED] = f"{os.environ.get(REFUSED, '')} {refusing}"
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # our own command line
 
 
 def _refused_twice(replies: Collection[str]) -> dict[str, str]:
-    """The reply topics that are to get no answer, and why."""
+    """The reply topics that get no answer, and why."""
     refused = Counter(os.environ.get(REFUSED, "").split())
     return {topic: "it refused two answers of this worker's" for topic in replies if refused[topic] > 1}
 
@@ -119,7 +119,7 @@ def _watchdog(settings: Settings, signals: StopSignals, events: telemetry.Worker
 
 
 def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> None:
-    """Raises `BadConfiguration`."""
+    """Start the HTTP server. Raises `BadConfiguration`."""
     pages = telemetry.Pages(lambda: events.latest, settings)
     server = telemetry.HttpServer(settings.telemetry.http_address, settings.telemetry.http_port, pages.answer)
     closing.callback(server.close)
@@ -128,14 +128,14 @@ def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
 
 
 def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
-    """What the cluster says. Raises `BadConfiguration`."""
+    """Examine the cluster while the modules that serve are imported. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
         examination = aside.submit(_examined_topics, settings, events)
-        import worker.assembly  # noqa: PLC0415, F401  # see the module's last sentence
+        import worker.assembly  # noqa: PLC0415, F401  # see the module's docstring
 
         topics = examination.result().shutting(_refused_twice(settings.kafka.reply_topics))
     gc.set_threshold(*GC_THRESHOLDS)
-    gc.freeze()  # what was imported is never looked through
+    gc.freeze()  # the collector never looks through imported modules
     gc.enable()
     return topics
 
@@ -164,7 +164,7 @@ def _served(
 
 
 def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
-    """The work is done in a thread of its own."""
+    """Do the work in a thread of its own."""
     aside = ThreadPoolExecutor(1, "losses")
     found = aside.submit(work)
     aside.shutdown(wait=False)
@@ -172,10 +172,10 @@ def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
 
 
 def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:
-    """Spans for requests that carry a trace, if they are wanted. Registered first, it closes last: all have ended."""
+    """Spans for requests that carry a trace, if wanted. Registered first, so closed last, when all spans have ended."""
     if not settings.telemetry.tracing:
         return None
-    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
+    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; a start without tracing need not import it
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)

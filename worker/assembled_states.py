@@ -1,4 +1,4 @@
-"""The part of a worker that a model with state adds, put together: where states lie, and what is around them.
+"""Builds the part of a worker that a model with state adds: the place of the states, and the parts around them.
 
 States lie in memory with a changelog, in a directory with a changelog, or in a store outside.
 """
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from worker.stores.link import StoreLink
     from worker.stores.server import StoreServer
 
-# What a failed worker gives the broker to take what was already sent, and a lane to end. It commits nothing any more.
+# Seconds that a failed worker gives the broker to take messages already sent, and a lane to end. It commits nothing.
 GIVE_UP_TIMEOUT = 1.0
-# How long a connection to a store outside, or an answer of its, may take until it is tried again, seconds.
+# Seconds that a connection to a store outside, or one of its answers, may take before it is tried again.
 STORE_TIMEOUT = 2.0
-# For how long a store outside knows that a key was forgotten, and keeps a state that nothing used, beyond its TTL,
-# seconds: a request that is read again so long after must find it. It was not committed, so it is as old as the longest
+# Seconds beyond its TTL for which a store outside keeps an unused state, and for which it knows that a key was
+# forgotten. A request that is read again so late must find it. It was not committed, so it is as old as the longest
 # outage.
 REREAD_WITHIN = 7 * 86_400
 
 
 class Start(NamedTuple):
-    """A start's material: the settings, what the cluster said, where to tell of it, and who closes what is made."""
+    """A start's material: the settings, the examined topics, the events to report to, and the stack that closes all."""
 
     settings: Settings
     topics: Topics
@@ -54,7 +54,7 @@ class Start(NamedTuple):
 
 
 class Stateful(NamedTuple):
-    """The part that a model with state adds; `signature` is what is left for requests and answers."""
+    """The part that a model with state adds; `signature` has the inputs and outputs left for requests and answers."""
 
     states: KeyStates
     signature: Signature
@@ -62,7 +62,7 @@ class Stateful(NamedTuple):
     max_key_bytes: int = sys.maxsize
 
     def by_key(self, batcher: Batcher) -> ByKey:
-        """The stage before the batcher."""
+        """The stage before the batcher, which lets a key's requests wait for one another."""
         states = self.states
         fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
         by_key = ByKey(fetch or batcher)
@@ -71,7 +71,7 @@ class Stateful(NamedTuple):
 
 
 def stateful_of(start: Start, model: Model, ledger: OffsetLedger) -> Stateful | None:
-    """None for a model without state. Raises `BadConfiguration`."""
+    """The part that this model's state adds; None for a model without state. Raises `BadConfiguration`."""
     state, changelog = start.settings.state, start.settings.kafka.changelog_topic
     if not state.tensors:
         return None
@@ -114,7 +114,7 @@ def _states_in(changelog: str, start: Start, layout: StateLayout, ledger: Offset
 
 
 def store_server(settings: Settings) -> StoreServer:
-    """The server that keeps the states, not spoken to yet. Raises `BadConfiguration`."""
+    """The server that keeps the states, not yet connected. Raises `BadConfiguration`."""
     from worker.stores.server import StoreAddress, StoreServer  # noqa: PLC0415  # most workers have none
 
     state = settings.state
@@ -124,7 +124,7 @@ def store_server(settings: Settings) -> StoreServer:
 
 
 def _link(start: Start) -> StoreLink:
-    """Raises `BadConfiguration`."""
+    """Examine the store outside, and open the link to it. Raises `BadConfiguration`."""
     from worker.stores.link import StoreLink  # noqa: PLC0415  # most workers have none
     from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
 

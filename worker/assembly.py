@@ -1,7 +1,7 @@
-"""The rooms put together: from what is set and what the cluster said to a worker that can run.
+"""Builds a worker that can run from the settings and the examined topics.
 
-This is where the rooms meet, and where mypy proves that each satisfies the protocols of `ports.py`. The model is loaded
-and warmed here; what a killed predecessor left open of a transaction is taken back meanwhile, since readers wait.
+All packages meet only here, and here mypy proves that each satisfies the protocols of `ports.py`. The model is loaded
+and warmed here. Meanwhile the open transaction of a killed predecessor is taken back, because readers wait for its end.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from worker.ports import Delivery
     from worker.telemetry.tracing import Tracing
 
-# Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
-# `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
+# Seconds. A revoke takes no longer than the other members will wait, and at most a fifth of `max.poll.interval.ms`: a
+# member that does not poll for all of that is thrown out, and loses partitions that it should have kept.
 REVOKE_TIMEOUT = 10.0
-# How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have
-# overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
+# How often all lanes run the warm-up batch together before the first request, on a GPU. With this many, runs of 0.2 ms
+# overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
-# Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
-# long for its next. Between 32 and 256 no difference could be measured at batches of 64.
+# Bounds for the records of one poll, else a batch: enough to share the cost of a turn, and few enough that a finished
+# lane does not wait long for its next batch. Between 32 and 256 no difference could be measured with batches of 64.
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
 
 
@@ -75,7 +75,7 @@ def assemble(
     tracing: Tracing | None,
     closing: ExitStack,
 ) -> Worker:
-    """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
+    """A worker ready to run; `closing` closes all its parts. Raises `BadConfiguration`."""
     start = Start(settings, topics, events, closing)
     logger = telemetry.kafka_logger()
     grows_not = topics.partitions[changelog] if (changelog := settings.kafka.changelog_topic) else None
@@ -127,7 +127,7 @@ def assemble(
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, events.rejected, rejections)
     codec, traced_lanes = (codecs, lanes) if tracing is None else tracing.around(codecs, lanes)
-    # The steps of a sequence run one by one, also where it runs alone.
+    # The steps of a sequence run one by one, also in an isolated run.
     alone = policy if stateful is None else replace(policy, max_rows=1)
     parts = Parts(
         source=source,
@@ -179,7 +179,7 @@ def _stacker(settings: Settings, model: Model, stateful: Stateful | None) -> Sta
 
 
 def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolicy]) -> Linger | None:
-    """The linger that learns, unless it is fixed."""
+    """The linger that learns; None if the linger is fixed."""
     if batching.linger is not None:
         return None
     return Linger(
@@ -190,7 +190,7 @@ def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolic
 
 
 def _outlet(start: Start, source: KafkaSource) -> KafkaSink | KafkaTransactions:
-    """The way of answers to Kafka: it differs by guarantee, and so does `_delivery`."""
+    """The producer of answers, which differs by guarantee, like `_delivery`."""
     settings, topics, events, closing = start
     kafka, delivery, logger, heard = settings.kafka, settings.delivery, telemetry.kafka_logger(), source.hear_of_login
     if delivery.guarantee == "at_least_once":
@@ -213,7 +213,7 @@ def _delivery(
     stateful: Stateful | None,
     encoder: Encoder,
 ) -> Delivery:
-    """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
+    """The delivery that the guarantee needs. Raises `BadConfiguration` if the broker opens no transactions for us."""
     interval, events, clock = start.settings.delivery.commit_interval_ms / 1000, start.events, time.monotonic
     if stateful is not None:
         encoder = StatefulEncoder(encoder, stateful.states, start.settings.kafka.changelog_topic or STORE)
@@ -243,7 +243,7 @@ def _delivery(
 
 
 def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
-    """When this model's batches close under these settings."""
+    """The rules by which this model's batches close under these settings."""
     return BatchPolicy(
         model.most_rows(batching.max_batch_size),
         batching.max_batch_bytes,
@@ -255,7 +255,7 @@ def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
 
 
 def full_batch(batching: BatchingSettings, model: Model) -> Limit:
-    """Of requests of a blank row each. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
+    """The limit of a batch of blank rows. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
     row = model.blank(1)
     row_bytes = sum(array.nbytes for array in row.values())
     shapes = tuple(array.shape[1:] for array in row.values())
@@ -300,7 +300,7 @@ def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLan
 
 
 def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
-    """CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` when they cannot."""
+    """Let CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` if they cannot."""
     probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
     failures = [probe.failure for probe in probes if probe.failure is not None]
     if failures:

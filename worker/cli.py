@@ -1,6 +1,6 @@
-"""The list of commands; those of `tools/commands.py` come last. The code of a command is imported when it is called.
+"""The list of commands; the ones of `tools/commands.py` come last. A command's code is imported when it is called.
 
-How a command ends, and with which exit code: `terminal/command_end.py`.
+`terminal/command_end.py` decides how a command ends, and with which exit code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worker.version import VERSION
 
 app = typer.Typer(
     no_args_is_help=True,
-    # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
+    # typer's own tracebacks print local variables, and so the secrets among them.
     pretty_exceptions_enable=False,
     help="Batched ONNX inference from Kafka request topics to a Kafka response topic, nothing lost.",
     epilog="Exit codes: 0 clean, 1 a defect, 2 configuration, 3 drain or watchdog deadline, 4 Kafka refuses us for "
@@ -28,10 +28,10 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """The process, once all this is imported."""
-    # All that is imported stays; looking through it took 70 ms of a start (measured 2026). `end` enables it again.
+    """Run the command that the process was started with."""
+    # All imported objects stay; to look through them took 70 ms of a start (measured 2026). `end` enables it again.
     gc.disable()
-    # No plugin stands between a setting and us; a look for some reads the metadata of every package: 6 ms.
+    # No plugin is used for the settings, and a search for plugins reads the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     make_streams_safe()
     app()

@@ -1,7 +1,7 @@
-"""The protocols between the rooms, each once: satisfied by shape, and proven by mypy in `assembly.py`.
+"""The protocols between the packages. Classes satisfy them by shape; mypy proves that in `assembly.py`.
 
-Nothing here is implemented or owned. Every call is made by the loop's thread, except `Source.leave`; the flags of
-`Signals` are set by a signal handler.
+Nothing here is implemented or owned. The loop's thread makes every call, except `Source.leave`. A signal handler sets
+the flags of `Signals`.
 """
 
 from __future__ import annotations
@@ -30,82 +30,82 @@ from worker.core.runs import Run
 
 
 class Source(Protocol):
-    """Where records come from: a consumer, a file."""
+    """A source of records: a consumer, or a file."""
 
     def subscribe(self, assignments: Assignments) -> None: ...
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
         """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
 
-        Serves rebalance and commit callbacks. What a callback took away is not among the records, even if it was
-        fetched before, in the same call: its next owner answers it. Raises `KafkaFatal`, also for a commit refused for
-        good, and whatever a callback raised.
+        Serves rebalance and commit callbacks. If a callback took a partition away, its records are not returned, even
+        if this call fetched them before: their next owner answers them. Raises `KafkaFatal`, also for a commit refused
+        for good, and any exception of a callback.
         """
 
     def pause(self) -> None:
-        """Stop fetching on every partition held, and on those assigned from now on."""
+        """Stop fetching from every partition held, and from partitions assigned later."""
 
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        """Leave the group, if there is one. Calls `revoked` for what is still held."""
+        """Leave the group, if there is one. Calls `revoked` for the partitions still held."""
 
     def leave(self) -> None:
-        """The same from another thread, before the process ends with the loop's own hung. Calls nothing back."""
+        """Leave the group from another thread, because the loop's thread hangs. Makes no callbacks."""
 
 
 class Offsets(Protocol):
-    """How far the group is with each partition."""
+    """The group's offsets: how far it has come in each partition."""
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
+        """Begin an asynchronous commit of next offsets; `commit_results` has its result after a later poll."""
 
     def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
+        """The results of commits since the last call, in order."""
 
     def positions(self) -> Mapping[Partition, int]:
-        """The next offset of each partition of which something came since its assignment or rewind, and nothing waits.
+        """The next offset of each partition that has brought something, and has nothing waiting.
 
-        The client goes past what is no record (markers of transactions) and what may not be read (what was aborted):
-        that counts as having come.
+        Only what came since its assignment or rewind counts. Markers of transactions and aborted records, which the
+        client skips, count too.
         """
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
+        """Read these partitions again from their committed offsets. Until these are known, no record of them comes."""
 
 
 class IsolationNotes(Protocol):
-    """What an isolated run needs of the group: a note that outlives the process, and a partition that waits."""
+    """The group's help for an isolated run: a note that outlives the process, and partitions that wait."""
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
+        """Note with the group that this record is about to run alone. Call it again until it returns True."""
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take back what `note_isolated_run` noted: the record is left to its next owner, and ended no process.
+        """Withdraw a note of `note_isolated_run`: the record is left to its next owner, and ended no process.
 
-        To be called again until it is so, by who can wait: True.
+        A caller that can wait calls it again until it returns True.
         """
 
     def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        """See to it, for so many seconds at most, that the group keeps no note of the run that is left.
+        """Clear the note of a run that is left, waiting at most `patience` seconds for the group.
 
-        For a rebalance and an end, where no poll brings results. The group is to stand at `next_offset`: of the record
-        itself, which is its next owner's, or behind it, where it is settled.
+        For a rebalance and an end, where no poll brings results. The group's offset becomes `next_offset`: the record's
+        own, which leaves it to its next owner, or the one after it, if it is settled.
         """
 
     def withhold(self, partition: Partition) -> None:
-        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
+        """Stop fetching this partition, until `release`, `rewind` or its next assignment."""
 
     def release(self, partition: Partition) -> None:
-        """Fetch it again."""
+        """Fetch this partition again."""
 
 
 class GroupSource(Source, Offsets, IsolationNotes, Protocol):
-    """A consumer in its group: all that the loop asks of it."""
+    """A consumer in its group, as the loop needs it."""
 
 
 class Assignments(Protocol):
-    """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
+    """The callbacks that a source makes inside `poll` and `close` when partitions come and go. The worker has them.
 
     `suspected` comes before any record of those partitions. `revoked` finishes running batches, so it may raise a
     `Stop`.
@@ -117,34 +117,34 @@ class Assignments(Protocol):
     def suspected(self, suspects: Sequence[Suspect]) -> None: ...
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether something of an earlier assignment may still be committed: until then nothing new may be."""
+        """True if an offset of an earlier assignment may still be committed: until then no new one may be."""
 
 
 class Codec(Protocol):
-    """Headers and bytes to tensors. Pure; raises nothing for bad input."""
+    """Decodes records to requests. Pure; raises nothing for bad input."""
 
     def decode(self, record: Record) -> Request | Rejection: ...
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """What `decode` says of each, in order; of some that lie side by side, one `Run` that stands for them."""
+        """Decode each record, in order. One `Run` may stand for several neighbours."""
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        """The rejection of a record whose value is not even looked at."""
+        """The rejection of a record whose value is not looked at."""
 
 
 class NextStage(Protocol):
-    """A stage that takes decoded requests, behind another one that may hold some back (`state/by_key.py`)."""
+    """A stage that takes decoded requests, after another one that may hold some back (`state/by_key.py`)."""
 
     @property
     def backlog(self) -> int:
-        """Full groups that wait for a lane."""
+        """The number of full groups that wait for a lane."""
 
     def kind(self, request: Request) -> BatchKind:
-        """The kind of the batch that the request will share."""
+        """The kind of the batch that the request will join."""
 
     def add(self, request: Request, now: float) -> None: ...
     def add_late(self, request: Request, now: float) -> None:
-        """Find company for a request that has waited already."""
+        """Take a request that has waited already, so that its batch is due at once."""
 
     def room(self, run: Run) -> int: ...
     def forget(self, partitions: Collection[Partition]) -> None: ...
@@ -155,23 +155,23 @@ class Lanes(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Batches submitted and not yet fetched by `finished`; probes are not counted."""
+        """The number of batches submitted and not yet fetched by `finished`, without probes."""
 
     def submit(self, batch: Batch) -> None:
-        """Queue a batch; one that will be brief may be run at once, and is finished then."""
+        """Queue a batch. One that should take little time may run at once, and is then finished."""
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
 
     def probe(self, model: ModelKey) -> None:
-        """Run this model's warm-up batch next; it is returned as a `Finished` without a batch."""
+        """Run this model's warm-up batch next; `finished` returns it as a `Finished` without a batch."""
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """What is finished, waiting at most `timeout` seconds for the first; at once when nothing is out."""
+        """The finished runs. Waits at most `timeout` seconds for the first, or not at all if none is running."""
 
 
 class Delivery(Protocol):
-    """How outcomes become durable: one class per guarantee."""
+    """Makes outcomes durable. There is one class per guarantee."""
 
     @property
     def next_due(self) -> float | None:
@@ -179,30 +179,30 @@ class Delivery(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unsettled or uncommitted."""
+        """True if nothing is unsettled or uncommitted."""
 
     def send(self, places: Sequence[Place]) -> None: ...
 
     def turn(self, now: float, timeout: float) -> Sequence[Partition]:
-        """Settle and commit what is due. Returns partitions whose answers were taken back: to be read again."""
+        """Settle and commit answers that are due. Returns partitions to read again, because answers were taken back."""
 
     def push(self) -> None:
-        """No more outcomes are coming for now: none that was sent should wait for company."""
+        """Let no message wait for company, because no more outcomes are coming for now."""
 
     def commit_promptly(self, *, is_urgent: bool) -> None:
-        """While it is urgent, commit as soon as there is something to commit."""
+        """Commit as soon as there is something to commit, while it is urgent."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
-        """Settle and commit what can be by then, forget the rest. Returns how many records leave unsettled."""
+        """Settle and commit as much as possible by then; forget the rest. Returns how many records leave unsettled."""
 
     def lost(self, partitions: Sequence[Partition]) -> int: ...
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether a commit for it is under way that another one outside of it would undo."""
+        """True if a transaction may be committing an offset for this partition, which another commit would undo."""
 
 
 class Encoder(Protocol):
-    """Outcomes to the messages that answer them."""
+    """Encodes outcomes to the messages that answer them."""
 
     def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
@@ -213,13 +213,13 @@ class Sink(Protocol):
     def send(self, messages: Sequence[Message], place: Place) -> None: ...
 
     def poll(self, timeout: float) -> Sequence[Place]:
-        """The places whose messages have all become durable, once each, waiting at most `timeout` seconds for one."""
+        """The places whose messages have all become durable, once each. Waits at most `timeout` seconds for one."""
 
     def push(self) -> None: ...
 
 
 class Transactions(Protocol):
-    """One transactional producer. None of these waits; `ended` says what went wrong in `begin` and `send`."""
+    """One transactional producer. `begin`, `send`, `commit` and `abort` do not wait; `ended` reports their failures."""
 
     def begin(self) -> None: ...
     def send(self, messages: Sequence[Message], place: Place) -> None: ...
@@ -228,10 +228,10 @@ class Transactions(Protocol):
         """Begin to end the transaction, with these next offsets in it."""
 
     def abort(self) -> None:
-        """Begin to take it back."""
+        """Begin to take the transaction back."""
 
     def ended(self, timeout: float) -> Ending | None:
-        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
+        """The transaction's end, after at most `timeout` seconds; None while it has none. Raises `KafkaFatal`."""
 
     def serve(self, timeout: float) -> None:
         """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
@@ -241,12 +241,12 @@ class GroupCommits(Protocol):
     """The group's commits outside of transactions."""
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
+        """True if a commit outside transactions is under way for one of these; it could undo a transaction's commit."""
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         """Withdraw the notes of records that ran alone, and whose answers these next offsets cover.
 
-        To be called until it is so: True.
+        Call it again until it returns True.
         """
 
 
@@ -261,18 +261,18 @@ class Events(Protocol):
     def taken(self, records: int) -> None: ...
 
     def batch_closed(self, batch: Batch, waited: float) -> None:
-        """A batch went to the lanes `waited` seconds after its first record was taken."""
+        """A batch went to the lanes, `waited` seconds after its first record was taken."""
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None: ...
     def rejected(self, rejection: Rejection) -> None: ...
 
     def answered_late(self, records: int) -> None:
-        """So many requests were run, and answered after their deadlines all the same."""
+        """`records` requests were run, but answered after their deadlines."""
 
     def paused(self, *, is_paused: bool) -> None: ...
     def device_probed(self, failure: str | None) -> None: ...
     def rows_lost(self, failure: str) -> None:
-        """A model gave other rows than went in, for the first time."""
+        """A model gave another number of rows than went in, for the first time."""
 
     def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
     def committed(self, result: CommitResult) -> None: ...
@@ -285,18 +285,18 @@ class Events(Protocol):
     def applied_before(self, record: Record, count: int) -> None: ...
 
     def store_troubled(self, why: str | None) -> None:
-        """The store outside stops to answer, and why; None: it answers again."""
+        """The store outside does not answer any more, and why; None: it answers again."""
 
     def turned(self, now: float, in_flight: int) -> None:
         """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
 
 
 class Signals(Protocol):
-    """What the operator asked for, read once a turn."""
+    """The operator's wish to stop, read once a turn."""
 
     @property
     def stop_asked(self) -> bool: ...
 
     @property
     def hurry_asked(self) -> bool:
-        """Asked to stop a second time: give up at once."""
+        """True if asked to stop a second time: give up at once."""

@@ -1,11 +1,11 @@
-"""SIGTERM, SIGINT and SIGHUP as two flags that the loop reads once a turn.
+"""Turns SIGTERM, SIGINT and SIGHUP into two flags that the loop reads once a turn.
 
 A handler only counts: an exception raised in it would leave a Kafka call half done and drop the batch it had fetched
-(measured 2026). The first signal asks to stop, the second to stop at once. A hang-up only asks: when a terminal closes,
-both kernel and shell send one, and a service manager may send it beside SIGTERM.
+(measured 2026). The first signal asks to stop, the second to stop at once. A hang-up only asks to stop, however often
+it comes: when a terminal closes, both kernel and shell send one, and a service manager may send one with SIGTERM.
 
-Python runs no handler while the main thread is inside a native call, and an inference may be one: the watchdog listens
-to a pipe, into which the interpreter writes the number of each signal when it comes.
+Python runs no handler while the main thread is inside a native call, such as an inference. So the watchdog listens to a
+pipe, into which the interpreter writes the number of each signal when it comes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignals:
-    """What the operator asked for. Written by the signal handler, read by the loop and the watchdog."""
+    """The operator's wish to stop. The signal handler writes it; the loop and the watchdog read it."""
 
     def __init__(self, pipe: int | None = None) -> None:
-        """`pipe` is the end from which the numbers of signals can be read, without waiting."""
+        """`pipe` is the end from which the numbers of signals are read, without waiting."""
         self._received = 0
         self._is_hung_up = False
         self._pipe = pipe
@@ -39,7 +39,7 @@ class StopSignals:
 
     @property
     def stop_sent(self) -> bool:
-        """Whether `stop_asked` is true, or will be when the main thread comes to run its handlers. For one thread."""
+        """True if `stop_asked` is true, or will be when the main thread runs its handlers. Only one thread may ask."""
         if self._pipe is not None:
             with suppress(BlockingIOError):
                 self._was_sent |= any(number in STOPPING for number in os.read(self._pipe, 64))
@@ -54,9 +54,9 @@ class StopSignals:
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Listens for what stops us, but for a SIGHUP that is ignored (nohup); puts back the handlers it found.
+    """Listen for the signals that stop the worker, except an ignored SIGHUP (nohup); then restore the old handlers.
 
-    For the main thread.
+    Only the main thread may call it.
     """
     pipe, into = os.pipe()
     os.set_blocking(pipe, False)
@@ -76,7 +76,7 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 def unwind_when_told() -> None:
-    """From now on each of these signals unwinds like Ctrl-C, but for those ignored (nohup, a script's background)."""
+    """Let each of these signals unwind like Ctrl-C, except the ignored ones (nohup, a script's background)."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

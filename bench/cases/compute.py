@@ -1,4 +1,4 @@
-"""A model that the processor is the limit of: does anything around the inference keep it from running?"""
+"""A compute-bound model: does the work around the inference keep the model from running?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ that library alone, while a pass-through moves as many records a second beside i
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """A table for each batch size."""
+    """Yields a table for each batch size."""
     rows = bench.rows(100_000)
     requests = fill(bench.cluster, rows)
     for batch in bench.asked.batches or (64,):
@@ -31,7 +31,7 @@ def measured(bench: Bench) -> Iterator[Section]:
 
 
 class Pace:
-    """The worker's last rate, answers per second. Its first run is the very first, so that there always is one."""
+    """The worker's last rate, answers per second. The worker runs first of all, so there is always a rate."""
 
     rate = 0.0
 

@@ -1,4 +1,4 @@
-"""Twice the load that the worker can bear, with deadlines and without: how many answers are still worth having?"""
+"""Twice the load that the worker can serve, with deadlines and without: how many answers still come in time?"""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bench.tables import Bar, Section
 from tests.models import save, tied_mlp
 from worker.tools.bench.figures import Heard, Sent
 
-# Dear, so that what twice the capacity costs publisher, reader and broker takes little from the lane. At 5,500 requests
-# a second they took half of two cores, and an inference twice as long as with nothing beside it (measured 2026).
+# An expensive model, so that publisher, reader and broker take little from the lane even at twice the capacity. At
+# 5,500 requests a second they took half of two cores, and an inference took twice its time alone (measured 2026).
 LAYERS, LAYER_WIDTH = 40, 2048
 BATCH = 16
 TIMEOUT_MS = 500
 TIMEOUT = TIMEOUT_MS / 1000  # seconds
-TIMES = 2  # the capacity
+TIMES = 2  # the load, as a multiple of the capacity
 WARM_UP = 2.0  # seconds of the load that are not counted
 EXCEEDED = "DEADLINE_EXCEEDED"
 PATIENT = "no deadlines"
@@ -39,7 +39,7 @@ HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH} that s
 
 
 class Served(NamedTuple):
-    """One load: answers per second while it was on, the waits of the results (ms), and rows run without a result."""
+    """The figures of one load: answers per second during it, waits of results (ms), and rows run without a result."""
 
     asked: float
     results: float
@@ -51,14 +51,14 @@ class Served(NamedTuple):
 
 
 class Round(NamedTuple):
-    """The capacity of one worker, answers per second, and how it served each of the loads."""
+    """The capacity of one worker, in answers per second, and its figures for each load."""
 
     capacity: float
     served: Sequence[Served]
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """One table."""
+    """Yields one table."""
     with ExitStack() as stack:
         servers = bench.cluster.bootstrap_servers
         loads = {name: stack.enter_context(Load.of_rows(servers, headers)) for name, headers in HEADERS_OF.items()}
@@ -69,7 +69,7 @@ def measured(bench: Bench) -> Iterator[Section]:
 
 
 def _round(bench: Bench, loads: Mapping[str, Load], *, is_reversed: bool) -> Round:
-    """One worker: its capacity, then each load, once the one before is answered. Whose turn is first alternates."""
+    """Measures one worker: its capacity, then each load once the previous one is answered. The order alternates."""
     model = save(tied_mlp(WIDTH, LAYER_WIDTH, LAYERS, OUTPUTS), bench.folder, "dear")
     job = Job(bench.cluster, [], model, BATCH)
     with answering(WORKER, job, *loads.values()) as contender:
@@ -91,7 +91,7 @@ def _load(bench: Bench, worker: Running, capacity: float, load: Load) -> Served:
 
 
 def _rows_run(worker: Running) -> float:
-    """The rows that it has run, once everything that was asked is answered."""
+    """Waits until all requests are answered, then returns the number of rows that the worker has run."""
     (requests,) = worker.job.requests
     asked = there(worker.job.cluster, requests)
     while worker.total("records_settled_total") < asked:
@@ -101,7 +101,7 @@ def _rows_run(worker: Running) -> float:
 
 
 def served(dues: NDArray[np.float64], sent: Sent, heard: Heard, rows_run: float) -> Served:
-    """The figures of one load."""
+    """Computes the figures of one load."""
     since = heard.instants - sent.began
     waited, seconds = since - dues[heard.numbers], float(dues[-1])
     codes = np.array(heard.codes)
@@ -131,7 +131,7 @@ def _line(name: str, rounds: Sequence[Round], at: int) -> list[str]:
 
 
 def _share(rounds: Sequence[Round], at: int) -> float:
-    """The results that were read in time, as a part of that round's capacity."""
+    """Returns the rate of results read in time, divided by the capacity of their round."""
     return statistics.median(each.served[at].in_time / each.capacity for each in rounds)
 
 

@@ -1,4 +1,4 @@
-"""Requests that are not bare rows: JSON, protobuf, binary data, rows with their type, many rows in one request."""
+"""Requests other than bare rows: JSON, protobuf, binary data, rows with their type, many rows in one request."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ STATED: Headers = [*HEADERS, ("datatype", b"FP32"), ("rows", b"1")]
 RAW = f"{WORKER}, raw"
 # The least rate of each encoding next to raw rows.
 LEAST = {"datatype and rows": 0.7, "protobuf": 0.6, "binary": 0.3}
-ROWS, MANY = 100, 256  # in one request, in one batch
-LEAST_MANY = 500  # such requests: fewer are over before two looks
+ROWS, MANY = 100, 256  # rows in one request, rows in one batch
+LEAST_MANY = 500  # requests of many rows: fewer would be finished before the second look
 MLSERVER_ROWS = 20_000
 HOW_JSON = """Open Inference Protocol JSON, one row of 256 floats, batches of 64, an MLP 256→256→16. MLServer reads only
 what is published after its start: its requests are published when it is ready; the others' lie in the topic before."""
@@ -55,7 +55,7 @@ rows. `onnxruntime` is that library alone, with batches of as many rows."""
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """JSON, the other encodings, many rows."""
+    """Yields the tables: JSON, the other encodings, many rows."""
     yield as_json(bench)
     yield encoded(bench)
     for name, hidden in (("small", SMALL), ("compute-bound", DEAR)):
@@ -63,7 +63,7 @@ def measured(bench: Bench) -> Iterator[Section]:
 
 
 def as_json(bench: Bench) -> Section:
-    """The worker next to the hand loop with orjson, and MLServer."""
+    """Compares the worker with the hand loop for JSON and with MLServer."""
     rows = bench.rows(100_000)
     values = [_json(row) for row in raw_values()]
     requests = fill(bench.cluster, rows, values, JSON)
@@ -81,7 +81,7 @@ def as_json(bench: Bench) -> Section:
 
 
 def late(name: str, job: Job, values: Values, rows: int, seconds: float) -> Figure:
-    """A contender that reads only what comes after its start: it gets its requests once it answers a first one."""
+    """Measures a contender that reads only records published after its start. It gets them after its first answer."""
     cluster = job.cluster
     requests = cluster.create_topic("bench-late", partitions=PARTITIONS)
     with response_topic(cluster) as responses, running(name, replace(job, requests=[requests]), responses) as contender:
@@ -93,7 +93,7 @@ def late(name: str, job: Job, values: Values, rows: int, seconds: float) -> Figu
 
 
 def _answering(contender: Running, responses: str, values: Values) -> int:
-    """Ask until there is an answer; returns how many answers that makes."""
+    """Ask until there is an answer. Returns how many answers there are then."""
     cluster, (requests,) = contender.job.cluster, contender.job.requests
     deadline = time.monotonic() + GIVE_UP
     while not there(cluster, responses):
@@ -101,12 +101,12 @@ def _answering(contender: Running, responses: str, values: Values) -> int:
         contender.check()
         publish(cluster, requests, 1, values, JSON)
         time.sleep(LOOK_EVERY * 4)
-    time.sleep(1.0)  # for what is still on its way
+    time.sleep(1.0)  # for answers that are still on their way
     return there(cluster, responses)
 
 
 def encoded(bench: Bench) -> Section:
-    """The worker with each encoding, and other checkouts' workers with each of those named by `--root`."""
+    """Compares the worker with each encoding, and the workers of the checkouts that `--root` names, with each, too."""
     rows, plain = bench.rows(200_000), raw_values()
     offered: dict[str, tuple[Values, Headers]] = {
         RAW: (plain, HEADERS),
@@ -131,7 +131,7 @@ def encoded(bench: Bench) -> Section:
 
 
 def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
-    """The worker next to ONNX Runtime alone."""
+    """Compares the worker with ONNX Runtime alone."""
     count = max(LEAST_MANY, bench.rows(1_000_000 if hidden == SMALL else 100_000) // ROWS)
     values = [b"".join(raw_values()[at : at + ROWS]) for at in range(0, 1000, ROWS)]
     requests = fill(bench.cluster, count, values)
@@ -155,7 +155,7 @@ def _json(row: bytes) -> bytes:
 
 
 def _binary(row: bytes) -> tuple[Headers, bytes]:
-    """JSON, and behind it the tensor's bytes."""
+    """Makes a request of JSON, followed by the tensor's bytes."""
     size = {"binary_data_size": len(row)}
     head = json.dumps({"inputs": [{"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "parameters": size}]}).encode()
     headers = [*HEADERS, (HEAD_LENGTH, b"%d" % len(head))]

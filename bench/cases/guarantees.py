@@ -1,4 +1,4 @@
-"""The cost of exactly once, next to at least once: results per second, CPU, and how long an answer takes."""
+"""The cost of exactly once compared with at least once: results per second, CPU, and latency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW_LATENCY = """The small model. From the instant a request is due, at a steady
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """A table for each model, and one of latencies."""
+    """Yields a table for each model, and one of latencies."""
     for title, hidden, usual in (("small model", SMALL, 300_000), ("compute-bound model", DEAR, 60_000)):
         rows = bench.rows(usual)
         job = Job(bench.cluster, [fill(bench.cluster, rows)], bench.model(hidden), 64)
@@ -43,7 +43,7 @@ def _measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
 
 
 def latency(bench: Bench, load: Load) -> Section:
-    """Both guarantees at each pace."""
+    """Measures the latency of both guarantees at each pace."""
     found = take_turns(
         [ONCE, EXACTLY],
         bench.asked.rounds,

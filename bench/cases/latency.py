@@ -1,4 +1,4 @@
-"""How long an answer takes, at parts of the most that comes through, and with next to nothing to do."""
+"""The latency of an answer, at parts of the worker's maximum rate, and at a very low rate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOW_LOW = f"""{LOW} requests a second, the worker with LINGER_MS=0."""
 
 
 class Delay(NamedTuple):
-    """Milliseconds: median and tail of the answers, and one batch's inference (NaN for a loop)."""
+    """Milliseconds: median and p99 of the answers, and one batch's inference (NaN for a loop)."""
 
     p50: float
     p99: float
@@ -37,14 +37,14 @@ class Delay(NamedTuple):
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """Under load, and with little to do."""
+    """Yields the tables: under load, and with little to do."""
     with Load.of_rows(bench.cluster.bootstrap_servers) as load:
         yield under_load(bench, load)
         yield with_little(bench, load)
 
 
 def under_load(bench: Bench, load: Load) -> Section:
-    """At each part of the worker's most, next to the echo."""
+    """Compares the worker with the echo, at parts of the worker's maximum rate."""
     with answering(WORKER, Job(bench.cluster, [], bench.model(SMALL), BATCH), load):
         rate = statistics.median(load.most(bench.asked.seconds) for _ in range(3))
     bench.tell(f"the most that comes through: {rate:,.0f}/s")
@@ -64,7 +64,7 @@ def under_load(bench: Bench, load: Load) -> Section:
 
 
 def with_little(bench: Bench, load: Load) -> Section:
-    """At a low rate without linger, next to the loops that take one at a time; and other checkouts' workers."""
+    """Compares the worker without linger, at a low rate, with loops that take one at a time and other checkouts."""
     eager = {"BATCHING__LINGER_MS": "0"}
     names = [WORKER, *LOOPS, ECHO, *(f"{WORKER}@{root}" for root in bench.asked.roots)]
     found = take_turns(names, bench.asked.rounds, lambda name: delays(bench, load, name, [LOW], eager)[0], bench.tell)
@@ -80,7 +80,7 @@ def _cells(runs: list[Delay]) -> list[str]:
 
 
 def delays(bench: Bench, load: Load, name: str, paces: Sequence[int], settings: dict[str, str]) -> list[Delay]:
-    """One process, at one pace after the other."""
+    """Measures one process, at one pace after the other."""
     job = Job(bench.cluster, [], bench.model(SMALL), BATCH, settings)
     with answering(name, job, load) as contender:
         found = [_delay(load, contender, pace, WARM_UP + bench.asked.seconds) for pace in paces]

@@ -1,4 +1,4 @@
-"""Raw rows and a model that costs next to nothing: what is left is the price of everything around the inference."""
+"""Raw rows and a very cheap model: this measures the cost of everything around the inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ the worker (validation, order, ledger, delivery reports, metrics). The requests 
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """A table for each batch size."""
+    """Yields a table for each batch size."""
     rows = bench.rows(400_000)
     requests = fill(bench.cluster, rows)
     for batch in bench.asked.batches or (64, 256):

@@ -1,4 +1,4 @@
-"""How long a process that has just been started takes to its first answer."""
+"""The time from the start of a process to its first answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MLP 256→256→16, batches of 64, the worker's checks at start and its warm-up 
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """The worker next to the hand loop."""
+    """Compares the worker with the hand loop."""
     requests = fill(bench.cluster, 10_000)
     job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
     names = [WORKER, LOOP, *(f"{WORKER}@{root}" for root in bench.asked.roots)]

@@ -1,4 +1,4 @@
-"""State by key: the worker with it and without, a loop that goes key by key, and Quix Streams with its state."""
+"""State by key: the worker with and without state, a loop that goes key by key, and Quix Streams with its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.models import gru, save
 INPUTS, UNITS, KEYS = 4, 16, 10_000
 PLAIN, MEMORY, DISK = (f"{WORKER}, {which}" for which in ("no state", "states in memory", "states on disk"))
 GUARANTEES = ("at_least_once", "exactly_once")
-IN_MEMORY = 1024  # keys, where the others are on disk
+IN_MEMORY = 1024  # keys in memory, while the others are on disk
 HOW = f"""A GRU of {UNITS} units on rows of {INPUTS} floats, batches of 64, {PARTITIONS} partitions, {KEYS:,} keys at
 random, {{guarantee}}. `{PLAIN}` runs the same network, whose state is always zeros. `{DISK}` has {IN_MEMORY:,} keys in
 memory. The loop reads and writes the state of one key after the other in a dict; Quix Streams keeps them in RocksDB and
@@ -26,7 +26,7 @@ a changelog."""
 
 
 def measured(bench: Bench) -> Iterator[Section]:
-    """A table for each guarantee; others take part at least once."""
+    """Yields a table for each guarantee. The other contenders take part only at least once."""
     rows = bench.rows(600_000)
     requests = bench.cluster.create_topic("bench-requests", partitions=PARTITIONS)
     bench.cluster.produce(requests, _requests(rows))
@@ -57,7 +57,7 @@ def _requests(rows: int) -> Iterator[Sent]:
 
 
 def _state(bench: Bench, name: str) -> dict[str, str]:
-    """The settings of a worker with state: each run has a changelog, and a directory, of its own."""
+    """Returns the settings of a worker with state. Each run has its own changelog, and its own directory."""
     if name not in (MEMORY, DISK):
         return {}
     changelog = bench.cluster.create_topic("states", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
@@ -68,7 +68,7 @@ def _state(bench: Bench, name: str) -> dict[str, str]:
 
 
 def without_state(model: bytes) -> bytes:
-    """The same network, whose state is always zeros: as dear to run."""
+    """Returns the network with a state that is always zero. An inference costs as much as with state."""
     made = onnx.load_from_string(model)
     graph = made.graph
     graph.input.remove(next(value for value in graph.input if value.name == "h_in"))

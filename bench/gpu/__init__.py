@@ -7,6 +7,6 @@ device.py             CUDA's own clock; busy, power and memory of the device, by
 serving.py, loops.py  from Kafka to Kafka: a backlog, then loads; the loops that the worker is compared with
 main.py, knee.py      the parts
 
-The tests of `tests/gpu` say whether it is right; these say how fast it is. `docs/benchmarks.md` says how to go through
-all of it on a machine that is at hand for half an hour.
+The tests of `tests/gpu` check that it is right; these measure how fast it is. `docs/benchmarks.md` says how to run all
+parts on a machine that is available for half an hour.
 """

@@ -1,11 +1,11 @@
 """The command measures the worker on a GPU part by part, each in a process with a time limit and a JSON file.
 
     python -m bench.gpu                                   # every part, the most important one first
-    python -m bench.gpu --part main --limit 570           # one of them, within so many seconds
-    python -m bench.gpu --markdown build/gpu              # the tables of what was measured
-    python -m bench.gpu --device cpu --network "small MLP" --seconds 0.3 --batches 1,8   # rehearsed
+    python -m bench.gpu --part main --limit 570           # one part, within so many seconds
+    python -m bench.gpu --markdown build/gpu              # the tables of the measured parts
+    python -m bench.gpu --device cpu --network "small MLP" --seconds 0.3 --batches 1,8   # a rehearsal
 
-A line is in the file as soon as it is measured. A case that fails says why there, and the next one goes on.
+A line is in the file as soon as it is measured. If a case fails, the file has the reason, and the next case goes on.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tests.kafka.cluster import Cluster
 PARTS: tuple[Part, ...] = (main.PART, knee.PART)
 BY_NAME = {part.name: part for part in PARTS}
 BATCHES = tuple(2**n for n in range(10))
-GRACE = 10.0  # seconds in which a part that is cut may end its workers
-RESERVE = 5.0  # of the time for all parts, so that what calls this ends before it is ended
+GRACE = 10.0  # seconds for a part that is cut to end its workers
+RESERVE = 5.0  # seconds of the limit that are not used, so that the command ends before its caller ends it
 LONGEST_REASON = 400
 
 
 def run() -> int:
-    """The command line. 1 when a part did not come to its end."""
+    """Run the command line. Returns 1 if a part did not reach its end."""
     asked = _arguments()
     if asked.markdown:
         sys.stdout.write(page(asked.markdown, PARTS))
@@ -97,7 +97,7 @@ def _all(parts: Sequence[Part], asked: argparse.Namespace) -> int:
 
 
 def _broker(stack: ExitStack) -> tuple[str, str]:
-    """Where it listens, or why there is none. More memory than in tests: here it carries gigabytes."""
+    """Starts the broker. Returns its address, or why there is none. It has more memory than in tests, for gigabytes."""
     JvmBroker.java_options = ("-Xmx2g",)
     try:
         broker = any_broker()
@@ -108,14 +108,14 @@ def _broker(stack: ExitStack) -> tuple[str, str]:
 
 
 def _one(part: Part, folder: Path | str, servers: str, until: float) -> str:
-    """Run one part; returns how it ended."""
+    """Run one part. Returns how it ended."""
     limit = min(part.limit, until - time.monotonic())
     if limit <= 0:
         return "not run: the time for all parts was over"
     _tell(f"== {part.name}, {limit:.0f} s at most")
     program = [sys.executable, "-m", "bench.gpu", *sys.argv[1:], "--child", part.name, "--models", str(folder)]
     environment = {**os.environ, ADDRESS_VARIABLE: servers, "ORT_DISABLE_TELEMETRY": "1"}
-    # A group of its own, so that its workers end with it; no session, in which they would outlive all of this.
+    # It gets its own process group, so that its workers end with it, but no session: there they would outlive us.
     process = subprocess.Popen(program, env=environment, process_group=0)
     try:
         code = process.wait(limit)
@@ -127,7 +127,7 @@ def _one(part: Part, folder: Path | str, servers: str, until: float) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let it end what it started; then end what is left of its group."""
+    """Let the part end its own processes; then end those that are left in its group."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:
@@ -149,7 +149,7 @@ def _child(part: Part, asked: argparse.Namespace) -> int:
     try:
         for case in part.cases(_stage(asked)):
             _measure(case, results)
-    except Exception as error:  # noqa: BLE001  # the file says why this part has no more lines
+    except Exception as error:  # noqa: BLE001  # the file gets the reason why this part has no more lines
         results.end(f"failed: {_said(error)}")
         return 1
     results.end(DONE)
@@ -165,7 +165,7 @@ def _measure(case: Case, results: Results) -> None:
     try:
         for line in case.lines():
             add(line)
-    except Exception as error:  # noqa: BLE001  # a case that fails is a line, and the next one goes on
+    except Exception as error:  # noqa: BLE001  # a failed case becomes a line, and the next case goes on
         add({"failed": _said(error)})
 
 

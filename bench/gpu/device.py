@@ -1,7 +1,7 @@
-"""The GPU as its driver sees it while something runs, by NVML (`libnvidia-ml`), which every driver brings.
+"""The driver's figures of the GPU during a measurement, from NVML (`libnvidia-ml`), which every driver has.
 
-`nvidia-smi` shows these figures, too. "Busy" is the part of the time in which at least one kernel ran, as NVML samples
-it: several times a second, so that a look at less than a second says little.
+`nvidia-smi` shows these figures, too. "Busy" is the share of the time in which at least one kernel ran. NVML samples it
+several times a second, so a measurement of less than a second says little.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME_LENGTH = 96
 
 
 class NoNvmlError(Exception):
-    """The driver cannot be asked here. Says why."""
+    """The driver cannot be asked here. The message says why."""
 
 
 class _Utilization(ctypes.Structure):
@@ -32,7 +32,7 @@ class _Memory(ctypes.Structure):
 
 
 class Sample(NamedTuple):
-    """One look: percent of the time, watts, bytes of the whole device that are in use."""
+    """One sample of the whole device: busy percent of the time, watts, bytes in use."""
 
     busy: int
     watts: float
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class Device:
-    """The first GPU, as its driver knows it. Raises `NoNvmlError`."""
+    """The first GPU, asked through its driver. Raises `NoNvmlError`."""
 
     def __init__(self) -> None:
         try:
@@ -53,7 +53,7 @@ class Device:
 
     @property
     def about(self) -> str:
-        """Its name, and the driver's version."""
+        """The GPU's name, and the driver's version."""
         name, driver = (ctypes.create_string_buffer(NAME_LENGTH) for _ in range(2))
         self._call("nvmlDeviceGetName", self._handle, name, ctypes.c_uint(NAME_LENGTH))
         self._call("nvmlSystemGetDriverVersion", driver, ctypes.c_uint(NAME_LENGTH))
@@ -67,7 +67,7 @@ class Device:
         return Sample(busy.gpu, power.value / 1000, memory.used)
 
     def joules(self) -> float:
-        """Since the driver was loaded."""
+        """Returns the energy used since the driver was loaded."""
         found = ctypes.c_ulonglong()
         self._call("nvmlDeviceGetTotalEnergyConsumption", self._handle, ctypes.byref(found))
         return found.value / 1000
@@ -78,7 +78,7 @@ class Device:
 
 
 class Watch:
-    """Looks at the device from a thread of its own. `why`: what keeps it from that; its figures are None then."""
+    """Samples the device in a thread of its own. `why`: the reason if it cannot; then its figures are None."""
 
     def __init__(self, device: str) -> None:
         self.why = ""
@@ -97,7 +97,7 @@ class Watch:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """`busy`: a part of the time, `watts` in the mean, `joules` in all, `used_mib` at most, of the whole device."""
+        """Figures of the whole device: `busy` share of time, mean `watts`, total `joules`, maximum of `used_mib`."""
         if not self._samples:
             return dict.fromkeys(("busy", "watts", "joules", "used_mib"))
         busy, watts, used = zip(*self._samples, strict=True)
@@ -124,13 +124,13 @@ class Watch:
             while not self._over.wait(EVERY):
                 self._samples.append(self._device.sample())
             self._joules = self._device.joules() - before
-        except (NoNvmlError, AttributeError) as reason:  # the latter: an older driver, without such a function
+        except (NoNvmlError, AttributeError) as reason:  # AttributeError: an older driver lacks a function
             self.why = str(reason)
 
 
 @contextmanager
 def watching(device: str) -> Iterator[Watch]:
-    """Meanwhile the device is looked at."""
+    """Watches the device during the block."""
     watch = Watch(device)
     watch.begin()
     try:

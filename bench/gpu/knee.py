@@ -1,4 +1,4 @@
-"""ONNX Runtime alone at each batch size: where a larger batch stops paying, and what another size costs."""
+"""ONNX Runtime alone at each batch size: finds where a larger batch stops paying, and the cost of changing sizes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.gpu.networks import Feeds, Network
 from bench.gpu.results import NETWORK, Case, Column, Line, Part, Stage, of
 from bench.gpu.sessions import answered, loaded, milliseconds
 
-PARTS = 2  # of the time for a measurement: two figures a line
-ENOUGH = 0.9  # of the best rate: the knee
+PARTS = 2  # a line has two figures, so each gets half of the time for a measurement
+ENOUGH = 0.9  # the knee is the first size with this share of the best rate
 HOW = """One session, one batch size after the other. First: the first run of that size, in which libraries choose their
 kernels. Run: as the worker runs it, from the host's memory to the host's. After another size: each run after one of the
 size above in the table. Medians, milliseconds."""
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Each network, the quickest to prepare first; of ragged texts each batch would have a shape of its own."""
+    """Yields each network, the quickest to prepare first. Ragged texts are left out: each batch has another shape."""
     for network in reversed(stage.networks):
         if not network.is_ragged:
             yield Case(of(network), partial(_network, stage, network))
@@ -55,13 +55,13 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
 
 
 def _in_turn(run: Callable[[Feeds], object], before: Feeds, feeds: Feeds, seconds: float) -> float:
-    """Milliseconds of a run with these feeds, each after one with the others."""
+    """Measures the milliseconds of a run with `feeds`, each after a run with `before`."""
     both = milliseconds(lambda: (run(before), run(feeds)), seconds)
     return both - milliseconds(partial(run, before), seconds / 2)
 
 
 def notes(lines: Sequence[Line]) -> list[str]:
-    """The knee of each network."""
+    """Returns a sentence on the knee of each network."""
     measured = [line for line in lines if "rate" in line]
     found = []
     for name, group in itertools.groupby(measured, lambda line: f"{line['network']}, {line['precision']}"):

@@ -1,8 +1,8 @@
-"""The loops that one writes by hand, on a device and for any network that is measured here.
+"""The loops that people write by hand, on a device and for any network that is measured here.
 
     python -m bench.gpu.loops NAME DEVICE NETWORK PRECISION BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH RATE
 
-Both run until they are killed. They check nothing, keep no order when something fails, and do not know how to stop.
+Both run until they are killed. They check nothing, keep no order if something fails, and do not know how to stop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answers = Callable[[Sequence[Message]], Sequence[bytes]]
 
 
 def model_call(network: Network, model: str, device: str, batch: int) -> Answers:
-    """The answers to some messages by one run, warm with one row and with a batch."""
+    """Returns a call that answers messages with one inference. It is warm with one row and with a batch."""
     session = opened(Path(model), device)
 
     def run(messages: Sequence[Message]) -> Sequence[bytes]:
@@ -47,7 +47,7 @@ def hand_loop(task: Task, run: Answers, consumer: Consumer, producer: Producer) 
 
 
 def one_by_one(task: Task, run: Answers, consumer: Consumer, producer: Producer) -> None:
-    """A record, an inference, an answer; commits in the background."""
+    """Take one record, run one inference, produce one answer. The client commits in the background."""
     while True:
         message = consumer.poll(WAIT)
         if message is not None:
@@ -59,7 +59,7 @@ LOOPS = {"hand_loop": hand_loop, "one_by_one": one_by_one}
 
 
 def main() -> None:
-    """Run one of them until killed."""
+    """Run one of the loops until killed."""
     name, device, called, precision = sys.argv[1:5]
     task = Task.from_command_line()
     network = next(each for each in NETWORKS if (each.name, each.precision) == (called, precision))

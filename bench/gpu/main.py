@@ -1,4 +1,4 @@
-"""The main job: the worker from Kafka to Kafka beside ONNX Runtime alone and two loops, and how long requests wait."""
+"""The main job: compares the worker, from Kafka to Kafka, with ONNX Runtime alone and two loops; and its latency."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bench.ground import WORKER, Job, response_topic
 from bench.running import running
 from tests.ragged import BOUNDARIES, Ids, bucket, long_tailed, padded, texts
 
-LOADS = {"50%": 0.5, "80%": 0.8}  # of what came through
+LOADS = {"50%": 0.5, "80%": 0.8}  # of the measured rate
 LOOPS = ("hand_loop", "one_by_one")
 WORKERS = {"worker, one lane": {"BATCHING__LANES": "1"}, "worker, two lanes": {"BATCHING__LANES": "2"}}
-RAGGED = 2048  # texts that ONNX Runtime alone gets in turn
+RAGGED = 2048  # texts that ONNX Runtime alone runs in turn
 HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's;
 ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer on. Busy by NVML: at least a kernel
 ran. Lane busy: the worker's `inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99:
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Each network in turn."""
+    """Yields each network in turn."""
     for network in stage.networks:
         yield Case(of(network), partial(_network, stage, network))
 
@@ -68,13 +68,13 @@ def _worker(stage: Stage, network: Network, name: str, job: Job, rows: int, most
 
 
 def alone(stage: Stage, network: Network) -> Flow:
-    """ONNX Runtime alone at the worker's batch."""
+    """Measures ONNX Runtime alone at the worker's batch."""
     model = loaded(stage.model(network), stage.device, network.batch)
     return _repeated(stage, partial(answered, model), _batches(network))
 
 
 def _repeated(stage: Stage, run: Callable[[Feeds], object], batches: Sequence[tuple[Feeds, int]]) -> Flow:
-    """These batches one after the other, once all shapes have been run."""
+    """Measures these batches, one after the other, after a first run of each shape."""
     for feeds in {tuple(each.shape for each in feeds.values()): feeds for feeds, _ in batches}.values():
         run(feeds)
     steps = cycle(batches)

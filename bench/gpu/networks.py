@@ -1,4 +1,4 @@
-"""The networks that are measured, in FP32 and in FP16, and requests for them. Random weights: the cost is real."""
+"""The networks that are measured, in FP32 and in FP16, and their requests. Random weights cost as much as real ones."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from worker.core.records import Array
 FP32, FP16 = PRECISIONS = ("FP32", "FP16")
 FLOATS = {FP32: "float32", FP16: "float16"}
 WIDTH = 256  # of a row for the MLPs
-TOKENS = 128  # of a text that has as many as all others
+TOKENS = 128  # of each text, where all texts have equal lengths
 VOCABULARY = 30_522  # BERT's
-KINDS, KEPT = 1000, 64 << 20  # different requests at most, and bytes of them
+KINDS, KEPT = 1000, 64 << 20  # the most different requests, and the most bytes of them
 
 Feeds = Mapping[str, Array]
 Headers = tuple[tuple[str, bytes], ...]
@@ -35,36 +35,36 @@ class Rows(NamedTuple):
     headers: Headers = (("content-type", OCTETS.encode()),)
 
     def values(self, count: int) -> list[bytes]:
-        """So many, all different, or as many as fit in little memory."""
+        """Makes `count` different values, or as many as fit into `KEPT` bytes."""
         size = int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
         shape, rng = (min(count, max(1, KEPT // size)), *self.shape), np.random.default_rng(3)
         drawn = rng.integers(0, 256, shape) if self.dtype == "uint8" else rng.standard_normal(shape, np.float32)
         return [row.tobytes() for row in drawn.astype(self.dtype)]
 
     def batch(self, values: Sequence[bytes]) -> Feeds:
-        """As the model takes them together."""
+        """Joins values into one batch for the model."""
         return {"x": np.frombuffer(b"".join(values), self.dtype).reshape(len(values), *self.shape)}
 
 
 class Texts(NamedTuple):
-    """Requests of token ids in protobuf, each so many; None: of all lengths, a mean of 40."""
+    """Requests of `tokens` token ids each, in protobuf; None: of all lengths, with a mean of 40."""
 
     tokens: int | None
     headers: Headers = (PROTOBUF,)
 
     def values(self, count: int) -> list[bytes]:
-        """So many, all different."""
+        """Makes `count` different values."""
         lengths = long_tailed(count) if self.tokens is None else [self.tokens] * count
         return [as_request(row) for row in texts(lengths, VOCABULARY)]
 
     def batch(self, values: Sequence[bytes]) -> Feeds:
-        """As the model takes them together, padded to the longest."""
+        """Joins values into one batch for the model, padded to the longest."""
         rows = [row_of(value) for value in values]
         return padded(rows, max(map(len, rows)))
 
 
 class Network(NamedTuple):
-    """One network in one precision. `batch`: rows that share an inference in the worker; `settings`: its others."""
+    """A network in one precision. `batch`: rows of an inference in the worker; `settings`: further settings of it."""
 
     name: str
     precision: str
@@ -79,17 +79,17 @@ class Network(NamedTuple):
 
     @property
     def is_ragged(self) -> bool:
-        """Whether its requests differ in their length."""
+        """True if its requests differ in length."""
         return isinstance(self.form, Texts) and self.form.tokens is None
 
     def feeds(self, rows: int) -> Feeds:
-        """So many rows for it."""
+        """Makes one batch of so many rows."""
         values = self.form.values(min(rows, KINDS))
         return self.form.batch([values[at % len(values)] for at in range(rows)])
 
 
 def of_pixels(model: bytes) -> bytes:
-    """The model x (batch, *dims) → y for bytes: x UINT8, divided by 255 in the graph, as images travel."""
+    """Changes the input x (batch, *dims) of a model to UINT8, divided by 255 in the graph: images travel as bytes."""
     made = onnx.load_from_string(model)
     (x,) = made.graph.input
     kind = x.type.tensor_type.elem_type

@@ -1,6 +1,6 @@
-"""A part of the measurement: its description, what it is given, its JSON file, and the file as a table.
+"""A part of the measurement: its description, its means, its JSON file, and the file as a table.
 
-The file is written anew with each line, so that a run that is cut keeps what it has.
+The file is rewritten with each line, so that a run that is cut keeps its lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part's means. `seconds` is the time for one measurement; `batches` are row counts; models lie in `folder`."""
+    """A part's means. `seconds`: the time for one measurement; `batches`: row counts; `folder`: the models' folder."""
 
     device: str
     seconds: float
@@ -52,7 +52,7 @@ class Stage:
         return self.kafka
 
     def model(self, network: Network) -> Path:
-        """Its file, written once for all parts."""
+        """Returns the network's file, which is written once for all parts."""
         path = self.folder / f"{network.title}.onnx"
         if not path.exists():
             self.tell(f"builds {network.title}")
@@ -60,20 +60,20 @@ class Stage:
         return path
 
     def job(self, network: Network, requests: Sequence[str] = (), **settings: str) -> Job:
-        """For the worker, or a loop, on this device."""
+        """Returns the job of a worker, or a loop, on this device."""
         chosen = {"MODEL__DEVICE": self.device, **network.settings, **settings}
         return Job(self.cluster, requests, self.model(network), network.batch, chosen)
 
 
 class Case(NamedTuple):
-    """A measurement of a part: the labels that its lines share, and their source. One that fails ends no other."""
+    """A measurement of a part: the labels that its lines share, and their source. If it fails, the others go on."""
 
     labels: Line
     lines: Callable[[], Iterator[Line]]
 
 
 class Part(NamedTuple):
-    """A part of the measurement. `limit`: seconds, after which it is cut. `notes` are conclusions from its lines."""
+    """A part of the measurement. It is cut after `limit` seconds. `notes` draws conclusions from its lines."""
 
     name: str
     title: str
@@ -86,12 +86,12 @@ class Part(NamedTuple):
 
 
 def of(network: Network, **more: float | str) -> Line:
-    """The labels of a case."""
+    """Returns the labels of a case."""
     return {"network": network.name, "precision": network.precision, **more}
 
 
 def rounded(line: Mapping[str, float | str | None]) -> Line:
-    """Five digits are enough for every figure, and readable."""
+    """Rounds figures to five digits, which are enough, and readable."""
     return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in line.items()}
 
 
@@ -99,7 +99,7 @@ NETWORK = (Column("network", "network"), Column("precision", "precision"))
 
 
 class Results:
-    """One part's file. `about` says what was asked for, and on which machine."""
+    """One part's file. `about` describes the order and the machine."""
 
     def __init__(self, folder: Path, part: str, about: Mapping[str, Any]) -> None:
         self._path = path_of(folder, part)
@@ -108,12 +108,12 @@ class Results:
         self._write()
 
     def add(self, line: Line) -> None:
-        """One line of the table, or a `failed` with the reason in its place."""
+        """Add a line of the table, or a line with the reason as `failed`."""
         self._lines.append(line)
         self._write()
 
     def end(self, how: str) -> None:
-        """Say that nothing comes after, and why."""
+        """Note that no lines follow, and why."""
         self._all["ended"] = how
         self._write()
 
@@ -128,20 +128,20 @@ def path_of(folder: Path, part: str) -> Path:
 
 
 def read(folder: Path, part: str) -> dict[str, Any] | None:
-    """The content of a part's file; None: there is none."""
+    """Returns the content of a part's file, or None if there is none."""
     path = path_of(folder, part)
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def cut(folder: Path, part: str, why: str) -> None:
-    """Say in the file of a part that was killed, or that never began, why it ends there; unless the file says it."""
+    """Write into the file of a part that was killed or never began why it ends, unless the file says it already."""
     found = read(folder, part) or {"part": part, "ended": CUT, "lines": []}
     if found["ended"] == CUT:
         path_of(folder, part).write_text(json.dumps({**found, "ended": why}, indent=1) + "\n")
 
 
 def page(folder: Path, parts: Sequence[Part]) -> str:
-    """The tables of all parts that were run."""
+    """Returns the tables of all parts that were run."""
     files = [(part, found) for part in parts if (found := read(folder, part.name)) is not None]
     assert files, f"no results in {folder}"
     tables = [markdown(section(part, found), f"_{found.get('about', 'machine unknown')}_") for part, found in files]
@@ -149,7 +149,7 @@ def page(folder: Path, parts: Sequence[Part]) -> str:
 
 
 def section(part: Part, found: Mapping[str, Any]) -> Section:
-    """One part's table. Cases that failed, figures that are missing and an end before the end are told beneath it."""
+    """Returns one part's table. Its notes name failed cases, missing figures, and an early end."""
     lines: Sequence[Line] = found["lines"]
     measured = [line for line in lines if "failed" not in line]
     notes = part.notes(measured)
@@ -163,7 +163,7 @@ def section(part: Part, found: Mapping[str, Any]) -> Section:
 
 
 def _labels(part: Part, line: Line) -> str:
-    """The labels of a failed case."""
+    """Returns the labels of a failed case."""
     return ", ".join(each for column in part.columns if isinstance(each := line.get(column.key), str))
 
 

@@ -1,5 +1,5 @@
-"""From Kafka to Kafka: a backlog that a contender works off, and loads at a part of its rate; the device is looked at
-meanwhile."""
+"""Measurements from Kafka to Kafka: a contender works off a backlog, then serves loads at parts of its rate. The device
+is watched meanwhile."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.kafka.cluster import fresh
 from worker.codecs.examples import EncodedRequest
 from worker.tools.bench.figures import latency_ms
 
-MOST_ROWS, MOST_BYTES = 1_000_000, 1536 << 20  # of a backlog: what a broker takes in within seconds
+MOST_ROWS, MOST_BYTES = 1_000_000, 1536 << 20  # of a backlog: a broker takes in so much within seconds
 LEAST_ROWS = 2_000
 MOST_PACED = 40_000.0  # requests a second that one publisher sends in time
 
 
 class Flow(NamedTuple):
-    """What was seen while a backlog was worked off."""
+    """The figures of a contender that worked off a backlog."""
 
     rate: float
     cpu_us: float
@@ -45,7 +45,7 @@ class Flow(NamedTuple):
 
 @contextmanager
 def backlog(stage: Stage, network: Network, expected: float, spare: float = 1.0) -> Iterator[tuple[str, int]]:
-    """A topic of requests, so many as last for a measurement and some seconds to spare at this rate; their number."""
+    """Fills a topic for a measurement and `spare` seconds at the `expected` rate. Yields it, and its request count."""
     values = network.form.values(KINDS)
     size = sum(map(len, values)) / len(values)
     wanted = int(expected * (stage.seconds + spare) * 1.2)
@@ -58,13 +58,13 @@ def backlog(stage: Stage, network: Network, expected: float, spare: float = 1.0)
 
 
 def alone(stage: Stage, network: Network) -> float:
-    """Rows a second of the worker's model at its batch, roughly: for how large a backlog must be."""
+    """Measures the rows a second of the worker's model at its batch, roughly: the size of a backlog depends on it."""
     model, feeds = loaded(stage.model(network), stage.device, network.batch), network.feeds(network.batch)
     return network.batch / milliseconds(lambda: answered(model, feeds), stage.seconds / 4) * 1000
 
 
 def worked_off(stage: Stage, contender: Running, responses: str, rows: int) -> Flow:
-    """From the first answer on, for the time of a measurement, or until all is answered."""
+    """Measures from the first answer on, for `stage.seconds`, or until all is answered."""
     cluster = stage.cluster
     wait_for(cluster, responses, 1, contender.why_dead)
     began, lane = time.monotonic(), lane_seconds(contender)
@@ -76,7 +76,7 @@ def worked_off(stage: Stage, contender: Running, responses: str, rows: int) -> F
 
 
 def delays(stage: Stage, contender: Running, network: Network, responses: str, rate: float) -> Line:
-    """Milliseconds from due to read, of the requests of a steady load, and how late the publisher was."""
+    """Measures the milliseconds from due to read under a steady load, and how late the publisher was."""
     (requests,) = contender.job.requests
     offered = [EncodedRequest(network.form.headers, value) for value in network.form.values(KINDS)]
     paced = min(rate, MOST_PACED)
@@ -93,7 +93,7 @@ def delays(stage: Stage, contender: Running, network: Network, responses: str, r
 
 @contextmanager
 def loop(stage: Stage, network: Network, name: str, job: Job, responses: str) -> Iterator[Running]:
-    """One of `loops.py`, killed in the end."""
+    """Starts a loop of `loops.py`, and kills it at the end."""
     (requests,) = job.requests
     task = Task(stage.cluster.bootstrap_servers, requests, responses, fresh("bench"), str(job.model), job.batch)
     program = [sys.executable, "-m", "bench.gpu.loops", name, stage.device, network.name, network.precision]
@@ -102,7 +102,7 @@ def loop(stage: Stage, network: Network, name: str, job: Job, responses: str) ->
 
 
 def by_loop(stage: Stage, network: Network, name: str, topic: str, rows: int) -> Flow:
-    """A loop at the same backlog."""
+    """Measures a loop that works off the backlog in `topic`."""
     job = stage.job(network, [topic])
     with response_topic(stage.cluster) as responses, loop(stage, network, name, job, responses) as contender:
         return worked_off(stage, contender, responses, rows)

@@ -1,4 +1,4 @@
-"""ONNX Runtime alone, opened as one does it by hand; the worker's own model beside it; and how long a run takes."""
+"""Opens ONNX Runtime as one does it by hand, loads the worker's own model, and measures the time of an inference."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
 def opened(model: Path, device: str, **options: str) -> onnxruntime.InferenceSession:
-    """On `cuda` or `cpu`, with these options of CUDA's provider. Fails where that is not there."""
+    """Opens a session on `cuda` or `cpu`, with these options of CUDA's provider. Fails if there is no CUDA."""
     session = onnxruntime.SessionOptions()
     session.intra_op_num_threads = 1
     if device == "cpu":
         return onnxruntime.InferenceSession(str(model), session, providers=[CPU])
     with contextlib.redirect_stdout(io.StringIO()):
-        onnxruntime.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
+        onnxruntime.preload_dlls()  # loads CUDA from pip's packages, where the system's loader does not look
     providers = [(CUDA, options), CPU]
     made = onnxruntime.InferenceSession(str(model), session, providers=providers, enable_fallback=0)
     assert CUDA in made.get_providers(), "ONNX Runtime took the CPU in place of CUDA"
@@ -36,23 +36,23 @@ def opened(model: Path, device: str, **options: str) -> onnxruntime.InferenceSes
 
 
 def loaded(model: Path, device: str, rows: int, **settings: Any) -> Model:
-    """As the worker loads it, but each batch runs with the rows that it has.
+    """Loads a model as the worker does, but each batch runs with its own number of rows.
 
-    Warmed up with one row and two alone, unless the settings say otherwise.
+    It is warmed up with one row and with two only, unless the settings say otherwise.
     """
     chosen = {"warm_up_rows": (1, 2), "full_batches": "never", **settings}
     return load(ModelSettings(path=model, device=device, **chosen), max_batch_size=rows)
 
 
 def answered(model: Model, feeds: Feeds) -> list[Array]:
-    """What a run of the worker's model gives. Fails where it failed."""
+    """Runs the worker's model, and returns its outputs. Fails if the inference failed."""
     found = model.run(feeds)
     assert not isinstance(found, RunFailure), found.message
     return list(found)
 
 
 def milliseconds(run: Callable[[], object], seconds: float) -> float:
-    """The median of its runs in so many seconds, three at least. The first one does not count."""
+    """Measures the median of the runs in so many seconds, three at least. The first run does not count."""
     run()
     found: list[float] = []
     until = time.perf_counter() + seconds
@@ -64,7 +64,7 @@ def milliseconds(run: Callable[[], object], seconds: float) -> float:
 
 
 def mean_rate(run: Callable[[], int], seconds: float) -> tuple[float, int]:
-    """Rows a second, and how many there were, where each run says how many it had."""
+    """Measures rows a second, and returns also how many there were. Each run returns its number of rows."""
     rows, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < seconds or not rows:
         rows += run()

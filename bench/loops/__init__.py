@@ -1,1 +1,1 @@
-"""Loops written by hand, and ONNX Runtime alone: what the worker is compared with besides the peers."""
+"""Loops written by hand, and ONNX Runtime alone: the worker's contenders in addition to the peers."""

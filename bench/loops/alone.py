@@ -1,8 +1,8 @@
-"""ONNX Runtime and nothing else, in a process of its own, with one thread: what there is to gain at most.
+"""ONNX Runtime alone, in a process of its own, with one thread: the upper limit of what a worker can reach.
 
     python -m bench.loops.alone MODEL BATCH SECONDS      # prints rows per second and CPU µs per row
 
-It runs the same batch of raw rows again and again.
+It runs one batch of raw rows again and again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bench.turns import Figure
 
 
 def alone(model: Path, batch: int, seconds: float) -> Figure:
-    """Rows per second of the model alone, for so many seconds."""
+    """Measures rows per second of the model alone, for so many seconds."""
     program = [sys.executable, "-m", "bench.loops.alone", *map(str, (model, batch, seconds))]
     said = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()
     return Figure(float(said[0]), float(said[1]))
 
 
 def main(model: str, batch: int, seconds: float) -> None:
-    """The loop, in that process."""
+    """Run the loop, in the process of its own."""
     run, asked = model_call(model, batch), np.random.default_rng(3).standard_normal((batch, WIDTH), np.float32)
     began, cpu, done = time.monotonic(), time.process_time(), 0
     while (took := time.monotonic() - began) < seconds or not done:

@@ -1,9 +1,9 @@
-"""Loops that the worker is compared with, from what one writes in an afternoon to the least that can be done at all.
+"""Loops for comparison with the worker, from an afternoon's work down to the least that a loop can do.
 
     python -m bench.loops.by_hand NAME BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH RATE
 
-All run until they are killed. None of them knows bad input, order across failures, or how to stop. `ABOUT` describes
-each.
+They run until they are killed. None of them handles bad input, keeps order across failures, or knows how to stop.
+`ABOUT` describes each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ABOUT = {
 
 
 def pass_through(task: Task, consumer: Consumer, producer: Producer) -> None:
-    """Consume, produce something; no faster than the task's rate."""
+    """Consume, and produce an answer of the right size, no faster than the task's rate."""
     began, passed = time.monotonic(), 0
     while True:
         most = min(1000, int((time.monotonic() - began) * task.rate) - passed) if task.rate else 1000
@@ -55,7 +55,7 @@ def _sent(producer: Producer, topic: str, key: bytes | str | None) -> bool:
 
 
 def echo(task: Task, consumer: Consumer, producer: Producer) -> None:
-    """Consume one, produce one, at once."""
+    """Consume one record, produce one answer, at once."""
     while True:
         message = consumer.poll(WAIT)
         if message is not None:
@@ -78,7 +78,7 @@ def hand_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
 
 
 def json_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
-    """The hand loop for Open Inference Protocol JSON."""
+    """Do as `hand_loop`, for Open Inference Protocol JSON."""
     run = model_call(task.model, task.batch)
     while True:
         messages = consumer.consume(task.batch, WAIT)
@@ -95,7 +95,7 @@ def json_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
 
 
 def one_by_one(task: Task, consumer: Consumer, producer: Producer) -> None:
-    """One record, one inference, one answer."""
+    """Take one record, run one inference, produce one answer."""
     run = model_call(task.model, 1)
     while True:
         message = consumer.poll(WAIT)
@@ -113,16 +113,16 @@ LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
     "one_by_one": one_by_one,
     "one_by_one_eager": one_by_one,
 }
-# The worker's own fetch settings, for the loops that must not be held back: with the client's defaults a fast loop
-# starves for a second whenever the client has read 64 MB ahead.
+# The worker's own fetch settings, for loops that must not be held back: with the client's defaults a fast loop starves
+# for a second each time the client has read 64 MB ahead.
 FAST = ("pass_through", "echo")
 FAST_FETCH = {"queued.min.messages": 5_000, "queued.max.messages.kbytes": 32 * 1024, "fetch.queue.backoff.ms": 20}
-# Each answer of these leaves at once; the others have the client's default, 5 ms, as the worker has.
+# These loops send each answer at once. The others, like the worker, have the client's default linger of 5 ms.
 EAGER = ("echo", "one_by_one_eager")
 
 
 def main() -> None:
-    """Run one of them until killed."""
+    """Run one of the loops until killed."""
     name, task = sys.argv[1], Task.from_command_line()
     servers = {"bootstrap.servers": task.bootstrap}
     commits = {"enable.auto.commit": LOOPS[name] is one_by_one, "auto.offset.reset": "earliest"}

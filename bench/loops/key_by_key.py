@@ -1,7 +1,7 @@
-"""The loop that one writes for a model with state: for each request one read, one run, one write.
+"""The loop that people write for a model with state: one read, one inference and one write for each request.
 
-It consumes in batches, produces with the client's own batching, and commits each second behind a flush: at least once.
-Its states are in a dict: when it is killed, they are gone.
+It consumes in batches, produces with the client's own batching, and commits each second after a flush: at least once.
+Its states are in a dict, so a kill loses them.
 """
 
 from __future__ import annotations

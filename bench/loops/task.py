@@ -1,6 +1,6 @@
-"""What a loop of the comparison is asked to do, and the model call that all of them share.
+"""The task of a contender, and the model call that the loops and peers share.
 
-Read by contenders that run in other environments than this project's: it imports nothing but NumPy and ONNX Runtime.
+Contenders in other environments than this project's import it, so it imports only NumPy and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Run = Callable[[Floats], Floats]
 
 
 class Task(NamedTuple):
-    """From where to where, and with what; on the command line in this order.
+    """A contender's brokers, topics, group, model and batch, in their order on the command line.
 
-    `batch` is in rows; `rate` is the most records a second, for those that can be held back; 0: all there are.
+    `batch` is in rows. `rate` is the most records a second, for a loop that can be held back; 0: no limit.
     """
 
     bootstrap: str
@@ -32,17 +32,17 @@ class Task(NamedTuple):
 
     @classmethod
     def from_command_line(cls) -> Task:
-        """Of the last words of the command line."""
+        """Reads the task from the last words of the command line."""
         bootstrap, requests, responses, group, model, batch, rate = sys.argv[-len(cls._fields) :]
         return cls(bootstrap, requests, responses, group, model, int(batch), int(rate))
 
     def words(self) -> list[str]:
-        """The other way round."""
+        """Returns the task as words for a command line."""
         return [str(field) for field in self]
 
 
 def model_call(model: str, batch: int) -> Run:
-    """(rows, width) in, (rows, outputs) out, warm at this batch: one thread, as is the worker's default."""
+    """Returns a call: (rows, width) in, (rows, outputs) out; warm at this batch, on one thread like the worker."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -57,7 +57,7 @@ def model_call(model: str, batch: int) -> Run:
 
 
 def step_call(model: str) -> Callable[[bytes, Floats | None], tuple[bytes, Floats]]:
-    """One row of x and the state h_in of its key, None for none, in; its y as bytes and the next state out."""
+    """Returns a call: a row of x and its key's state h_in (None if new) in, y as bytes and the next state out."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -74,5 +74,5 @@ def step_call(model: str) -> Callable[[bytes, Floats | None], tuple[bytes, Float
 
 
 def joined(values: Sequence[bytes]) -> Floats:
-    """Raw values as one array, a row each."""
+    """Joins raw values into one array, a row each."""
     return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)

@@ -1,8 +1,8 @@
-"""The contender in C, built where there is a compiler, against the libraries of the wheels.
+"""The contender in C. It is built, if there is a compiler, with the libraries in the worker's Python packages.
 
-It runs the librdkafka and the ONNX Runtime of the worker, with the worker's own client settings. Owns the program in
-`build/native`, which is built anew when its source or a library changes. Elsewhere it is absent, and the table says
-why.
+So it has the worker's librdkafka and ONNX Runtime, and the worker's own client settings. Owns the program in
+`build/native`, which is rebuilt when its source or a library changes. Without a compiler it is absent, and the table
+says why.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from worker.settings import KafkaSettings
 SOURCE = Path(__file__).parent
 BUILT = Path(__file__).parents[2] / "build" / "native"
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-pthread")
-# Where its clients differ: it shows no statistics, and hears of each answer, where the worker counts references.
+# Differences from the worker's clients: no statistics, and a report of each answer; the worker counts references.
 CONSUMER: Config = {"statistics.interval.ms": 0}
 PRODUCER: Config = {"statistics.interval.ms": 0, "delivery.report.only.error": False}
-DEFAULT_TOPIC_BYTES = 1_048_588  # of a broker's `max.message.bytes`: what the worker asks for at its start
+DEFAULT_TOPIC_BYTES = 1_048_588  # the default `max.message.bytes`, which the worker asks the broker for at its start
 
 
 class NoProgramError(Exception):
@@ -35,7 +35,7 @@ class NoProgramError(Exception):
 
 @cache
 def program() -> Path:
-    """The program, built if need be. Raises `NoProgramError`."""
+    """Returns the program, and builds it if need be. Raises `NoProgramError`."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise NoProgramError("no C compiler on the PATH")
@@ -50,7 +50,7 @@ def program() -> Path:
 
 
 def why_absent() -> str | None:
-    """The reason why there is none here."""
+    """Returns why there is no program here, or None if there is one."""
     try:
         program()
     except NoProgramError as error:
@@ -59,7 +59,7 @@ def why_absent() -> str | None:
 
 
 def words(bootstrap: str, requests: str, responses: str, group: str) -> list[str]:
-    """The worker's client settings, as the program's command line has them."""
+    """Returns the worker's client settings, in the form of the program's command line."""
     kafka = KafkaSettings(
         bootstrap_servers=bootstrap, request_topics=(requests,), response_topic=responses, group_id=group
     )
@@ -83,7 +83,7 @@ def _library(folder: Path, pattern: str) -> Path:
 
 def _build(compiler: str, path: Path, sources: list[Path], kafka: Path, runtime: Path) -> None:
     BUILT.mkdir(parents=True, exist_ok=True)
-    named = BUILT / "libonnxruntime.so.1"  # as it calls itself, and as a program that is linked with it looks for it
+    named = BUILT / "libonnxruntime.so.1"  # the library's own name, by which a linked program looks for it
     named.unlink(missing_ok=True)
     named.symlink_to(runtime)
     places = [f"-Wl,-rpath,{kafka.parent}", f"-Wl,-rpath,{BUILT}"]

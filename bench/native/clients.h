@@ -1,9 +1,8 @@
-/* What the native contender calls of librdkafka 2 and of ONNX Runtime 1, declared by hand.
+/* The declarations, by hand, of the functions of librdkafka 2 and ONNX Runtime 1 that the native contender calls.
  *
- * It is linked with the two libraries that the wheels of confluent-kafka and onnxruntime bring, and these bring no
- * headers. Both libraries keep what is declared here through all versions of their major one: librdkafka its functions,
- * structures and numbers, ONNX Runtime the order of its table, to which it only appends.
- * `main` asks for their versions before it calls anything else.
+ * It is linked with the two libraries in the wheels of confluent-kafka and onnxruntime, which have no headers. Both
+ * libraries keep these declarations within a major version: librdkafka its functions, structures and numbers, ONNX
+ * Runtime the order of its table, to which it only appends. `main` checks their versions before it calls anything else.
  */
 #include <stddef.h>
 #include <stdint.h>

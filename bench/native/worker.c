@@ -1,10 +1,10 @@
-/* The native contender: what the worker promises at least once for plain rows, and as little else as C allows.
+/* The native contender: it keeps the worker's at-least-once promises for plain rows, and does little else.
  *
  *   consume ─▶ judge, copy the row ─▶ batch by size and linger ─▶ one inference ─▶ answers ─▶ reports ─▶ commit
  *
- * One thread does everything but an inference that is not brief: that runs in a lane of its own, while the next batch
- * fills. Every record has a place in the line of its partition, shared with its neighbours in the batch (`struct run`).
- * A run is done when the broker has acknowledged all its answers; a commit goes as far as the first that is not.
+ * One thread does everything except long inferences: these run in a lane of their own, while the next batch fills.
+ * Neighbouring records of a partition that share a batch share a place in the partition's line (`struct run`).
+ * A run is done when the broker has acknowledged all its answers. A commit goes up to the first run that is not done.
  *
  *   worker BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH RATE [consumer|producer:NAME=VALUE ...]
  */
@@ -28,7 +28,7 @@ struct run {
     struct line *line;
     struct run *next;
     size_t unacknowledged;
-    int64_t end; /* what a commit past it carries */
+    int64_t end; /* the offset that a commit past this run carries */
 };
 
 struct line { /* of one partition, while it is ours */
@@ -37,7 +37,7 @@ struct line { /* of one partition, while it is ours */
     size_t source_size;
     int32_t partition;
     struct run *first, *last;
-    size_t batch; /* the number of the batch that `last` is of */
+    size_t batch; /* the number of the batch of `last` */
     int64_t committable, committed;
 };
 
@@ -62,14 +62,14 @@ struct batch {
 static rd_kafka_t *consumer, *producer;
 static rd_kafka_queue_t *incoming;
 static rd_kafka_topic_t *responses;
-static struct line *lines, *latest; /* of the last record: most have the partition of the one before */
+static struct line *lines, *latest; /* `latest`: the last record's, because most records have the previous partition */
 static rd_kafka_topic_t *latest_topic;
 static rd_kafka_message_t *fetched[CHUNK];
 static size_t fetched_count, fetched_at, batch_size, unsettled;
 static bool is_brief;
 static volatile sig_atomic_t stop_asked;
 
-/* Batch number n is `ring[n % RING]`; that with the number `handed_out` is being filled. */
+/* Batch number n is `ring[n % RING]`; the batch with the number `handed_out` is being filled. */
 static struct batch ring[RING];
 static size_t handed_out, ran, answered;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -85,7 +85,7 @@ static void check(rd_kafka_error_t *error) {
     if (error != NULL) die("Kafka", rd_kafka_error_string(error));
 }
 
-/* What a record is owed */
+/* Records and their answers */
 
 static struct line *line_of(const char *topic, int32_t partition) {
     for (struct line *line = lines; line != NULL; line = line->next)
@@ -150,7 +150,7 @@ static void commit(bool is_async) {
 static void on_commit(rd_kafka_t *client, int why, rd_kafka_topic_partition_list_t *offsets, void *opaque) {
     for (int at = 0; offsets != NULL && at < offsets->cnt; at++) {
         struct line *line = line_of(offsets->elems[at].topic, offsets->elems[at].partition);
-        if (line != NULL && (why != 0 || offsets->elems[at].err != 0)) line->committed = -1; /* the next one tells it */
+        if (line != NULL && (why != 0 || offsets->elems[at].err != 0)) line->committed = -1; /* commit it again */
     }
 }
 
@@ -205,7 +205,7 @@ static void take(rd_kafka_message_t *message) {
     struct batch *batch = &ring[handed_out % RING];
     struct line *line = message->err == 0 ? line_of_message(message) : NULL;
     if (message->err == FATAL) die("the consumer failed", message->payload);
-    if (line == NULL) { /* an error that passes, or a record of its partition's next owner */
+    if (line == NULL) { /* a temporary error, or a record whose partition has another owner now */
         rd_kafka_message_destroy(message);
         return;
     }
@@ -218,7 +218,7 @@ static void take(rd_kafka_message_t *message) {
     if (entry->refusal == NULL) batch->rows++;
 }
 
-/* Rows are copied into the batch as they come; whether there is anything new. */
+/* Copy rows into the batch as they come. Returns true if there were any. */
 static bool take_in(int patience) {
     struct batch *batch = &ring[handed_out % RING];
     if (batch->count == batch_size || unsettled >= MOST_UNSETTLED) patience = 0;
@@ -228,7 +228,7 @@ static bool take_in(int patience) {
         ssize_t count = rd_kafka_consume_batch_queue(incoming, 0, fetched, room);
         if (count <= 0 && patience > 0) count = rd_kafka_consume_batch_queue(incoming, patience, fetched, 1);
         fetched_count = count > 0 ? (size_t)count : 0;
-        batch = &ring[handed_out % RING]; /* a rebalance hands out what is held */
+        batch = &ring[handed_out % RING]; /* a rebalance may have handed out the batch */
     }
     bool is_new = fetched_at < fetched_count && batch->count < batch_size;
     while (fetched_at < fetched_count && batch->count < batch_size) take(fetched[fetched_at++]);
@@ -335,7 +335,7 @@ static bool is_due(void) {
     return batch->count > 0 && out == 0 && now() >= batch->opened_at + LINGER;
 }
 
-/* How many of the batches handed out have run, waiting at most so many seconds for the first. */
+/* Returns how many batches have run and are not answered yet, waiting at most so many seconds for the first. */
 static size_t wait_for_lane(double seconds) {
     pthread_mutex_lock(&gate);
     if (seconds > 0 && ran == answered && ran < handed_out) {
@@ -389,7 +389,7 @@ static void drop_line(const rd_kafka_topic_partition_t *at) {
     }
 }
 
-/* Runs inside a poll of the consumer. All that is held is answered and committed before anything moves. */
+/* Runs inside a poll of the consumer. All held records are answered and committed before a partition leaves. */
 static void on_rebalance(rd_kafka_t *client, int why, rd_kafka_topic_partition_list_t *which, void *opaque) {
     if (why == ASSIGNED) {
         for (int at = 0; at < which->cnt; at++) add_line(&which->elems[at]);
@@ -492,6 +492,6 @@ int main(int count, const char *const *words) {
     while (!stop_asked) turn();
     for (; fetched_at < fetched_count; fetched_at++) rd_kafka_message_destroy(fetched[fetched_at]);
     rd_kafka_queue_destroy(incoming);
-    rd_kafka_consumer_close(consumer); /* in whose rebalance all is settled and committed */
+    rd_kafka_consumer_close(consumer); /* its rebalance settles and commits everything */
     return 0;
 }

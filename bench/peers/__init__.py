@@ -1,9 +1,9 @@
-"""Other people's frameworks, each doing the comparison's task as its documentation says one should for throughput.
+"""Other people's frameworks. Each does the comparison's task as its documentation advises for throughput.
 
-Run by the Python of an environment of their own (`make bench` makes it from `peers.txt`), never by this project's:
+They run with the Python of their own environment (`make bench` makes it from `peers.txt`), never with this project's:
 
     build/peers/bin/python -m bench.peers.NAME BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH
 
-Batches and one inference for each of them wherever the framework knows batches; answers carry the request's key; one
-thread an inference. Each file says what it sets and what it leaves at its default.
+If a framework knows batches, it runs one inference for each batch. Answers carry the request's key, and an inference
+has one thread. Each file says what it sets and what it leaves at its default.
 """

@@ -1,7 +1,7 @@
 """Sentry's arroyo: a batch step, one inference for the batch, the answers produced one by one, then the commit.
 
 Set: `use_simple_futures`, which its producer offers for throughput. Left at their defaults: the producer's linger, and
-a commit once a second of what is delivered. One batch waits for company no longer than 5 ms.
+a commit of the delivered answers once a second. A batch waits 5 ms at most until it is full.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _answered(request: BaseValue[KafkaPayload], value: bytes) -> BaseValue[Kafka
 
 
 def main() -> None:
-    """Until killed."""
+    """Run until killed."""
     task = Task.from_command_line()
     own = build_kafka_consumer_configuration({}, group_id=task.group, bootstrap_servers=[task.bootstrap])
     StreamProcessor(KafkaConsumer(own), Topic(task.requests), Steps(task), ONCE_PER_SECOND).run()

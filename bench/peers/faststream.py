@@ -1,8 +1,8 @@
 """FastStream's batch subscriber, on confluent-kafka.
 
-Set: batches of the asked size, answers published as a batch, uvloop as its own command line does, no log line per
-message. Left at their defaults: `AckPolicy.ACK_FIRST`, so that offsets are committed in the background before the work
-is done; `linger_ms=0`, since it waits for the delivery of each batch before it takes the next.
+Set: batches of the asked size, answers published as a batch, uvloop as in its own command line, no log line per
+message. Left at their defaults: `AckPolicy.ACK_FIRST`, so offsets are committed in the background before the work is
+done; `linger_ms=0`, because it waits for the delivery of each batch before it takes the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.loops.task import Task, joined, model_call
 
 
 def main() -> None:
-    """Until killed."""
+    """Run until killed."""
     task = Task.from_command_line()
     run = model_call(task.model, task.batch)
     broker = KafkaBroker(task.bootstrap, enable_idempotence=True, logger=None)

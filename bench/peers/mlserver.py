@@ -1,8 +1,8 @@
 """MLServer's Kafka server with ONNX Runtime behind its adaptive batching.
 
 Set: batches of the asked size, with a linger of 5 ms; no worker processes (a second one costs a copy of each
-tensor, and the machine has few cores); no log line per message. It has no consumer group: it reads what is published
-after its start, commits nothing and forgets what it held when it dies.
+tensor, and the machine has few cores); no log line per message. It has no consumer group: it reads only records
+published after its start, commits nothing, and loses the requests that it holds when it dies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINGER = 0.005  # seconds
 
 
 class Onnx(MLModel):
-    """The model, called with what MLServer has gathered."""
+    """The model, called with the batch that MLServer has gathered."""
 
     _run: Run
 
@@ -33,13 +33,13 @@ class Onnx(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """One inference for a batch of requests, which MLServer joins and splits."""
+        """Run one inference for a batch of requests, which MLServer joins and splits."""
         results = self._run(NumpyCodec.decode_input(payload.inputs[0]))
         return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("y", results)])
 
 
 def main() -> None:
-    """Until killed."""
+    """Run until killed."""
     task = Task.from_command_line()
     logging.disable(logging.INFO)
     settings = Settings(

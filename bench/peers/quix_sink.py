@@ -1,8 +1,8 @@
-"""Quix Streams with its batching sink: what a checkpoint has gathered of a partition is inferred in batches.
+"""Quix Streams with its batching sink: a checkpoint's messages of a partition are inferred in batches.
 
-The nearest to batched inference that it has. The sink produces by a producer of its own, whose deliveries are waited
-for before the checkpoint commits: at least once. Set: a checkpoint at every 5,000 messages, so that one is worth its
-cost. Left at its default: the producer's linger.
+This is the nearest that it has to batched inference. The sink has its own producer and waits for its deliveries before
+the checkpoint commits: at least once. Set: a checkpoint at every 5,000 messages, so that one is worth its cost. Left
+at its default: the producer's linger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHECKPOINT = 5_000  # messages
 
 
 class Answers(BatchingSink):
-    """Infers and produces what a checkpoint brings."""
+    """Runs the model on a checkpoint's messages, and produces the answers."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Answers(BatchingSink):
 
 
 def main() -> None:
-    """Until killed."""
+    """Run until killed."""
     task = Task.from_command_line()
     app = Application(
         task.bootstrap,

@@ -1,6 +1,6 @@
 """Quix Streams with its state: for each message read the state of its key from RocksDB, run the model, write it back.
 
-The only way that it has. Left at their defaults: a checkpoint every 5 s, with the changelog topic that it makes for
+It offers no other way. Left at their defaults: a checkpoint every 5 s, with the changelog topic that it makes for
 itself, and at least once.
 """
 
@@ -16,7 +16,7 @@ from bench.loops.task import Task, step_call
 
 
 def main() -> None:
-    """Until killed."""
+    """Run until killed."""
     task = Task.from_command_line()
     run = step_call(task.model)
     app = Application(

@@ -1,4 +1,4 @@
-"""Ask a model that an inference-worker serves from Kafka, from any Python program.
+"""Lets any Python program ask a model that an inference-worker serves from Kafka.
 
 with InferenceClient("localhost:9092", requests="requests", answers="answers") as client:
     probabilities = client.submit({"pixels": row}, key="customer-17").result()["probabilities"]

@@ -1,11 +1,11 @@
 """The future of one request, which costs little until something waits for it.
 
-Most futures are asked for their result when it is there. What a `concurrent.futures.Future` needs to be waited for, a
-condition and two lists, would be a good part of what a request costs here; so `Future`'s own attributes are made when
-something first looks for one, its own methods and `wait` among them.
+Most futures are asked for their result when it is there already. A `concurrent.futures.Future` needs a condition and
+two lists so that a thread can wait for it. To make them for each request would be a good part of its cost here. So
+`Future`'s own attributes are made at their first use, for example by `Future`'s own methods or by `wait`.
 
-Who ends an answer and who makes its attributes may meet. Under the one lock either the end comes first, and the maker
-tells `Future` of it, or the attributes do, and the end does: of many answers at once the lock is taken once.
+One thread may end an answer while another makes its attributes. One lock orders them, and whichever thread comes
+second tells `Future` of the end. Many answers that end together take the lock once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inference_client.signature import Result
 
 
 class Owner(Protocol):
-    """The table of requests, as one of them sees it."""
+    """The table of requests, as an answer in it sees it."""
 
     @property
     def lock(self) -> AbstractContextManager[bool]: ...
@@ -31,7 +31,7 @@ class Owner(Protocol):
 
 
 class Cancelled:
-    """The end of an answer that was given up."""
+    """The outcome of an answer that was given up."""
 
 
 CANCELLED: Final = Cancelled()
@@ -44,17 +44,17 @@ class Answer(Future[Result]):
     __slots__ = ("_is_made", "_outcome", "_owner", "began", "deadline", "holds", "request_id")
 
     def __init__(self, owner: Owner, request_id: bytes, began: float, deadline: float) -> None:
-        """Future's own is left to `__getattr__`."""
+        """Leaves the attributes of `Future` to `__getattr__`."""
         self.request_id = request_id
         self.began = began
         self.deadline = deadline
-        self.holds: object = None  # what must live as long as this
+        self.holds: object = None  # an object that must live as long as this answer
         self._owner = owner
         self._is_made = False
         self._outcome: Outcome | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Make Future's attributes: this is called for what is not there."""
+        """Make the attributes of `Future`: Python calls this for a missing attribute."""
         if name.startswith("__"):
             raise AttributeError(name)
         with self._owner.lock:
@@ -64,23 +64,23 @@ class Answer(Future[Result]):
                 self._is_made = True
             is_late = is_first and self.done()
         if is_late:
-            self.tell()  # not under the lock: who holds Future's condition may wait for that
+            self.tell()  # not under the lock: a thread that holds Future's condition may wait for the lock
         return object.__getattribute__(self, name)
 
     def end(self, outcome: Outcome) -> None:
-        """With this. To be called by who has taken it out of the table."""
+        """End the answer with this outcome. Only the thread that took it out of the table calls this."""
         with self._owner.lock:
             is_made = self.ends(outcome)
         if is_made:
             self.tell()
 
     def ends(self, outcome: Outcome) -> bool:
-        """The part of `end` that is done under the lock. Whether to `tell`, without it."""
+        """Do the part of `end` that needs the lock. If this returns True, call `tell` after the lock is released."""
         self._outcome = outcome
         return self._is_made
 
     def tell(self) -> None:
-        """Have `Future` know how it ended, and all who wait."""
+        """Tell `Future`, and all threads that wait, how the answer ended."""
         outcome = self._outcome
         assert outcome is not None, "it has ended"
         if isinstance(outcome, Cancelled):
@@ -92,17 +92,17 @@ class Answer(Future[Result]):
             self.set_result(outcome)
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True if the answer has ended."""
         return self._outcome is not None
 
     def cancelled(self) -> bool:
-        """Whether it was given up."""
+        """True if the answer was given up."""
         return self._outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Result:
-        """Its arrays, as soon as they are there. Raises its `InferenceError`, `TimeoutError` and `CancelledError`.
+        """Wait for the arrays. Raises the answer's `InferenceError`, `TimeoutError` and `CancelledError`.
 
-        And `ClientClosed` in a child of the process that asked, if it is open: nothing ends it there.
+        Raises `ClientClosed` for an open answer in a child of the process that asked: nothing ends the answer there.
         """
         outcome = self._outcome
         if type(outcome) is dict:
@@ -112,18 +112,18 @@ class Answer(Future[Result]):
         return super().result(timeout)
 
     def cancel(self) -> bool:
-        """True when it ends, or had ended, as cancelled."""
+        """Give up the answer. True if it ends, or had ended, as cancelled."""
         return self._owner.give_up(self) or self.cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Result]], object]) -> None:
-        """Call it on the thread for callbacks, one after the other. One that raises is logged."""
+        """Call `fn` on the thread for callbacks, one after the other. If `fn` raises, that is logged."""
         super().add_done_callback(lambda _: self._owner.call(fn, self))
 
     def when_done(self, fn: Callable[[Self], object]) -> None:
-        """Call it on the thread that ends the future. It must not wait for anything."""
+        """Call `fn` on the thread that ends the future. It must not wait for anything."""
         super().add_done_callback(fn)  # type: ignore[arg-type]  # it is called with this very future
 
     def __call__(self, error: Any, _: object) -> None:
-        """What the producer calls where the record was not delivered: it is given the answer, and no method of it."""
+        """Called by the producer if the record was not delivered: it holds the answer itself, not a method of it."""
         if error is not None:
             self._owner.undelivered(self, error)

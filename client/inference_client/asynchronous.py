@@ -19,7 +19,7 @@ from inference_client.signature import Given, Inputs, Result
 
 
 class _Connected(NamedTuple):
-    """The client beneath, its places, and the event loop that these belong to."""
+    """The client beneath, the places for its requests, and the event loop to which the places belong."""
 
     client: InferenceClient
     places: asyncio.Semaphore
@@ -27,7 +27,7 @@ class _Connected(NamedTuple):
 
 
 class AsyncInferenceClient:
-    """`async with` connects it, for the event loop that this runs in: no other may use it."""
+    """The client for one event loop: `async with` connects it in its loop, and no other loop may use it."""
 
     def __init__(  # noqa: PLR0913  # what a program may set, each by its name
         self,
@@ -41,7 +41,7 @@ class AsyncInferenceClient:
         reply_partition: ReplyPartition = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `InferenceClient`. With `in_flight` requests under way `infer` waits, and the loop goes on."""
+        """Set up an `InferenceClient`. If `in_flight` requests are under way `infer` waits, and the loop goes on."""
         self._make = lambda: InferenceClient(
             bootstrap,
             requests=requests,
@@ -57,9 +57,9 @@ class AsyncInferenceClient:
         self._connected: _Connected | None = None
 
     async def infer(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Result:
-        """Send a request and wait for its result. Raises as `InferenceClient.infer`. Cancelled, it frees its place.
+        """Send a request and wait for its result. A cancelled call frees its place. Raises as `InferenceClient.infer`.
 
-        `RuntimeError`: it is not connected, or by another event loop.
+        Also raises `RuntimeError` if the client is not connected, or was connected by another event loop.
         """
         client, places, loop = self._connection
         if asyncio.get_running_loop() is not loop:
@@ -81,7 +81,7 @@ class AsyncInferenceClient:
 
     @property
     def client(self) -> InferenceClient:
-        """The one beneath, for its counts. Raises `RuntimeError` before it is connected."""
+        """The client beneath, for its counts. Raises `RuntimeError` before it is connected."""
         return self._connection.client
 
     @property
@@ -91,7 +91,7 @@ class AsyncInferenceClient:
         return self._connected
 
     async def close(self, *, cancel: bool = False, timeout: float | None = None) -> Closed:
-        """As `InferenceClient.close`."""
+        """Close as `InferenceClient.close` does."""
         return await asyncio.to_thread(self.client.close, cancel=cancel, timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -106,7 +106,7 @@ class AsyncInferenceClient:
 
 
 async def _has_place(places: asyncio.Semaphore, by: float) -> bool:
-    """Wait for one, until then."""
+    """Wait for a place until the time `by`. Returns False if none got free."""
     if not places.locked():
         return await places.acquire()  # at once; a timer for each request would cost more
     try:
@@ -119,17 +119,17 @@ async def _has_place(places: asyncio.Semaphore, by: float) -> bool:
 async def _submitted(client: InferenceClient, inputs: Inputs | ArrayLike, key: Key, by: float) -> Answer:
     now = asyncio.get_running_loop().time
     while True:
-        left = min(client.longest, max(0.001, round(by - now(), 3)))  # what the wait for a place has left of its time
+        left = min(client.longest, max(0.001, round(by - now(), 3)))  # its time, less the wait for a place
         try:
             return client.submit(inputs, key=key, timeout=left)
-        except Full:  # the producer's queue: there is a place for each that comes here
+        except Full:  # the producer's queue is full: each request here has a place already
             if now() > by:
                 raise
             await asyncio.sleep(ROOM_SLICE)
 
 
 async def _ended(answer: Answer) -> None:
-    """Wait until it has ended, whatever became of it; cancelled, cancel it."""
+    """Wait until the answer has ended in any way. If this task is cancelled, cancel the answer."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

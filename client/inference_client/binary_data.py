@@ -1,7 +1,7 @@
-"""An answer in the binary-data form, read: a JSON head with names, types and shapes, then the bytes of each output.
+"""Reads an answer in the binary-data form: a JSON head with names, types and shapes, then the bytes of each output.
 
-Others may write to the topic of answers. Each length that an answer states is checked against what came, and an answer
-that is at odds with itself raises, whatever Python has for it: it is never read as something shorter.
+Other programs may write to the topic of answers. So each length that an answer states is checked against the bytes that
+came. An answer that contradicts itself raises any of Python's exceptions: it is never read as something shorter.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from inference_client.signature import DTYPES, Array, Result
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 LENGTH = struct.Struct("<I")  # before each string
-# Heads that are remembered: a model answers in a handful of shapes, some 100 bytes for each output. With what is read
-# in them so many take 12 MiB at most; without a bound in bytes 200 answers kept 1.2 GB (2026-11).
+# Heads in the cache: a model answers in a handful of shapes, some 100 bytes for each output. So many heads take 12 MiB
+# at most, once parsed; without a bound in bytes 200 answers kept 1.2 GB (2026-11).
 _KNOWN, _LONGEST_KNOWN = 512, 2048
 
 
 class _Tensor(NamedTuple):
-    """An output as the head describes it; `size` bytes behind the head."""
+    """An output as the head describes it. It takes `size` bytes after the head."""
 
     name: str
     datatype: str
@@ -34,7 +34,7 @@ class _Tensor(NamedTuple):
 
 
 def outputs(value: bytes, head_length: int) -> Result:
-    """The outputs. Raises what it likes for an answer that cannot be read."""
+    """The outputs of an answer. An answer that cannot be read raises any exception."""
     if not 0 < head_length <= len(value):
         raise ValueError(f"a head of {head_length} bytes is announced, the answer has {len(value)}")
     described = _described if head_length <= _LONGEST_KNOWN else _described.__wrapped__
@@ -66,7 +66,7 @@ def _tensor(entry: Mapping[str, Any]) -> _Tensor:
 
 
 def _array_of(value: bytes, at: int, datatype: str, shape: tuple[int, ...], size: int) -> Array:
-    """A view of the answer, which cannot be written to; strings are taken out one by one."""
+    """A view of the answer, which is read-only; strings are copied one by one."""
     if datatype == "BYTES":
         return np.array(_texts(value, at, at + size), object).reshape(shape)
     return np.frombuffer(value, DTYPES[datatype], prod(shape), at).reshape(shape)

@@ -1,4 +1,4 @@
-"""The client that programs use: makes its parts, starts its thread, and ends both in every way that a program ends."""
+"""The client that programs use. It makes its parts, starts its thread, and ends both however the program ends."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from inference_client.signature import Given, Inputs, Result, signature_of
 
 Key = str | bytes | None
 
-# `map` sends anew when a quarter of what may be under way has ended, not one for one: what is sent together travels
-# together, which costs Kafka's client, the brokers and the worker less.
+# `map` sends more when a quarter of the requests that may be under way have ended. Requests sent together travel
+# together, which costs Kafka's client, the brokers and the worker less than one at a time.
 REFILL = 4
-# Seconds: librdkafka's own limit of what it waits for, 24 days.
+# Seconds: the longest wait that librdkafka allows, 24 days.
 LONGEST = 2_147_483
-# For the thread to end: a turn, and the connections' end.
+# Seconds for the thread to end: a turn, and the end of the connections.
 STOP_TIMEOUT = 10.0
 
 
 class Closed(NamedTuple):
-    """How `close` found the requests under way: so many ended while it waited, so many it cancelled."""
+    """The result of `close`: how many requests `ended` while it waited, and how many it `cancelled`."""
 
     ended: int
     cancelled: int
@@ -61,14 +61,14 @@ class InferenceClient:
     ) -> None:
         """Connect, and note where the answers end now.
 
-        Raises `Unavailable`, `ValueError` for what cannot be, and `RuntimeError` where threads are not the system's.
+        Raises `Unavailable`, `ValueError` for impossible arguments, and `RuntimeError` if threads are not the system's.
 
-        `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
+        `signature`: the model's signature, its Open Inference Protocol metadata, or a worker's address for that,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
-        `timeout`: seconds that a request may take if it does not say, and at most; the brokers have as long to answer
-        here, but 2 s at least and 15 s at most. `in_flight`: requests at once; one more waits for a place, or raises
-        `Full`. `reply_partition`: read answers there alone, `any` picks one; None: read all partitions of `answers`,
-        and skip those of other clients. `config`: librdkafka's, for both clients.
+        `timeout`: the seconds that a request may take, by default and at most. Here the brokers have as long to answer,
+        but 2 s at least and 15 s at most. `in_flight`: requests at once; one more waits for a place, or raises `Full`.
+        `reply_partition`: read answers only there, `any` picks a partition; None: read all partitions of `answers`, and
+        skip the answers of other clients. `config`: librdkafka's settings, for both clients.
         """
         if not 0 < timeout <= LONGEST or in_flight < 1 or in_flight % 1:
             raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1, whole")
@@ -94,21 +94,21 @@ class InferenceClient:
         )
         self._process = os.getpid()
         thread = Thread(target=self._exchange.run, name="inference-client", daemon=True)
-        # Also runs when the client is forgotten, and when the interpreter ends: a daemon's thread must not be in
-        # librdkafka then. Futures hold the client, so that it is not forgotten while one of them is wanted.
+        # Also runs when the client is garbage, and when the interpreter ends: a daemon thread must not be in librdkafka
+        # then. Each future holds the client, so the client lives while a future is wanted.
         self._finalizer = weakref.finalize(self, _end, self._exchange, thread, self._process)
         try:
             thread.start()
         except RuntimeError:  # a container may allow no more
             self._exchange.stop()
-            self._exchange.run()  # which only closes what was opened
+            self._exchange.run()  # this only closes what was opened
             raise
 
     def submit(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Answer:
-        """Send a request; its future. An array alone stands for the only input of a known signature.
+        """Send a request and return its future. An array alone stands for the only input of a known signature.
 
-        Raises `InvalidArgument` for what the model does not take, `Full` or `DeadlineExceeded` where there is no place,
-        `ClientClosed`, `Unavailable` and `ResourceExhausted`, and `TypeError` for a key of another type.
+        Raises `InvalidArgument` if the model does not take the inputs, `Full` or `DeadlineExceeded` if there is no
+        place, `ClientClosed`, `Unavailable` and `ResourceExhausted`, and `TypeError` for a key of another type.
         """
         self._exchange.pending.check_process()
         seconds = self._timeout if timeout is None else self.allowed(timeout)
@@ -117,7 +117,7 @@ class InferenceClient:
         return answer
 
     def infer(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Result:
-        """Send a request and wait for its result. Raises what `submit` does, and the request's `InferenceError`."""
+        """Send a request and wait for its result. Raises as `submit` does, and the request's `InferenceError`."""
         return self.submit(inputs, key=key, timeout=timeout).result()
 
     def map(
@@ -128,9 +128,9 @@ class InferenceClient:
         timeout: float | None = None,
         in_flight: int | None = None,
     ) -> Iterator[Result]:
-        """The results of many requests, in their order; `in_flight` of them are under way at once.
+        """Yield the results of many requests, in their order; `in_flight` requests are under way at once.
 
-        `key` gives each its key. The first that fails raises its error here, and the others are cancelled.
+        `key` gives each row's key. The first request that fails raises its error here, and the others are cancelled.
         """
         most = min(in_flight or self._in_flight, self._in_flight)
         under_way: deque[Answer] = deque()
@@ -147,9 +147,9 @@ class InferenceClient:
                 answer.cancel()
 
     def close(self, *, cancel: bool = False, timeout: float | None = None) -> Closed:
-        """Take no more requests, and let those under way end, or cancel them; what is left at `timeout` is cancelled.
+        """Take no more requests, and let requests under way end, or cancel them; at `timeout` the rest is cancelled.
 
-        In a process that was forked from the client's own it does nothing.
+        In a process that was forked from the client's own this does nothing.
         """
         if os.getpid() != self._process or not self._finalizer.alive:
             return Closed(0, 0)
@@ -178,11 +178,11 @@ class InferenceClient:
 
     @property
     def repeats(self) -> int:
-        """Answers that came again. There are none where the worker delivers exactly once."""
+        """Answers that came again. There are none if the worker delivers exactly once."""
         return self._exchange.pending.repeats
 
     def allowed(self, timeout: float) -> float:
-        """What a request asks for, if it may. Raises `ValueError`."""
+        """The timeout that a request asks for. Raises `ValueError` if the client does not allow it."""
         if not 0 < timeout <= self._timeout:
             raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g} s")
         return timeout
@@ -191,7 +191,7 @@ class InferenceClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Wait for what is under way; after an exception, Ctrl-C among them, cancel it."""
+        """Wait for requests under way; after an exception, such as Ctrl-C, cancel them."""
         self.close(cancel=kind is not None)
 
     def __reduce__(self) -> NoReturn:
@@ -202,7 +202,7 @@ class InferenceClient:
 
 
 def _check_threads() -> None:
-    """Raises `RuntimeError` for green ones: one that waits in Kafka's client lets no other run, for good."""
+    """Raises `RuntimeError` for green threads: one that waits in Kafka's client blocks all others for good."""
     maker = _thread.start_new_thread.__module__.partition(".")[0]
     if maker in {"gevent", "eventlet"}:
         raise RuntimeError(
@@ -215,5 +215,5 @@ def _end(exchange: Exchange, thread: Thread, process: int) -> None:
     if os.getpid() == process:
         exchange.stop()
         was_started = thread.ident is not None
-        if was_started and thread is not current_thread():  # it held the last future of a client that was forgotten
+        if was_started and thread is not current_thread():  # this thread may drop a forgotten client's last future
             thread.join(STOP_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Why a request has no result: one type for each code of the wire contract, and those that only a client knows.
+"""The errors of requests without a result: one type for each code of the wire contract, and the client's own types.
 
 A type exists because a caller does something different: mend the request, wait and try again, or give up.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 
 class InferenceError(Exception):
-    """No result. `code` is the worker's word for it, `source` the request's `topic/partition/offset`.
+    """A request without a result. `code` is the worker's error code, `source` the request's `topic/partition/offset`.
 
-    `source` None: this client says so, and no worker has answered.
+    `source` None: the error is from this client, and no worker has answered.
     """
 
     code = "UNKNOWN"
@@ -25,29 +25,29 @@ class InferenceError(Exception):
 
 
 class InvalidArgument(InferenceError, ValueError):
-    """The request is not what the model takes. The same request will fail again."""
+    """The model does not take such a request. If it is sent again it fails again."""
 
     code = "INVALID_ARGUMENT"
 
 
 class NotFound(InferenceError):
-    """It names a model or version that is not served."""
+    """The request names a model or version that is not served."""
 
     code = "NOT_FOUND"
 
 
 class ResourceExhausted(InferenceError):
-    """More bytes or rows than are taken at once."""
+    """The request has more bytes or rows than are taken at once."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class Full(ResourceExhausted):
-    """So many requests are under way as the client was told, and it was told not to wait. Try again later."""
+    """The client's limit of requests under way is reached, and it was told not to wait. Try again later."""
 
 
 class DeadlineExceeded(InferenceError, TimeoutError):
-    """No answer in time. Whether the model has run is not known where `source` is None."""
+    """No answer came in time. If `source` is None, it is not known whether the model has run."""
 
     code = "DEADLINE_EXCEEDED"
 
@@ -74,5 +74,5 @@ _BY_CODE: dict[str, type[InferenceError]] = {
 
 
 def error_of(code: str, message: str, source: str | None) -> InferenceError:
-    """What a worker answered. A code that is new to this client is an `InferenceError`."""
+    """The error that a worker answered. A code that this client does not know gives an `InferenceError`."""
     return _BY_CODE.get(code, InferenceError)(message, source, code)

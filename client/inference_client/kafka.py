@@ -1,7 +1,7 @@
-"""Kafka's two clients, made and placed: a producer, and a consumer that reads from where the answers end now.
+"""Makes Kafka's two clients: a producer, and a consumer that reads from the present end of the answers.
 
-The consumer is given its partitions and offsets (`assign`) before the first request is sent, so that no answer can lie
-before them. It joins no group, commits nothing, and reads only what is committed.
+The consumer is given its partitions and offsets (`assign`) before the first request is sent, so that no answer can be
+before these offsets. It joins no group, commits nothing, and reads only committed records.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ReplyPartition = int | Literal["any"] | None
 Answered = TypeVar("Answered")
 
 _LOG = logging.getLogger("inference_client")
-# Seconds that the questions at the start may take, all together: as long as a request may, but time enough for a
-# connection with TLS and a login, and no longer than a person waits.
+# Seconds for all questions at the start together: as long as a request may take, but enough for a connection with TLS
+# and a login, and no longer than a person waits.
 LEAST, MOST = 2.0, 15.0
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
-# Polls for why no broker answered, and seconds of each: its line of log may come just after the question has failed.
+# Polls for the reason why no broker answered, and seconds of each: the log line may come just after the failure.
 LISTENS, LISTEN = 5, 0.02
 _UNANSWERED = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)  # noqa: SLF001  # librdkafka's own codes begin so
-# A topic that was made just now is unknown to a broker that has not heard of it: 2 of 40 clients met one (2026-11).
+# A broker may not know a topic that was made just now: 2 of 40 clients met such a broker (2026-11).
 _UNKNOWN = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
-# What passes by itself. A leader that was elected just now refuses a question or two, and a broker that is just
-# starting names no broker, or another node than the one that was asked (seen 2026).
+# Errors that pass by themselves. A leader that was elected just now refuses a question or two, and a broker that is
+# just starting names no broker, or another node than the one that was asked (seen 2026).
 _PASSING = (
     *_UNANSWERED,
     *_UNKNOWN,
@@ -56,7 +56,7 @@ _NO_LEADER = "check the brokers' advertised.listeners: they must be addresses th
 
 
 class Topics(NamedTuple):
-    """Where requests go, and where answers are read: in one partition, in any one, or (None) in all of them."""
+    """The topics of requests and answers. Answers are read in one partition, in any one, or (None) in all of them."""
 
     requests: str
     answers: str
@@ -64,9 +64,9 @@ class Topics(NamedTuple):
 
 
 def connect(config: Config, topics: Topics, longest: float, hear: Callable[[KafkaError], None]) -> Clients:
-    """`longest`: seconds for which a request is worth sending. `hear` is called with what both clients complain of.
+    """Make both clients. `longest`: seconds for which a request is worth sending. `hear` is told their complaints.
 
-    Raises `Unavailable` when no broker answers in time, or a topic is not there for us, and `ValueError` for a `config`
+    Raises `Unavailable` if no broker answers in time, or a topic is not there for us, and `ValueError` for a `config`
     that Kafka's client does not take.
     """
     log = ClientLog(_LOG)
@@ -94,9 +94,9 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
 
 
 class _FirstContact:
-    """What is asked of the brokers before the first request, all of it within `patience` seconds.
+    """The questions to the brokers before the first request, all of them within `patience` seconds.
 
-    Its questions raise `Unavailable`. A broker or a topic that is not there yet is waited for.
+    They raise `Unavailable`. They wait for a broker or a topic that is not there yet.
     """
 
     def __init__(self, consumer: Consumer, log: ClientLog, servers: str, patience: float) -> None:
@@ -107,14 +107,14 @@ class _FirstContact:
         self._give_up = time.monotonic() + patience
 
     def partitions(self, role: str, topic: str) -> int:
-        """How many it has. `role`: what the topic is to us."""
+        """The topic's number of partitions. `role` names the topic's purpose in an error."""
         try:
             return self._patiently(lambda left: _partitions(self._consumer, topic, left))
         except KafkaException as error:
             raise Unavailable(self._why(f"{role} topic {topic}", error.args[0], self._servers, _NO_BROKER)) from error
 
     def ends(self, topic: str, numbers: Sequence[int]) -> list[TopicPartition]:
-        """Where these partitions end now."""
+        """The present ends of these partitions."""
         try:
             return self._patiently(lambda left: _ends(self._consumer, topic, numbers, left))
         except KafkaException as error:
@@ -122,7 +122,7 @@ class _FirstContact:
             raise Unavailable(self._why(f"answer topic {topic}", error.args[0], leaders, _NO_LEADER)) from error
 
     def _patiently(self, ask: Callable[[float], Answered]) -> Answered:
-        """What the brokers answer."""
+        """Ask until the brokers answer, an error is final, or the time is over."""
         while True:
             try:
                 return ask(max(ASK_AGAIN, self._give_up - time.monotonic()))
@@ -136,7 +136,7 @@ class _FirstContact:
             return f"{which} does not exist, asked for {self._patience:g} s; {_NO_TOPIC}"
         if error.code() not in _UNANSWERED:
             return f"{which}: {error.str()}"
-        for _ in range(LISTENS):  # what its log has is only told in a poll, one thing at a time
+        for _ in range(LISTENS):  # the client logs only in a poll, one line at a time
             if not self._log.last:
                 self._consumer.poll(LISTEN)
         return f"no broker at {asked} answered within {self._patience:g} s: {self._log.last or error.str()}; {cure}"
@@ -175,7 +175,7 @@ def _partitions(client: Consumer | Producer, topic: str, timeout: float) -> int:
 
 
 def _partitions_or_none(producer: Producer, topic: str, timeout: float) -> int | None:
-    """The consumer would answer when its fetch does: half a second later, where nothing comes (seen 2026)."""
+    """Ask by the producer: on the consumer the answer waits for a fetch, half a second if nothing comes (seen 2026)."""
     try:
         return _partitions(producer, topic, timeout)
     except KafkaException:
@@ -183,7 +183,7 @@ def _partitions_or_none(producer: Producer, topic: str, timeout: float) -> int |
 
 
 def _amiss(producer: Producer, topics: Sequence[str], wait: float) -> str:
-    """The first thing that is wrong with one of the topics: Kafka's clients tell it late, once or never."""
+    """The first fault of one of the topics, if there is one: Kafka's clients tell it late, once or never."""
     for topic in topics:
         try:
             _partitions(producer, topic, wait)
@@ -196,7 +196,7 @@ def _amiss(producer: Producer, topics: Sequence[str], wait: float) -> str:
 
 
 def _check_kept(config: Config, sides: Sequence[Config]) -> None:
-    """Raises `ValueError` for what would be passed over: a callback that is never called, another partitioner."""
+    """Raises `ValueError` for settings that would be ignored: a callback that is never called, another partitioner."""
     given = {key: str(value).lower() for key, value in config.items()}
     lost = [key for key, value in given.items() if any(str(side[key]).lower() != value for side in sides)]
     if lost:
@@ -208,8 +208,8 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
         **_SHARED,
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 256 * 1024,
-        # With librdkafka's 5 all are out most of the time, of few records each, and each new record wakes its thread
-        # for nothing: 2 µs of a request's 13 (bench.client, 2026-11-26). With 2 one is made while one is away.
+        # With librdkafka's 5 all are away most of the time, with few records each, and each new record wakes its thread
+        # in vain: 2 µs of a request's 13 (bench.client, 2026-11-26). With 2, one is filled while one is away.
         "max.in.flight": 2,
         **config,
     }
@@ -218,7 +218,7 @@ def _producer_config(config: Config, longest: float, hear: Callable[[KafkaError]
         "enable.idempotence": True,  # in order, and none twice
         "partitioner": "murmur2_random",  # Java's: a key has one partition, whichever client publishes
         "delivery.report.only.error": True,  # a success is known by its answer
-        # What no broker has taken by then is not waited for: sent later it would only be refused, as late.
+        # A request that no broker has taken by then is given up: the worker would only refuse it as late.
         "message.timeout.ms": int(longest * 1000),
     }
 
@@ -232,20 +232,20 @@ def _consumer_config(config: Config, hear: Callable[[KafkaError], None]) -> dict
     }
     return tuned | {
         "error_cb": hear,
-        "group.id": "inference-client",  # librdkafka wants one; it is never joined, and nothing committed to it
+        "group.id": "inference-client",  # librdkafka wants a group; we never join it or commit to it
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "enable.partition.eof": False,  # it would be told as a complaint
+        "enable.partition.eof": False,  # the end would be told as a complaint
         "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",  # where retention has overtaken us, the oldest that is left
+        "auto.offset.reset": "earliest",  # if retention has overtaken us, go on at the oldest record
     }
 
 
 _SHARED: Config = {
     "client.id": "inference-client",
     "socket.keepalive.enable": True,  # firewalls drop idle connections without a word
-    # Not less than librdkafka's 100 ms at first: with 20, where the address was no known name, the end of a client took
-    # 3.4 s (2026-11-26).
-    "reconnect.backoff.max.ms": 1000,  # the default of 10 s is how long a broker that is back goes unnoticed
+    # The first backoff stays at librdkafka's 100 ms: with 20 and an unknown host name, a client took 3.4 s to end
+    # (2026-11-26).
+    "reconnect.backoff.max.ms": 1000,  # at the default of 10 s a broker that is back goes unnoticed for that long
     "log.connection.close": False,  # brokers close idle connections; that is no news
 }

@@ -1,7 +1,7 @@
-"""What Kafka's clients complain of, passed on to a logger without flooding it.
+"""Passes the complaints of Kafka's clients on to a logger, without flooding it.
 
-librdkafka repeats itself: where no broker is it says so eighty times a second (2026-11-26). Each kind of complaint goes
-through once, then at most every `REPEAT_EVERY` seconds with the number left out.
+librdkafka repeats itself: without a broker it says so eighty times a second (2026-11-26). Each kind of complaint passes
+once, then at most every `REPEAT_EVERY` seconds, with the number of complaints left out.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
-# One `config` is for both of Kafka's clients: what is meant for the producer is nothing to the consumer.
+# One `config` serves both of Kafka's clients, and each ignores the settings of the other.
 _OTHERS = re.compile(r"is a (producer|consumer) property and will be ignored")
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
 
 
 class ClientLog:
-    """Has the shape of a logger, as the clients call it, in the thread that polls them. Owns the counts of each kind.
+    """A logger for the clients, which call it in the thread that polls them. Owns the counts of each kind of complaint.
 
-    Begins silent, as what is met while a client is made is in the error that then comes: set `is_open` once it is made.
+    It begins silent, because a failure while a client is made raises an error anyway: set `is_open` once it is made.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,8 +32,8 @@ class ClientLog:
         self.last = ""  # the last complaint
 
     def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
-        """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
-        if level < logging.WARNING:  # only where `debug` asks for it, and then for all
+        """Called by the client: `text` begins with the name of the thread, and that names the thread's broker."""
+        if level < logging.WARNING:  # only if `debug` is set, and then every line is wanted
             self._logger.log(level, template, facility, client, text)
             return
         if facility == "CONFWARN" and _OTHERS.search(text):

@@ -1,9 +1,9 @@
-"""The requests under way, and the one rule by which each future ends once: who takes a request out of here ends it.
+"""The table of requests under way. Each future ends once by one rule: who takes a request out of the table ends it.
 
-An answer, a failed delivery, the time, `cancel` and `close` all come to `take`, in whatever thread; one of them gets
-the request and the others nothing. What comes after the time is late, and counted; what comes twice is a repeat.
+An answer, a failed delivery, the time, `cancel` and `close` all take requests out, on any thread. The first gets the
+request, and the others get nothing. An answer after the time is late, and counted; a second answer is a repeat.
 
-Callbacks of callers never run on the thread that reads answers: one that waits for another answer would wait for ever.
+Callers' callbacks never run on the thread that reads answers: a callback that waits for another answer would hang.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ from inference_client.signature import Result
 
 _LOG = logging.getLogger("inference_client")
 
-# Ids of requests whose time was over, by which a late answer is told from a repeat; of more the oldest are forgotten.
+# The most ids of requests whose time was over. They tell a late answer from a repeat; the oldest are forgotten first.
 _MOST_LAPSED = 100_000
-# How often the table is looked through for times that are over, at most, seconds: 100,000 requests take 9 ms
-# (2026-11).
+# The least seconds between two searches of the table for times that are over: 100,000 requests take 9 ms (2026-11).
 LOOK_AGAIN = 0.02
-# Who waits for a place waits so long for many, seconds: what is sent together costs all less, and two threads that wake
-# each other for one place at a time do little else.
+# Seconds that a thread without a place waits for many places. Requests sent together cost less, and two threads that
+# wake each other for one place at a time do little else.
 PATIENCE = 0.005
 _IDLE = 1.0  # seconds without a callback after which their thread ends
-# What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8, which no worker writes; to Kafka
-# a name is any bytes. Such a call sets the exception and returns a list all the same. In code that ran often Python
-# does not look whether one is set behind a call, and what looks next raises it: here `headers[-1]`. To use what is in
-# that list, or to ask for it again, ends the process (SIGSEGV, seen 2026).
+# `Message.headers()` of confluent-kafka 2.16 raises these for a name that is not UTF-8, which no worker writes; Kafka
+# allows any bytes. Such a call sets the exception and still returns a list. In code that ran often Python does not
+# check for an exception after each call: the next operation that checks raises it, here `headers[-1]`. Using the list's
+# items, or asking for the list again, ends the process (SIGSEGV, seen 2026).
 _NO_UTF8 = (SystemError, UnicodeError)
 
-# How many forks lie between this process and the first. To ask the system which process this is, at each request, took
-# 6 % of the client's time (py-spy, 2026-11).
+# The number of forks between the first process and this one. To ask the system for the process id, at each request,
+# took 6 % of the client's time (py-spy, 2026-11).
 _forks = 0
 
 
 def _count_fork() -> None:
-    global _forks  # noqa: PLW0603  # a fork is the process's, as this is
+    global _forks  # noqa: PLW0603  # a fork concerns the whole process, as this count does
     _forks += 1
 
 
@@ -57,7 +56,7 @@ Callback = tuple[Callable[[Future[Result]], object], Answer]
 
 
 class Pending:
-    """The table. `late` counts answers that came after their time, `repeats` those that came again."""
+    """The table. `late` counts answers that came after their time, `repeats` answers that came again."""
 
     def __init__(
         self,
@@ -67,9 +66,9 @@ class Pending:
         read: Callable[[Message], Result | InferenceError],
         explain: Callable[[Any, Answer], InferenceError],
     ) -> None:
-        """At most so many at once; then `enter` waits, or does not.
+        """At most `most` requests at once. Then `enter` waits if `waits` is True, else it raises `Full`.
 
-        `read` says what an answer holds; `explain` what a failed delivery means.
+        `read` decodes an answer; `explain` turns a failed delivery into an error.
         """
         self._most = most
         self._waits = waits
@@ -92,18 +91,18 @@ class Pending:
         return len(self._table)
 
     def check_process(self) -> None:
-        """Raises `ClientClosed` in a child of the process that this was made in: its thread is not here."""
+        """Raises `ClientClosed` in a child of the process that made this table: the child lacks the client's thread."""
         if self._forks != _forks:
             raise ClientClosed(
                 f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
             )
 
     def enter(self, answer: Answer, timeout: float) -> bool:
-        """Give it a place, waiting at most so many seconds for one. Whether it had to wait.
+        """Give the request a place, waiting at most `timeout` seconds for one. Returns True if it had to wait.
 
         Raises `Full`, `DeadlineExceeded` and `ClientClosed`.
         """
-        with self.lock:  # 0.3 µs less than by the condition (measured 2026)
+        with self.lock:  # 0.3 µs less than with the condition (measured 2026)
             if has_waited := len(self._table) >= self._most:
                 self._wait_for_room(timeout)
             if self.is_closed:
@@ -128,7 +127,7 @@ class Pending:
         return len(self._table) + more < self._most or self.is_closed
 
     def take(self, request_id: bytes, *, lapses: bool = False) -> Answer | None:
-        """The request, for the first who asks; None ever after. `lapses`: an answer that still comes is late."""
+        """Take out the request; None if it is taken already. `lapses`: an answer that still comes is late."""
         with self.lock:
             answer = self._table.pop(request_id, None)
             if answer is not None and lapses:
@@ -147,7 +146,7 @@ class Pending:
                 self._room.notify_all()
 
     def answered(self, messages: Sequence[Message]) -> list[tuple[Message, bytes]]:
-        """End those whose answers these are. The others, each with the id that it bears: none of those is under way."""
+        """End the requests that these answer. Returns the other messages, each with its id, which is not under way."""
         ended, left = [], []
         for message in messages:
             try:
@@ -163,11 +162,11 @@ class Pending:
             waited_for = [answer for answer, outcome in ended if answer.ends(outcome)]
         for answer in waited_for:
             answer.tell()
-        self._tell_of_room()  # once for all: each who waits is woken, and finds room for many
+        self._tell_of_room()  # once for all messages: each waiting thread wakes, and finds room for many
         return left
 
     def count(self, request_id: bytes) -> None:
-        """An answer to one that has ended: it is late, or comes again."""
+        """Count an answer to a request that has ended: the answer is late, or comes again."""
         with self.lock:
             if request_id in self._lapsed:
                 del self._lapsed[request_id]
@@ -176,19 +175,19 @@ class Pending:
                 self.repeats += 1
 
     def undelivered(self, answer: Answer, error: Any) -> None:
-        """It may be in the topic all the same: an answer that comes is late."""
+        """End a request that was not delivered. It may be in the topic nevertheless: an answer that comes is late."""
         if self.take(answer.request_id, lapses=True) is not None:
             answer.end(self._explain(error, answer))
 
     def give_up(self, answer: Answer) -> bool:
-        """Cancel it. False where it has ended, or is about to."""
+        """Cancel the request. False if it has ended, or is about to."""
         if self.take(answer.request_id, lapses=True) is None:
             return False
         answer.end(CANCELLED)
         return True
 
     def lapse(self, now: float, why: Callable[[Answer, float], str]) -> None:
-        """End those whose time is over. Called by one thread."""
+        """End the requests whose time is over. Called by one thread."""
         if now < self._soonest:
             return
         with self.lock:
@@ -201,43 +200,43 @@ class Pending:
             answer.end(DeadlineExceeded(why(answer, now)))
 
     def close(self) -> None:
-        """Let none in any more."""
+        """Take in no more requests."""
         with self._room:
             self.is_closed = True
             self._room.notify_all()
 
     def wait_until_empty(self, timeout: float | None) -> bool:
-        """Once it is closed."""
+        """Wait until the closed table is empty. Returns False if `timeout` seconds are not enough."""
         with self._room:
             return self._room.wait_for(lambda: not self._table, timeout)
 
     def end_all(self, outcome: Outcome) -> int:
-        """With this. How many there were."""
+        """End all requests with this outcome. Returns how many there were."""
         taken = [answer for at in list(self._table) if (answer := self.take(at, lapses=True)) is not None]
         for answer in taken:
             answer.end(outcome)
         return len(taken)
 
     def call(self, fn: Callable[[Future[Result]], object], answer: Answer) -> None:
-        """Have a callback called, by a thread that is started for the first."""
+        """Have a callback called by the callbacks' thread, which the first callback starts."""
         with self._room:
             self._callbacks.put((fn, answer))
             if self._caller is None:
                 caller = Thread(target=self._call_back, name="inference-client-callbacks", daemon=True)
                 caller.start()
-                self._caller = caller  # only now: where there are too many threads for one more, the next asks again
+                self._caller = caller  # only now: if no thread can be started, the next callback tries again
 
     def _call_back(self) -> None:
         while (callback := self._next_callback()) is not None:
             fn, answer = callback
             try:
                 fn(answer)
-            except BaseException:  # noqa: BLE001  # whatever it raises is its own, and must not end the others
+            except BaseException:  # noqa: BLE001  # its errors must not end the other callbacks
                 _LOG.exception("a callback of an answer failed")
-            del callback, fn, answer  # or the last result would be held until the next
+            del callback, fn, answer  # otherwise the last result is held until the next callback
 
     def _next_callback(self) -> Callback | None:
-        """None, once there has been none for a while: then the thread is no more."""
+        """The next callback; None if none came for a while: then the thread ends."""
         with suppress(Empty):
             return self._callbacks.get(timeout=_IDLE)
         with self._room:
@@ -251,10 +250,10 @@ class Pending:
 
 
 def request_id_of(headers: Headers | None) -> bytes:
-    """The id that a message bears; empty where it bears none."""
+    """The id of a message; empty if it has none."""
     if not headers:
         return b""
-    name, value = headers[-1]  # a worker writes it last, but for what it echoes
+    name, value = headers[-1]  # a worker writes the id last, except for echoed headers
     if name != "request-id":
         value = dict(headers).get("request-id")
     return value or b""

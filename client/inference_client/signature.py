@@ -1,7 +1,7 @@
-"""What a model takes and gives, and what a caller's tensors must be to fit.
+"""The inputs and outputs of a model, and the check that a caller's tensors fit them.
 
-A signature is the Open Inference Protocol's metadata of a model: given, or fetched from a server that has it. Without
-one every tensor travels with its own type and shape, and the worker judges them. A wrong type is never guessed away.
+A signature is a model's metadata in the Open Inference Protocol: given, or fetched from a server. Without a signature
+every tensor travels with its own type and shape, and the worker judges them. A wrong type is never guessed away.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ DTYPES: Mapping[str, str] = {
     "BYTES": "O",
 }
 _NAMES = {np.dtype(code).str.lstrip("<|"): name for name, code in DTYPES.items()}
-# What a list's numbers are where nothing says it: what most models take. A model that takes another type says so.
+# The datatype of a list's items without a signature: the one most models take. A model that takes another says so.
 _OF_LISTS = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP32", "U": "BYTES", "S": "BYTES", "O": "BYTES"}
-# What may become what without a change of meaning: no truth values as numbers, no fractions as integers.
+# Kinds that may become another without a change of meaning: no truth values as numbers, no fractions as integers.
 _FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "O": "USO"}
 _UNEQUAL = "its lists are not equally long: pad them, or send rows of another length in another request"
-# Bytes that are read of a model's metadata at most: a thousand inputs are 100 KB.
+# The most bytes of a model's metadata that are read: a thousand inputs take 100 KB.
 _MOST_METADATA = 4 * 1024 * 1024
 
 
@@ -68,7 +68,7 @@ class Signature(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Self:
-        """From `{"inputs": [{"name": …, "datatype": …, "shape": [-1, 64]}], "outputs": […]}`. Raises `ValueError`."""
+        """Read `{"inputs": [{"name": …, "datatype": …, "shape": [-1, 64]}], "outputs": […]}`. Raises `ValueError`."""
         try:
             return cls(*[{spec.name: spec for spec in map(_spec, metadata[side])} for side in ("inputs", "outputs")])
         except (KeyError, TypeError) as error:
@@ -76,22 +76,22 @@ class Signature(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """Its inputs, for a message: three at most, for there may be one for each of 500 columns."""
+        """The inputs, for a message: three at most, because there may be one for each of 500 columns."""
         specs, more = list(self.inputs.values()), len(self.inputs) - 3
         named = ", ".join(map(str, specs[:3]))
         return f"{named} and {more} more" if more > 0 else named
 
     @classmethod
     def fetch(cls, url: str, timeout: float = 5.0) -> Self:
-        """From a server's `http://…/v2/models/NAME`, a worker's, within so many seconds.
+        """Fetch the metadata from a server's, or worker's, `http://…/v2/models/NAME` within `timeout` seconds.
 
         Raises `OSError`, `TimeoutError` among them, and `ValueError`.
         """
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"expected an address that begins with http:// or https://, got {url!r}")
         asked: Future[bytes] = Future()
-        # The timeout of a socket is for each read alone, and to look a name up has none: a server that sends a byte now
-        # and then would hold the program for good. A thread that is left so ends with the program.
+        # A socket's timeout is for one read alone, and the look-up of a name has none: a server that sends a byte now
+        # and then would hold the program for good. This thread then ends with the program.
         Thread(target=_ask, args=(url, timeout, asked), daemon=True).start()
         try:
             return cls.of(orjson.loads(asked.result(timeout)))
@@ -102,7 +102,7 @@ class Signature(NamedTuple):
 def _ask(url: str, timeout: float, asked: Future[bytes]) -> None:
     try:
         asked.set_result(_metadata(url, timeout))
-    except Exception as error:  # noqa: BLE001  # it is raised where the answer is waited for
+    except Exception as error:  # noqa: BLE001  # the thread that waits for the answer raises it
         asked.set_exception(error)
 
 
@@ -122,7 +122,7 @@ Given = Signature | Mapping[str, Any] | str | None
 
 
 def signature_of(given: Given) -> Signature | None:
-    """A program's signature: as it is, of metadata, or fetched from an address. Raises `OSError` and `ValueError`."""
+    """The signature that a program gives as such, as metadata or by address. Raises `OSError` and `ValueError`."""
     if given is None or isinstance(given, Signature):
         return given
     return Signature.fetch(given) if isinstance(given, str) else Signature.of(given)
@@ -136,7 +136,7 @@ def _spec(entry: Mapping[str, Any]) -> TensorSpec:
 
 def typed(name: str, given: ArrayLike, signature: Signature | None) -> tuple[str, Array]:
     """The datatype and the array, with its rows as the first dimension. Raises `InvalidArgument`."""
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # what lies under a mask is no value
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # a masked element is no value
         raise InvalidArgument(f"input {name}: some elements are masked; give them a value, .filled(…)")
     if signature is None:
         return _typed_by_itself(name, given)
@@ -165,7 +165,7 @@ def _datatype(array: Array) -> str | None:
 
 
 def _exactly(spec: TensorSpec, given: Any) -> Array:
-    """An array says what it is: float64 for FP32 is more likely a mistake than a wish."""
+    """An array that has exactly the input's type: float64 for FP32 is more likely a mistake than a wish."""
     array = np.asarray(given)
     found = _datatype(array)
     if found != spec.datatype:
@@ -175,7 +175,7 @@ def _exactly(spec: TensorSpec, given: Any) -> Array:
 
 
 def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
-    """Python's numbers have no size: they are what the model takes, if they fit."""
+    """Python's numbers in the type that the model takes, if they fit: they have no size of their own."""
     array = _array(spec.name, given)
     if spec.datatype == "UINT64" and array.dtype.kind == "f":
         array = _integers(given, array)
@@ -187,13 +187,13 @@ def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
 
 
 def _check_range(name: str, array: Array, wanted: np.dtype[Any], datatype: str) -> None:
-    """Where a number is too large, numpy makes another one of an integer, and infinity of a fraction."""
+    """Refuse numbers that are too large: numpy makes another number of an integer, and infinity of a fraction."""
     if array.size and not _is_in_range(array, wanted):
         raise InvalidArgument(f"input {name}: out of the range of {datatype}")
 
 
 def _is_in_range(array: Array, wanted: np.dtype[Any]) -> bool:
-    if wanted.kind == "f":  # not by its limits: what lies a little above the largest is rounded to that
+    if wanted.kind == "f":  # not by its limits: a number a little above the largest is rounded down to it
         with np.errstate(over="ignore"):
             return not np.any(np.isinf(array.astype(wanted)) & np.isfinite(array))
     if wanted.kind not in "iu":
@@ -203,7 +203,7 @@ def _is_in_range(array: Array, wanted: np.dtype[Any]) -> bool:
 
 
 def _integers(given: ArrayLike, array: Array) -> Array:
-    """As such, if all are: numpy makes floats of a list in which some need 64 bits and others do not."""
+    """The numbers as integers, if all are: numpy makes floats of a list in which only some need 64 bits."""
     numbers = np.array(given, object)
     are_whole = set(map(type, numbers.reshape(-1))) == {int} and numbers.min() >= 0
     return numbers.astype("u8") if are_whole else array
@@ -223,10 +223,10 @@ def _array(name: str, given: ArrayLike) -> Array:
 
 
 def _as(name: str, given: ArrayLike, array: Array, datatype: str) -> Array:
-    """In the wire's byte order and layout; strings as objects.
+    """The array in the wire's byte order and layout; strings as objects.
 
-    These as they were given: beside strings in a list numpy writes out what is none (a missing one is "nan"), and it
-    cuts off the NULs that end one.
+    Strings are taken as they were given. In a list with strings numpy turns other items into strings (a missing one is
+    "nan"), and it cuts off the NULs at the end of a string.
     """
     if datatype != "BYTES":
         return np.asarray(array, DTYPES[datatype], order="C")
@@ -238,7 +238,7 @@ def _as(name: str, given: ArrayLike, array: Array, datatype: str) -> Array:
 
 
 def _shaped(spec: TensorSpec, array: Array) -> Array:
-    """Without a dimension for the rows it is one row."""
+    """The array in the input's shape. An array without a dimension for the rows is one row."""
     if array.ndim == len(spec.shape) - 1:
         array = array[None]
     fits = array.ndim == len(spec.shape) and all(

@@ -1,6 +1,6 @@
-"""Where the clients of `schemas/README.md` run: a worker that serves its model, and a folder with the page's programs.
+"""A stage for the clients of `schemas/README.md`: a worker that serves its model, and a folder with its programs.
 
-Knows what a reader of the page knows. Its topics and its broker's address stand in for the page's own.
+It knows only what a reader of the page knows. Its topics and broker's address stand in for the page's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES = re.compile(r'(?<=-t )(requests|answers)\b|(?<=")(requests|answers|reade
 
 
 def scale() -> bytes:
-    """The page's model: x FP32 (batch, 3) → y FP32 (batch, 2). It has the page's answers to the page's requests."""
+    """The page's model: x FP32 (batch, 3) → y FP32 (batch, 2). It gives the page's answers to the page's requests."""
     weights = [[0.0, 0.0], [1.0, 0.5], [1.0, 0.5]]
     return model("float[batch, 3] x => float[batch, 2] y", "y = MatMul(x, w)", {"w": weights})
 
@@ -54,7 +54,7 @@ class Stage:
         shutil.copy(SCHEMAS / "inference.proto", folder)
 
     def text(self, text: str) -> str:
-        """A text of the page, with the scene's address, topics and a group of its own in the place of the page's."""
+        """A text of the page, with the scene's address, its topics and a fresh group."""
         ours = {"requests": self._scene.topic, "answers": self._scene.response_topic, "readers": fresh("readers")}
         text = text.replace("localhost:9092", self._scene.kafka.bootstrap_servers)
         return _NAMES.sub(lambda match: ours[match[0]], text)
@@ -66,12 +66,12 @@ class Stage:
         return path
 
     def sh(self, *names: str) -> str:
-        """What blocks print, run one after the other by one shell. Fails the test when a command does."""
+        """The output of blocks that one shell runs one after the other. Fails the test when a command fails."""
         script = "\n".join(["set -e", *(self.text(block(name).text) for name in names)])
         return self.run("sh", "-c", script)
 
     def run(self, *command: str) -> str:
-        """What a command prints. Fails the test when it fails."""
+        """A command's output. Fails the test when the command fails."""
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -86,7 +86,7 @@ class Stage:
         return done.stdout
 
     def lines(self, command: Sequence[str], until: str) -> list[str]:
-        """What a command without an end prints, up to the line that begins with `until`; then it is killed."""
+        """An endless command's output up to the line that begins with `until`; then it is killed."""
         out, err = self.folder / "stdout", self.folder / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             running = subprocess.Popen(
@@ -115,7 +115,7 @@ class Stage:
         return self._scene.kafka.read(self._scene.response_topic, len(REQUESTS))
 
     def repeat_and_end(self) -> None:
-        """Answer the page's requests once more, as a worker does after a crash; then one more request, called `end`."""
+        """Repeat the answers, as a worker does after a crash; then publish one more request, called `end`."""
         again = [Sent(found.key, found.value, found.headers, found.partition) for found in self.answers()]
         self._scene.kafka.produce(self._scene.response_topic, again)
         row = np.array([0.1, 0.2, 0.3], "<f4").tobytes()

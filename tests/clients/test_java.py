@@ -1,4 +1,4 @@
-"""The Java clients of `schemas/README.md`, compiled and run as the page has them, against a worker on a real Kafka.
+"""The Java clients of `schemas/README.md`, compiled and run as on the page, against a worker on a real Kafka.
 
 They need a JDK, and Maven once, for protobuf; without them the test is skipped.
 """
@@ -29,7 +29,7 @@ MACHINES = {"x86_64": "x86_64", "arm64": "aarch_64", "aarch64": "aarch_64"}
 
 @pytest.fixture(scope="module")
 def java(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A stage with what the page wants: protoc, and jars in `lib`."""
+    """A stage with the page's tools: protoc, and jars in `lib`."""
     if shutil.which("javac") is None:
         pytest.skip("no javac on the PATH")
     try:
@@ -48,7 +48,7 @@ def java(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def fetched() -> Path:
-    """The folder of protobuf for Java, with its protoc; fetched by Maven once. Skips the test when it cannot be had."""
+    """The folder of protobuf for Java, with its protoc. Maven fetches it once; else the test is skipped."""
     CACHE.parent.mkdir(parents=True, exist_ok=True)
     with (CACHE.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want them at once
@@ -75,7 +75,7 @@ def _copy(artifact: str, folder: Path) -> None:
 
 
 def test_each_encoding_gets_its_answer_and_no_repeat_is_seen(java: Stage) -> None:
-    """The page's reader prints what the page says, though each answer came twice."""
+    """The reader prints the page's output, although each answer came twice."""
     java.sh("java-build")
     java.repeat_and_end()
 

@@ -1,4 +1,4 @@
-"""The kcat lines of `schemas/README.md`, run as the page has them, against a worker on a real Kafka.
+"""The kcat lines of `schemas/README.md`, run as on the page, against a worker on a real Kafka.
 
 kcat is Debian's package of that name; without it these tests are skipped.
 """
@@ -16,7 +16,7 @@ from tests.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="no kcat on the PATH")
 
-# protoc as a user has it: the one that the project generates its own messages with, called by that name.
+# A command `protoc`, as a user has it: the project's own compiler of messages.
 PROTOC = f'#!/bin/sh\nexec "{sys.executable}" -m grpc_tools.protoc -I. "$@"\n'
 
 
@@ -31,7 +31,7 @@ def kcat(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def test_each_encoding_gets_its_answer(kcat: Stage) -> None:
-    """What the page's lines publish comes back with its key, in order, and with the model's numbers."""
+    """Answers to the page's requests have their keys, their order, and the model's numbers."""
     answers = kcat.answers()
 
     assert [(found.key, dict(found.headers)["request-id"]) for found in answers] == [
@@ -41,7 +41,7 @@ def test_each_encoding_gets_its_answer(kcat: Stage) -> None:
 
 
 def test_the_page_s_lines_read_every_encoding(kcat: Stage) -> None:
-    """An answer's value is found by the id of its request; they print what the page says they do."""
+    """They find an answer's value by its request's id, and print the page's output."""
     kcat.answers()
 
     printed = kcat.run("sh", "-e", str(kcat.program("answers.sh")))

@@ -1,4 +1,4 @@
-"""The Python client of `schemas/README.md`, run as the page has it, against a worker on a real Kafka."""
+"""The Python client of `schemas/README.md`, run as on the page, against a worker on a real Kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def python(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_each_encoding_gets_its_answer_and_no_repeat_is_seen(python: Stage) -> None:
-    """The page's reader prints what the page says, though each answer came twice."""
+    """The reader prints the page's output, although each answer came twice."""
     python.repeat_and_end()
 
     lines = python.lines(["python", str(python.program("answers.py"))], until="end ")
@@ -34,7 +34,7 @@ def test_each_encoding_gets_its_answer_and_no_repeat_is_seen(python: Stage) -> N
 
 
 def test_the_page_makes_the_model_that_it_speaks_of(tmp_path: Path) -> None:
-    """A reader who runs the page's programs needs one that gives the page's answers."""
+    """A reader who runs the page's programs needs a model that gives the page's answers."""
     subprocess.run([sys.executable, PROGRAMS / "model.py"], cwd=tmp_path, check=True)
 
     (answer,) = InferenceSession(tmp_path / "scale.onnx").run(None, {"x": np.array([[0.1, 0.2, 0.3]], np.float32)})

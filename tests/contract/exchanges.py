@@ -1,4 +1,4 @@
-"""The golden exchanges in `schemas/examples`, as values that tests compare with: headers, bytes, models and tensors."""
+"""The golden exchanges in `schemas/examples` as values for tests: headers, bytes, models and tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Side(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """The JSON part of the value; all of it without a binary-data form."""
+        """The JSON part of the value; the whole value if it has no binary-data form."""
         return self.value[: int(self.headers.get("Inference-Header-Content-Length", len(self.value)))]
 
 
@@ -51,7 +51,7 @@ def specs(held: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
 
 
 def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
-    """The tensors that the exchange is about, as the manifest spells them out."""
+    """The exchange's tensors, as the manifest lists them."""
     values = MANIFEST["values"][EXCHANGES[exchange]["model"]]
     return [np.array(values[spec.name], spec.dtype) for spec in specs]
 

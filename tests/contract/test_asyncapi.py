@@ -1,4 +1,4 @@
-"""`schemas/asyncapi.yaml`: a valid AsyncAPI document that says what the code does and the golden exchanges show."""
+"""`schemas/asyncapi.yaml` is a valid AsyncAPI document and agrees with the code and the golden exchanges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXAMPLES = [(name, example["name"], example) for name, message in MESSAGES.items
 
 @pytest.fixture(scope="module")
 def asyncapi_schema() -> Any:
-    """AsyncAPI's own JSON Schema; fetched by npm once. Without it the test is skipped."""
+    """AsyncAPI's own JSON Schema; npm fetches it once. Without it the test is skipped."""
     if shutil.which("npm") is None and not CACHE.is_dir():
         pytest.skip("no npm on the PATH, which fetches AsyncAPI's JSON Schema")
     CACHE.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def _fetch(folder: Path) -> None:
 
 
 def test_it_is_valid_by_asyncapi_s_own_schema(asyncapi_schema: Any) -> None:
-    """Every object is one that AsyncAPI knows, and the Kafka bindings are those of their version."""
+    """AsyncAPI knows every object, and the Kafka bindings have the fields of their version."""
     validator = Draft7Validator(asyncapi_schema)
 
     assert not [f"{error.json_path}: {error.message}" for error in validator.iter_errors(DOCUMENT)]
@@ -77,7 +77,7 @@ def test_it_is_valid_by_asyncapi_s_own_schema(asyncapi_schema: Any) -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    """Within the document, or to a JSON Schema beside it."""
+    """It leads to a place in the document, or to a JSON Schema in its folder."""
     for reference in references(DOCUMENT):
         file, _, pointer = reference.partition("#")
         found: Any = json.loads((SCHEMAS / file).read_text(encoding="utf-8")) if file else DOCUMENT
@@ -87,7 +87,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def references(node: Any) -> Iterator[str]:
-    """All that a `$ref` says."""
+    """The values of all `$ref` keys."""
     if isinstance(node, Mapping):
         yield from ([node["$ref"]] if "$ref" in node else [])
     for child in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
@@ -95,7 +95,7 @@ def references(node: Any) -> Iterator[str]:
 
 
 def test_every_message_stands_on_one_topic() -> None:
-    """And every topic in one operation, seen from the worker."""
+    """Every topic is in one operation, too, seen from the worker."""
     held = [message["$ref"] for channel in DOCUMENT["channels"].values() for message in channel["messages"].values()]
     answer, keep = DOCUMENT["operations"]["answerRequest"], DOCUMENT["operations"]["keepRejected"]
 
@@ -109,7 +109,7 @@ def test_every_message_stands_on_one_topic() -> None:
 
 
 def headers_fit(message: str, headers: Mapping[str, str]) -> list[str]:
-    """What is wrong with the headers of a record, names without case."""
+    """The faults in a record's headers; names are compared without case."""
     spelled = {name.lower(): name for schema in HEADERS.values() for name in schema.get("properties", ())}
     known = {spelled.get(name.lower(), name): value for name, value in headers.items()}
     rules = {"$ref": f"#/components/messages/{message}/headers", "components": DOCUMENT["components"]}
@@ -117,7 +117,7 @@ def headers_fit(message: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def message_of(which: str, golden: Side) -> str:
-    """The message that a side of an exchange is."""
+    """The name of the message for one side of an exchange."""
     headers = {name.lower(): value.partition(";")[0] for name, value in golden.headers.items()}
     form = {"application/json": "json", "application/x-protobuf": "protobuf", "application/octet-stream": "rows"}
     encoding = form[headers.get("content-type", "application/json")]
@@ -129,7 +129,7 @@ GOLDEN = [(exchange, which) for exchange, held in EXCHANGES.items() for which in
 
 @pytest.mark.parametrize(("exchange", "which"), GOLDEN)
 def test_a_golden_record_is_one_of_its_messages(exchange: str, which: str) -> None:
-    """Its headers fit that message, and no other of its topic."""
+    """Its headers fit that message, and no other message of its topic."""
     golden = side(exchange, which)
     name = message_of(which, golden)
     kinds = ("Request",) if which == "request" else ("Result", "Error")
@@ -141,7 +141,7 @@ def test_a_golden_record_is_one_of_its_messages(exchange: str, which: str) -> No
 
 @pytest.mark.parametrize(("message", "exchange", "example"), EXAMPLES)
 def test_an_example_is_a_golden_exchange(message: str, exchange: str, example: dict[str, Any]) -> None:
-    """To the last header and, where it is JSON, to the last element."""
+    """Every header and, in JSON, every element is equal."""
     if message == "deadLetter":
         assert example["headers"] == EXCHANGES[exchange]["dead_letter"]["headers"]
         assert not headers_fit(message, example["headers"])
@@ -165,12 +165,12 @@ def documented(schema: str) -> set[str]:
 
 
 def test_the_headers_read_are_those_of_the_document() -> None:
-    """Every name that means something in a request, and none besides."""
+    """Every name with a meaning in a request is there, and no other."""
     assert documented("requestHeaders") == {*envelope._FORM, *envelope._OWN, envelope.STATE} - {UNREADABLE_HEADER}
 
 
 def test_the_headers_written_are_those_of_the_document() -> None:
-    """Every name that an answer can carry, and none besides."""
+    """Every name that an answer can carry is there, and no other."""
     sent = [(name, b"1") for name in (*envelope.ECHOED, "request-id")]
     exchange = record(value=side("json", "request").value)._replace(headers=sent)
     codec = codecs("json")
@@ -196,5 +196,5 @@ def test_the_headers_written_are_those_of_the_document() -> None:
 
 
 def test_the_headers_of_dead_letters_are_those_of_the_document() -> None:
-    """Ours; the request's own go before them."""
+    """The document lists our headers; the request's own go before them."""
     assert documented("deadLetterHeaders") == dead_letters._OURS

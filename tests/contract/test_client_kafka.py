@@ -1,4 +1,4 @@
-"""What the client library asks of Kafka's two clients, kept by its tests' fakes and by the real ones."""
+"""The client library's demands on Kafka's two clients hold for its tests' fakes and for the real ones."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ HEADERS = [("status", b"ok"), ("null", None)]
 
 
 class Stage(Protocol):
-    """Both clients, and what happens around them."""
+    """Both clients, and the events around them."""
 
     clients: Clients
 
     def arrive(self, *values: bytes) -> None:
-        """So many answers come."""
+        """Let answers with these values come."""
 
     def refuse(self) -> None:
-        """The next record that is produced is too large."""
+        """Make the next produced record too large."""
 
     def lose(self, on_delivery: Callable[..., None]) -> None:
         """Produce a record that is never delivered."""
 
 
 class FakeStage:
-    """As the unit tests have it."""
+    """The unit tests' fakes."""
 
     def __init__(self) -> None:
         self._producer, self._consumer = FakeProducer(), FakeConsumer(1)
@@ -52,7 +52,7 @@ class FakeStage:
 
 
 class KafkaStage:
-    """As `connect` makes them."""
+    """Real clients, as `connect` makes them."""
 
     def __init__(self, kafka: Cluster) -> None:
         self._kafka = kafka
@@ -67,24 +67,24 @@ class KafkaStage:
         self._kafka.produce(self._answers, [Sent(None, value, HEADERS, partition=0) for value in values])
 
     def refuse(self) -> None:
-        """With a limit that a record of the test does not keep."""
+        """Connect anew with a limit below the test's record."""
         self.clients = self._connect(self._kafka.bootstrap_servers, **{"message.max.bytes": 1000})
 
     def lose(self, on_delivery: Callable[..., None]) -> None:
-        """One to a partition that is not there."""
+        """Produce to a partition that does not exist."""
         self.clients.producer.produce(self._requests, b"", None, 99, on_delivery, None, 0, [])
 
 
 @pytest.fixture(params=["fake", "kafka"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """One of both."""
+    """The fake stage, then the real one."""
     made: Stage = FakeStage() if request.param == "fake" else KafkaStage(request.getfixturevalue("kafka"))
     yield made
     made.clients.consumer.close()
 
 
 def read(stage: Stage, count: int) -> Sequence[Any]:
-    """So many messages, as a turn reads them."""
+    """Read `count` messages, as a turn does."""
     found: list[Any] = []
     deadline = time.monotonic() + TIMEOUT
     while len(found) < count:
@@ -95,7 +95,7 @@ def read(stage: Stage, count: int) -> Sequence[Any]:
 
 
 def test_what_arrives_is_read_in_order_and_once(stage: Stage) -> None:
-    """With its headers; nothing is None."""
+    """It comes with its headers; a poll of nothing returns None."""
     assert stage.clients.consumer.poll(0.0) is None
 
     stage.arrive(b"1", b"2", b"3")
@@ -107,7 +107,7 @@ def test_what_arrives_is_read_in_order_and_once(stage: Stage) -> None:
 
 
 def test_partitions_are_added_to_those_that_are_read(stage: Stage) -> None:
-    """What is read already goes on where it was."""
+    """Partitions that are already read go on where they were."""
     stage.arrive(b"1")
     read(stage, 1)
     (known,) = stage.clients.consumer.assignment()
@@ -120,7 +120,7 @@ def test_partitions_are_added_to_those_that_are_read(stage: Stage) -> None:
 
 
 def test_a_record_that_is_too_large_is_refused_at_once(stage: Stage) -> None:
-    """By `produce` itself."""
+    """`produce` itself raises."""
     stage.refuse()
 
     with pytest.raises(KafkaException) as caught:
@@ -130,7 +130,7 @@ def test_a_record_that_is_too_large_is_refused_at_once(stage: Stage) -> None:
 
 
 def test_a_failed_delivery_is_reported_in_a_poll(stage: Stage) -> None:
-    """Once, and in no other call."""
+    """It is reported once, and in no other call."""
     reported: list[KafkaError] = []
     with suppress(KafkaException):
         stage.lose(lambda error, _: reported.append(error))

@@ -1,4 +1,4 @@
-"""What the loop may rely on from its lanes: order, accounting, waiting, and that nothing dies unseen.
+"""The lanes' promises to the loop: order, accounting, waiting, and that nothing dies unseen.
 
 The lanes run real threads here, over runners that the test steers, and once over a real model.
 """
@@ -90,7 +90,7 @@ def numbers(home: Sequence[Finished]) -> list[int]:
 
 
 def test_batches_start_in_the_order_submitted(steered: Lanes) -> None:
-    """And come home with their outputs, and the seconds they took."""
+    """They also come back with their outputs and their run times."""
     for number in range(5):
         steered.lanes.submit(batch(number))
         steered.runner.permits.put(None)
@@ -103,7 +103,7 @@ def test_batches_start_in_the_order_submitted(steered: Lanes) -> None:
 
 
 def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
-    """A bisect ends before the next batch begins, so what waits behind it is not overtaken twice."""
+    """A bisect ends before the next batch begins, so no waiting batch is overtaken twice."""
     steered.lanes.submit(batch(0))
     assert steered.runner.began.get(timeout=PATIENCE) == 0
     steered.lanes.submit(batch(9))
@@ -133,7 +133,7 @@ def test_in_flight_counts_what_is_submitted_and_not_fetched(steered: Lanes) -> N
 
 
 def test_nothing_is_waited_for_when_nothing_is_out(steered: Lanes) -> None:
-    """The loop would sleep through its next record."""
+    """Else the loop would sleep through its next record."""
     began = time.monotonic()
 
     assert steered.lanes.finished(PATIENCE) == ()
@@ -141,7 +141,7 @@ def test_nothing_is_waited_for_when_nothing_is_out(steered: Lanes) -> None:
 
 
 def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes) -> None:
-    """Then nothing has come home, and it is still in flight."""
+    """Then nothing has come back, and the batch is still in flight."""
     steered.lanes.submit(batch(0))
 
     assert list(steered.lanes.finished(0.0)) == []
@@ -150,7 +150,7 @@ def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes) -> N
 
 
 def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) -> None:
-    """Though it is not in flight."""
+    """The wait happens although a probe does not count as in flight."""
     steered.lanes.probe(MODEL)
     steered.runner.permits.put(RunFailure("no device"))
 
@@ -161,7 +161,7 @@ def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) ->
 
 
 def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
-    """What a device's libraries set up for each thread is there before the first batch."""
+    """So a device's libraries have set up each thread before the first batch."""
     three = Lanes(lanes=3)
     three.runner.permits.put(RunFailure("no memory"))
     three.runner.permits.put(None)
@@ -176,7 +176,7 @@ def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
 
 
 def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
-    """In one lane, in the order submitted; what comes back says which model ran."""
+    """They share one lane, in the order submitted; each result names its model."""
     runners = {MODEL: SteeredRunner(), OTHER: SteeredRunner()}
     lanes = InferenceLanes(runners)
     for runner in runners.values():
@@ -199,7 +199,7 @@ def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
 
 
 def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
-    """And the lane goes on."""
+    """The lane goes on."""
     failed = batch(0)
     steered.lanes.submit(failed)
     steered.lanes.submit(batch(1))
@@ -213,7 +213,7 @@ def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
 
 
 def test_of_several_inferences_the_oldest_is_the_one_to_watch() -> None:
-    """The one that hangs may be any lane's, and the others go on."""
+    """Any lane may hang while the others go on."""
     several = Lanes(lanes=2)
     several.lanes.submit(batch(0))
     several.runner.began.get(timeout=PATIENCE)
@@ -227,7 +227,7 @@ def test_of_several_inferences_the_oldest_is_the_one_to_watch() -> None:
 
 
 def test_the_age_of_the_running_inference_is_known_and_starts_anew_with_each(steered: Lanes) -> None:
-    """A long bisect is many short runs, and no hang."""
+    """So a long bisect, which is many short runs, is no hang."""
     ages = [steered.lanes.running_since]
     steered.lanes.submit(batch(0))
     steered.lanes.submit(batch(1))
@@ -248,7 +248,7 @@ def test_the_age_of_the_running_inference_is_known_and_starts_anew_with_each(ste
 
 @pytest.mark.parametrize("death", [TypeError("a defect"), SystemExit(1)])
 def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseException) -> None:
-    """What came home before is delivered first."""
+    """Earlier results are delivered first."""
     steered = Lanes()
     steered.lanes.submit(batch(0))
     steered.lanes.submit(batch(1))
@@ -264,7 +264,7 @@ def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseEx
 
 @pytest.mark.parametrize("is_probed", [False, True])
 def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes, *, is_probed: bool) -> None:
-    """The model's own verdict reaches the operator unchanged, also before anything was asked."""
+    """The model's own verdict reaches the operator unchanged, even before the first batch."""
     steered.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
     if not is_probed:
         steered.lanes.submit(batch(0))
@@ -274,7 +274,7 @@ def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes, *, is_probed: bo
 
 
 def test_several_lanes_run_at_once() -> None:
-    """Each one batch at a time."""
+    """Each lane runs one batch at a time."""
     steered = Lanes(lanes=2)
     for number in range(3):
         steered.lanes.submit(batch(number))
@@ -287,7 +287,7 @@ def test_several_lanes_run_at_once() -> None:
 
 
 def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> None:
-    """Python cannot interrupt a native call: the process must be able to end without it."""
+    """Python cannot interrupt a native call: the process must be able to end during one."""
     steered.lanes.submit(batch(0))
     steered.lanes.submit(batch(1))
     steered.runner.began.get(timeout=PATIENCE)
@@ -299,9 +299,9 @@ def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> 
 
 
 class NotingRunner:
-    """Notes which thread runs each batch. A batch takes as many seconds of the processor as its number.
+    """Notes which thread runs each batch. A batch takes as many seconds of CPU time as its number.
 
-    Seconds by the clock it takes `slowness` times as many.
+    By the clock it takes `slowness` times as long.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class NotingRunner:
 
 
 class Noting:
-    """Lanes for which less than 8 s is brief, and which thread ran what."""
+    """Lanes with a runner that notes threads; less than 8 s is brief."""
 
     def __init__(self, brief: float = 8.0, lanes: int = 1) -> None:
         self.runner = NotingRunner()
@@ -341,7 +341,7 @@ class Noting:
         self.runner.lanes = self.lanes
 
     def run(self, *numbers: int, model: ModelKey = MODEL) -> list[bool]:
-        """One after the other; which of them ran on this thread."""
+        """Run batches one after the other; return which of them ran on this thread."""
         before = len(self.runner.threads)
         for number in numbers:
             self.lanes.submit(batch(number, model=model))
@@ -357,7 +357,7 @@ def noting() -> Iterator[Noting]:
 
 
 def test_what_is_usually_brief_runs_on_the_loop_s_thread(noting: Noting) -> None:
-    """The first one tells how long they take. After a long one, several have to be brief again."""
+    """The first run tells how long they take. After a long one, several have to be brief again."""
     assert noting.run(1, 1, 1) == [False, True, True]
     assert noting.run(160) == [True]  # nobody could know
     assert noting.run(1, 1) == [False, False]
@@ -365,7 +365,7 @@ def test_what_is_usually_brief_runs_on_the_loop_s_thread(noting: Noting) -> None
 
 
 def test_what_runs_on_the_loop_s_thread_stays_until_it_takes_twice_as_long(noting: Noting) -> None:
-    """A busy machine lets all take longer; what comes to the lane meanwhile would stay there as well."""
+    """A busy machine makes all runs longer; if they went to the lane they would stay there, too."""
     noting.run(1)
 
     assert all(noting.run(*[12] * 50))
@@ -374,7 +374,7 @@ def test_what_runs_on_the_loop_s_thread_stays_until_it_takes_twice_as_long(notin
 
 
 def test_what_begins_to_wait_for_something_else_goes_back_to_a_lane(noting: Noting) -> None:
-    """Eight in a row are no accident of the machine's."""
+    """Eight in a row are no accident of the machine."""
     assert noting.run(1, 1) == [False, True]
     noting.runner.slowness = 1000
 
@@ -382,7 +382,7 @@ def test_what_begins_to_wait_for_something_else_goes_back_to_a_lane(noting: Noti
 
 
 def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:
-    """An accelerator is to be kept busy, not waited for."""
+    """The loop must keep an accelerator busy, not wait for it."""
     noting = Noting(brief=0.0)
 
     assert not any(noting.run(0, 0, 0))
@@ -390,7 +390,7 @@ def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:
 
 
 def test_nothing_overtakes_what_is_in_a_lane() -> None:
-    """However brief it is."""
+    """Even a brief batch does not overtake."""
     steered = Lanes(brief=PATIENCE)
     steered.lanes.submit(batch(0))
     steered.runner.permits.put(None)
@@ -407,7 +407,7 @@ def test_nothing_overtakes_what_is_in_a_lane() -> None:
 
 
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
-    """Outputs are the model's, a failing batch is a failure, the probe passes."""
+    """The outputs are right, a failing batch comes back as a failure, and the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
     lanes = InferenceLanes({MODEL: model})
     good, bad = (Batch((request(),), {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
@@ -428,7 +428,7 @@ def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
 
 
 class Crowded:
-    """A device that has memory for one run at a time. The first waits until another has failed beside it."""
+    """A device with memory for one run at a time. The first run waits until another has failed meanwhile."""
 
     def __init__(self) -> None:
         self._one = Lock()
@@ -447,7 +447,7 @@ class Crowded:
 
 
 def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
-    """The other had it: that says nothing of this batch, nor of the device."""
+    """The other run had the memory: the failure says nothing about this batch or the device."""
     crowded = Lanes(lanes=2, runner=Crowded())
     for number in range(9):
         crowded.lanes.submit(batch(number))
@@ -462,7 +462,7 @@ def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_run_without_memory_is_made_again_only_where_others_may_have_had_it(lanes: int) -> None:
-    """What fails alone, too, has failed; and lanes that are tried side by side are not tried one by one."""
+    """A batch that also fails alone has failed; probes of all lanes are not repeated one by one."""
     steered = Lanes(lanes)
     for _ in range(4):
         steered.runner.permits.put(RunFailure("no memory", Code.RESOURCE_EXHAUSTED))

@@ -1,4 +1,4 @@
-"""What asks and tells a store outside: the fake, and the thread that talks to a real server."""
+"""Readers and writers of an outside store: the fake, and the thread that talks to a real server."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ TIMEOUT = 20.0
 
 
 class Outside(Reads, Writes, Protocol):
-    """Both of it."""
+    """Reads and writes an outside store."""
 
 
 class Pair:
-    """A store outside, and how the time passes that it needs."""
+    """An outside store, and a function that lets it make progress."""
 
     def __init__(self, outside: Outside, wait: Callable[[], object]) -> None:
         self.outside, self._wait = outside, wait
 
     def written(self, *changes: tuple[bytes, bytes]) -> None:
-        """Write these, one place each, and wait for the acknowledgements."""
+        """Write changes, one place each, and wait for the acknowledgements."""
         places = [place() for _ in changes]
         for at, (key, value) in zip(places, changes, strict=True):
             self.outside.write([Change(key, value, is_forgotten=False)], at)
@@ -96,14 +96,14 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def test_what_is_written_is_read(pair: Pair) -> None:
-    """In the order of the keys that were asked for; a key that was never written has no value."""
+    """Values come in the order of the keys asked for; an unknown key has no value."""
     pair.written((b"a", stored(1, 10)), (b"\0\xff", stored(2, 20)), (b"", stored(3, 30)))
 
     assert pair.values(b"", b"never", b"a", b"\0\xff") == [stored(3, 30), None, stored(1, 10), stored(2, 20)]
 
 
 def test_a_value_is_taken_only_if_its_offset_is_later(pair: Pair) -> None:
-    """So a replica that stood still overwrites nothing, and what is written twice is written once."""
+    """So a replica that stood still overwrites nothing, and a repeated write changes nothing."""
     pair.written((b"k", stored(5, 10)))
     for offset in (4, 5, -1):
         pair.written((b"k", stored(offset, 99)))
@@ -115,7 +115,7 @@ def test_a_value_is_taken_only_if_its_offset_is_later(pair: Pair) -> None:
 
 
 def test_what_is_no_state_is_written_over(store: RunningStore) -> None:
-    """Whatever it is, also a list: one value of another client ended the worker, and each that followed."""
+    """Another client's value of any kind, even a list, does not end the worker."""
     link, client = link_to(store), store.client()
     pair = Pair(link, lambda: time.sleep(0.001))
     for name, value in {"a": b"x", "b": b"\xff" * 40, "c": stored(5, 1)[:20]}.items():
@@ -130,7 +130,7 @@ def test_what_is_no_state_is_written_over(store: RunningStore) -> None:
 
 
 def test_more_than_one_round_trip_takes_comes_all_the_same(store: RunningStore) -> None:
-    """In order, in portions; a key that is written several times ends with its last value."""
+    """They come in order, in portions; a key that is written several times ends with its last value."""
     link = link_to(store)
     pair = Pair(link, lambda: time.sleep(0.001))
     keys = [b"many-%d" % n for n in range(10_000)]
@@ -142,7 +142,7 @@ def test_more_than_one_round_trip_takes_comes_all_the_same(store: RunningStore) 
 
 
 def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
-    """As a value without tensors; a state with a TTL goes as well, and one without stays."""
+    """It stays as a value without tensors; a state with a TTL goes in time, and a state without one stays."""
     link = StoreLink(StoreServer(StoreAddress(store.url), PREFIX), ttl=500, forgotten_for=60)
     gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, 3), is_forgotten=True), stored(1, 1)
     link.write([gone, Change(b"kept", kept, is_forgotten=False)], place())
@@ -156,7 +156,7 @@ def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
 
 
 def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
-    """What was asked of it meanwhile comes when it is back, with what it had on disk."""
+    """When it is back, with the data from its disk, it does all that was asked meanwhile."""
     with RunningStore(tmp_path) as own:
         link = link_to(own)
         pair = Pair(link, lambda: time.sleep(0.001))
@@ -181,9 +181,9 @@ def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_its_thread_dies_of_is_raised_in_the_loop(store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect, too: the loop would wait for ever for what never comes."""
+    """A defect in it is raised, too: else the loop would wait for ever."""
     server = StoreServer(StoreAddress(store.url), PREFIX)
-    monkeypatch.setattr(server, "exchange", lambda *_: None)  # of which no value can be taken
+    monkeypatch.setattr(server, "exchange", lambda *_: None)  # a wrong result, from which it can take no value
     link = StoreLink(server, ttl=None, forgotten_for=1)
 
     link.ask([Asked(P0, 1, [b"k"])])
@@ -209,7 +209,7 @@ def test_what_its_thread_dies_of_is_raised_in_the_loop(store: RunningStore, monk
 def test_a_server_that_refuses_us_ends_the_worker(
     store: RunningStore, command: Sequence[str], login: tuple[str | None, str | None], cure: str
 ) -> None:
-    """With what to do, and without the password."""
+    """The error says what to do, and does not show the password."""
     store.client().flushall()
     store.client().execute_command(*command)  # type: ignore[no-untyped-call]  # has no types
     server = StoreServer(StoreAddress(store.url, *login), PREFIX)
@@ -223,7 +223,7 @@ def test_a_server_that_refuses_us_ends_the_worker(
 
 
 def test_a_server_without_memory_is_away(store: RunningStore) -> None:
-    """And says how to mend it; nothing is evicted."""
+    """The error says what to do; nothing is evicted."""
     client, server = store.client(), StoreServer(StoreAddress(store.url), PREFIX)
     client.flushall()
     client.config_set("maxmemory", "1")
@@ -237,7 +237,7 @@ def test_a_server_without_memory_is_away(store: RunningStore) -> None:
 
 
 def test_a_replica_is_refused_at_start_and_waited_for_later(store: RunningStore, tmp_path: Path) -> None:
-    """A failover makes one of a primary: its name leads to the new one soon."""
+    """A failover turns a primary into a replica: its name soon leads to the new primary."""
     with RunningStore(tmp_path, "--replicaof", "127.0.0.1", str(store.port)) as replica:
         server = StoreServer(StoreAddress(replica.url), PREFIX)
         with pytest.raises(BadConfiguration, match="primary"):
@@ -265,7 +265,7 @@ def test_what_an_operator_should_change_is_said(store: RunningStore, tmp_path: P
 
 
 def test_an_address_that_leads_nowhere_is_refused_at_start() -> None:
-    """With the address, and without its login."""
+    """The error has the address without its login."""
     server = StoreServer(StoreAddress("redis://127.0.0.1:1/0", "user", "secret"), PREFIX)
     with pytest.raises(BadConfiguration, match=r"127\.0\.0\.1:1.*reached") as refused:
         examine_store(server)
@@ -276,7 +276,7 @@ def test_an_address_that_leads_nowhere_is_refused_at_start() -> None:
 
 
 def test_tls_is_checked(tmp_path: Path) -> None:
-    """A server whose authority is named is trusted, and no other."""
+    """Only a server of the named authority is trusted."""
     authority = Authority(tmp_path, "authority")
     certificate = authority.issue("server")
     files = ("--tls-cert-file", certificate.certificate, "--tls-key-file", certificate.key, "--tls-ca-cert-file")

@@ -1,4 +1,4 @@
-"""One key, one partition: each of our producers puts a key where Java's puts it."""
+"""Each of our producers puts a key into the partition that Java's producer chooses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worker.tools.kafka.publisher import Publisher
 PATIENCE = 20.0
 Produce = Callable[[Cluster, str, Sequence[bytes]], None]
 
-# What Java makes of a key, as Kafka's own tests have it (`UtilsTest.testMurmur2`) and librdkafka's (`rdmurmur2.c`).
+# Java's hash of a key, from Kafka's own tests (`UtilsTest.testMurmur2`) and librdkafka's (`rdmurmur2.c`).
 MURMUR2: Mapping[bytes, int] = {
     b"21": -973932308,
     b"foobar": -790332482,
@@ -87,12 +87,12 @@ def by_a_publisher(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
 
 @pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher])
 def test_a_key_goes_where_java_puts_it(broker: EmbeddedBroker, produce: Produce) -> None:
-    """An application that joins answers with a topic of its own by partition finds them side by side."""
+    """An application can join answers with a topic of its own by partition."""
     assert partitions_of(produce, broker) == JAVA_S
 
 
 def partitions_of(produce: Produce, broker: EmbeddedBroker) -> Mapping[bytes | None, int]:
-    """Where each key went."""
+    """The partition of each key."""
     cluster, topic = Cluster(broker.bootstrap_servers), fresh("answers")
     broker.create_topic(topic)
 

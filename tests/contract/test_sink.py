@@ -1,4 +1,4 @@
-"""What every sink promises, kept by the fake, by the mock cluster and by a real Kafka."""
+"""Every sink's promises, which the fake, the mock cluster and a real Kafka keep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 20.0
 
 
 class Answer(NamedTuple):
-    """What a reader of the response topic sees."""
+    """One answer as a reader of the response topic sees it."""
 
     key: bytes | None
     value: bytes | None
@@ -40,11 +40,11 @@ class Stage(Protocol):
     sink: Sink
 
     def answers(self, count: int) -> list[Answer]:
-        """So many answers; those of one partition in their order."""
+        """The first `count` answers; within a partition in their order."""
 
 
 class FakeStage:
-    """The fake keeps the same promises, or the tests of the delivery prove nothing."""
+    """The fake keeps these promises, or the tests of the delivery prove nothing."""
 
     topic = "answers"
 
@@ -105,7 +105,7 @@ def _real(cluster: Cluster, topic: str) -> Iterator[Stage]:
 
 
 def places(count: int) -> list[Place]:
-    """Records taken, whose answers are sent here."""
+    """Places of taken records, whose answers are sent here."""
     ledger = OffsetLedger()
     return [ledger.track(record(offset), 1, 10, 0.0) for offset in range(count)]
 
@@ -151,7 +151,7 @@ def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
 
 
 def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -> None:
-    """What came from one request partition is read in the order it was sent, though the response topic has others."""
+    """One request partition's answers are read in the order sent, though the response topic has other partitions."""
     taken = places(120)
 
     for n, place in enumerate(taken):
@@ -165,7 +165,7 @@ def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -
 
 
 def test_a_place_comes_back_once_all_its_messages_are_durable(stage: Stage) -> None:
-    """An error answer and its dead letter are settled together, and so are the answers of a run, wherever they go."""
+    """An error answer and its dead letter are settled together; so are all answers of a run, wherever they go."""
     rejected, run = places(2)
     letters = [Message(stage.topic, b"k", value, [], 0) for value in (b"answer", b"dead letter")]
     answers = [Message(stage.topic, b"key%d" % n, b"%d" % n, [], 0) for n in range(300)]

@@ -1,4 +1,4 @@
-"""What every source promises, kept by the fake, by the mock cluster and by a real Kafka under both group protocols."""
+"""Every source's promises, which the fake, the mock cluster and a real Kafka with both group protocols keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("librdkafka")
 
 
 class Told:
-    """What a source said about its partitions, in order."""
+    """A source's callbacks about its partitions, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Partition]] = []
@@ -57,7 +57,7 @@ class Told:
 
 
 class Consumer(Source, Offsets, IsolationNotes, GroupCommits, Protocol):
-    """What the loop and the transactions ask of it."""
+    """A consumer for the loop and the transactions."""
 
 
 class Stage(Protocol):
@@ -73,7 +73,7 @@ class Stage(Protocol):
 
 
 class FakeStage:
-    """The fake keeps the same promises, or the tests of the loop prove nothing."""
+    """The fake keeps these promises, or the tests of the loop prove nothing."""
 
     partitions = tuple(Partition("requests", number) for number in range(4))
 
@@ -94,7 +94,7 @@ class FakeStage:
 
 
 class KafkaStage:
-    """A real consumer; `membership` says by which protocol it joins."""
+    """A real consumer; `membership` chooses its group protocol."""
 
     def __init__(self, cluster: Cluster, topic: str, membership: Membership) -> None:
         self._cluster = cluster
@@ -139,7 +139,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 class Member:
-    """A source, what it was told, and the records it brought."""
+    """A source with its callbacks and its records."""
 
     def __init__(self, stage: Stage) -> None:
         self.told = Told()
@@ -174,7 +174,7 @@ class Member:
         return [record.offset for record in self.records]
 
     def is_quiet(self, polls: int = 10) -> bool:
-        """Whether nothing comes for a while."""
+        """True if nothing comes for a while."""
         return not any(self.poll() for _ in range(polls))
 
     def settle_marks(self, *partitions: Partition) -> None:
@@ -185,7 +185,7 @@ class Member:
 
 
 def hand_out(stage: Stage, partition: Partition, times: int) -> None:
-    """Let so many members take its first record and settle nothing."""
+    """Let one member after the other, `times` times, take its first record and settle nothing."""
     for _ in range(times):
         member = Member(stage)
         member.poll_until(lambda m=member: bool(m.records))  # type: ignore[misc]
@@ -211,7 +211,7 @@ def test_records_come_in_order_with_all_they_hold(stage: Stage) -> None:
 
 
 def test_no_poll_brings_more_than_it_was_asked_for(stage: Stage) -> None:
-    """A bound of records is a bound."""
+    """The bound of records is exact."""
     stage.send(stage.partitions[0], 40)
     member = Member(stage)
 
@@ -224,7 +224,7 @@ def test_no_poll_brings_more_than_it_was_asked_for(stage: Stage) -> None:
 
 
 def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
-    """Nothing comes from a partition that the worker does not know of."""
+    """No record comes from a partition that the worker does not know."""
     for partition in stage.partitions:
         stage.send(partition, 5)
     member = Member(stage)
@@ -238,7 +238,7 @@ def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
 
 
 def test_the_next_owner_begins_where_the_commit_ended(stage: Stage) -> None:
-    """A commit's result comes by a later poll, and its offset is the first that the next owner reads."""
+    """A later poll brings a commit's result, and the next owner's first record is at its offset."""
     first, second = stage.partitions[:2]
     stage.send(first, 10)
     stage.send(second, 10)
@@ -256,7 +256,7 @@ def test_the_next_owner_begins_where_the_commit_ended(stage: Stage) -> None:
 
 
 def test_a_paused_source_brings_nothing_until_it_is_resumed(stage: Stage) -> None:
-    """Also from partitions that are assigned while it is paused."""
+    """This includes partitions that are assigned while it is paused."""
     member = Member(stage)
 
     member.source.pause()
@@ -284,7 +284,7 @@ def test_closing_revokes_what_is_held(stage: Stage) -> None:
 
 
 def test_a_rewound_partition_is_read_again_from_the_commit(stage: Stage) -> None:
-    """Nothing is left out, nothing comes twice, and what was on its way does not come in between."""
+    """Nothing is left out or comes twice, and no record that was on its way comes in between."""
     first, second = stage.partitions[:2]
     stage.send(first, 500)
     stage.send(second, 500)
@@ -302,12 +302,12 @@ def test_a_rewound_partition_is_read_again_from_the_commit(stage: Stage) -> None
 
 
 def before_of(member: Member, partition: Partition, before: int) -> int:
-    """How many of the records before came from this partition."""
+    """The number of this partition's records among the first `before`."""
     return len([r for r in member.records[:before] if r.partition == partition])
 
 
 def test_without_a_commit_it_is_read_again_from_where_this_assignment_began(stage: Stage) -> None:
-    """Again and again, whatever a reset policy would say."""
+    """This works repeatedly, whatever a reset policy says."""
     partition = stage.partitions[0]
     stage.send(partition, 30)
     member = Member(stage)
@@ -321,7 +321,7 @@ def test_without_a_commit_it_is_read_again_from_where_this_assignment_began(stag
 
 
 def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
-    """The caller may have heard of it later."""
+    """The caller may not have heard of it yet."""
     member = Member(stage)
     member.poll_until_all_held(stage)
 
@@ -333,7 +333,7 @@ def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
 
 
 def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) -> None:
-    """The others flow, and a pause of all that ends does not end this one."""
+    """The others flow, and the end of a pause of all partitions does not release it."""
     first, second = stage.partitions[:2]
     member = Member(stage)
     member.poll_until_all_held(stage)
@@ -352,7 +352,7 @@ def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) 
 
 
 def test_a_partition_handed_out_three_times_without_progress_is_suspect(stage: Stage) -> None:
-    """Up to the end it has when it is handed out once more: all that can have been in flight lies below."""
+    """It is suspect up to its end at the next hand-out: all records that can have been in flight lie below."""
     suspect, other = stage.partitions[:2]
     stage.send(suspect, 10)
     hand_out(stage, suspect, times=3)
@@ -400,7 +400,7 @@ def test_progress_ends_the_count(stage: Stage) -> None:
 
 
 def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: Stage) -> None:
-    """It stays so until it is settled, however often the process dies before."""
+    """The mark stays until the record is settled, however often the process dies before."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
@@ -420,7 +420,7 @@ def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: 
 
 
 def with_an_isolated_run(stage: Stage, partition: Partition) -> Member:
-    """A member that tries the first record of a suspect alone, and takes that back as it leaves."""
+    """A member that tries a suspect's first record alone, and withdraws the note as it leaves."""
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
     member = Member(stage)
@@ -431,7 +431,7 @@ def with_an_isolated_run(stage: Stage, partition: Partition) -> Member:
 
 
 def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
-    """The next owner counts the attempt, and knows of no isolated run."""
+    """Fail the test unless the next owner counts the attempt and knows of no isolated run."""
     heir = Member(stage)
     heir.read(partition, 10)
     assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
@@ -439,7 +439,7 @@ def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
 
 
 def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> None:
-    """Taken back as the partition leaves, the note does not reach the next owner; the count of attempts does."""
+    """The note is withdrawn as the partition leaves; the next owner gets only the count of attempts."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
 
@@ -449,7 +449,7 @@ def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> Non
 
 
 def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(stage: Stage) -> None:
-    """As a worker does it that ends: no poll follows, and in `close` the client tells nothing of the group."""
+    """A worker that ends clears it: no poll follows, and in `close` the client reports nothing of the group."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
     member.told.last_act = None
@@ -461,7 +461,7 @@ def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(st
 
 
 def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stage: Stage) -> None:
-    """As if the one of its answer had been refused. There was progress: the next owner has no suspect."""
+    """The commit of its answer may have been refused. There was progress: the next owner has no suspect."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
     member.told.last_act = None
@@ -476,7 +476,7 @@ def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stag
 
 
 def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> None:
-    """The result of a note that is sent while the group is left comes too late."""
+    """A note sent while the member leaves the group gets its result too late."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
 
@@ -487,7 +487,7 @@ def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> 
 
 
 def test_the_notes_of_records_that_ran_are_withdrawn_before_their_answers_are_committed(stage: Stage) -> None:
-    """Those of the records just below the offsets that are to be committed, and no others."""
+    """Only notes of records just below the offsets to commit are withdrawn."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
     member.told.last_act = None

@@ -1,4 +1,4 @@
-"""What every transactional producer promises, kept by the fake and by a real Kafka."""
+"""Every transactional producer's promises, which the fake and a real Kafka keep."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from worker.ports import Transactions
 from worker.settings import KafkaSettings
 
 PATIENCE = 60.0  # a broker may be starting meanwhile
-GLANCE = 0.3  # seconds in which what should not be there would come
+GLANCE = 0.3  # seconds in which a wrong record would come
 
 
 class Stage(Protocol):
-    """A response topic of four partitions, a request partition that is ours, and a producer of transactions."""
+    """A response topic of four partitions, an own request partition, and a transactional producer."""
 
     topic: str
     requests: Partition
     transactions: Transactions
 
     def values(self, count: int) -> list[bytes | None]:
-        """So many values, and no more, that a reader of committed answers sees; those of one partition in order."""
+        """The values that a reader of committed answers sees, exactly `count`; each partition's in order."""
 
     def committed(self) -> int | None:
         """The group's next offset of the request partition."""
 
 
 class FakeStage:
-    """The fake keeps the same promises, or the tests of the delivery prove nothing."""
+    """The fake keeps these promises, or the tests of the delivery prove nothing."""
 
     topic = "answers"
     requests = Partition("requests", 0)
@@ -74,7 +74,7 @@ class KafkaStage:
         topic_config: Mapping[str, str] | None = None,
         config: dict[str, str] | None = None,
     ) -> None:
-        """`name` None: one of its own."""
+        """`name` None: a name of its own."""
         self.cluster = cluster
         self.topic = cluster.create_topic("answers", partitions=4, config=topic_config)
         self.requests = Partition(cluster.create_topic("requests"), 0)
@@ -101,7 +101,7 @@ class KafkaStage:
         self._reader = Reader(cluster, self.topic)
 
     def values(self, count: int) -> list[bytes | None]:
-        """The markers that let them be read are written a moment after the commit is reported."""
+        """Waits for the markers, which are written a moment after the commit is reported."""
         self._reader.read_until(count, PATIENCE)
         deadline = time.monotonic() + GLANCE
         while time.monotonic() < deadline:
@@ -110,7 +110,7 @@ class KafkaStage:
         return [record.value for record in self._reader.records]
 
     def committed(self) -> int | None:
-        """Asked as a reader of committed records: then the broker answers when no transaction's offset is pending."""
+        """Asks as a reader of committed records: then the broker waits until no transaction's offset is pending."""
         (at,) = self.consumer.committed([TopicPartition(*self.requests)], PATIENCE)
         return at.offset if at.offset >= 0 else None
 
@@ -143,7 +143,7 @@ def member_of(kafka: KafkaSettings) -> Consumer:
 
 @pytest.fixture(params=["fake", "kafka"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """One stage for each implementation. librdkafka's mock cluster shows what is open and what was taken back."""
+    """One stage for each implementation, except librdkafka's mock cluster: it shows open and aborted answers."""
     if request.param == "fake":
         yield FakeStage()
         return
@@ -160,7 +160,7 @@ def fill(stage: Stage, values: Sequence[bytes], key: bytes | None = b"k", taken:
 
 
 def ending(stage: Stage) -> Ending:
-    """How the transaction ended."""
+    """Wait for the transaction's end and return it."""
     deadline = time.monotonic() + PATIENCE
     while (ended := stage.transactions.ended(0.05)) is None:
         assert time.monotonic() < deadline, "the transaction does not end"
@@ -168,7 +168,7 @@ def ending(stage: Stage) -> Ending:
 
 
 def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
-    """What is committed may be read, in order, and the group goes on behind it."""
+    """Committed answers may be read, in order, and the group goes on behind them."""
     fill(stage, [b"%d" % n for n in range(50)])
 
     stage.transactions.commit({stage.requests: 50})
@@ -181,7 +181,7 @@ def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
 
 
 def test_what_is_open_is_read_by_none(stage: Stage) -> None:
-    """Until its transaction ends an answer is not read."""
+    """Nobody reads an answer before its transaction ends."""
     fill(stage, [b"open"])
 
     stage.transactions.serve(0.05)
@@ -193,7 +193,7 @@ def test_what_is_open_is_read_by_none(stage: Stage) -> None:
 
 
 def test_what_was_taken_back_never_was(stage: Stage) -> None:
-    """Its answers are never read, its end is a failure, and the next transaction is as good as any."""
+    """Its answers are never read, its end is a failure, and the next transaction works."""
     fill(stage, [b"wrong"])
     stage.transactions.serve(0.05)
     stage.transactions.abort()
@@ -208,7 +208,7 @@ def test_what_was_taken_back_never_was(stage: Stage) -> None:
 
 
 def test_offsets_alone_are_a_transaction(stage: Stage) -> None:
-    """Records that get no answer are committed like those that get one."""
+    """Records without an answer are committed like others."""
     fill(stage, [])
 
     stage.transactions.commit({stage.requests: 7})
@@ -218,7 +218,7 @@ def test_offsets_alone_are_a_transaction(stage: Stage) -> None:
 
 
 def test_transactions_follow_each_other(stage: Stage) -> None:
-    """Each has an end of its own, and who has heard it begins the next."""
+    """Each has an end of its own; after that the next one begins."""
     for next_offset in range(1, 4):
         fill(stage, [b"v"])
         stage.transactions.commit({stage.requests: next_offset})
@@ -239,7 +239,7 @@ def test_transactions_keep_the_order_of_a_key(stage: Stage) -> None:
 
 
 def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -> None:
-    """What came from one request partition goes to one response partition."""
+    """Answers of one request partition go to one response partition."""
     fill(stage, [b"%d" % n for n in range(30)], key=None)
 
     stage.transactions.commit({stage.requests: 30})

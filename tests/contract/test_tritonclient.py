@@ -1,6 +1,6 @@
-"""Other people's code for the same protocol: NVIDIA's tritonclient reads what we write, and we read what it writes.
+"""Another implementation of the protocol: NVIDIA's tritonclient reads our answers, and we read its requests.
 
-Its messages live in protobuf's default pool, ours in their own, so both can be imported here.
+Its messages live in protobuf's default pool, ours in a pool of their own, so both can be imported here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT
 
 
 def numbers(datatype: str) -> Array:
-    """Two rows of two elements, the ends of the datatype's range among them."""
+    """Two rows of two elements, with both ends of the datatype's range."""
     dtype = np.dtype(triton_to_np_dtype(datatype))
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return np.array([[limits.min, 0], [1, limits.max]], dtype)
@@ -51,12 +51,12 @@ ROWS = {
 
 
 def identity(datatype: str) -> Signature:
-    """A model that gives back its only input, two elements a row."""
+    """A model that returns its only input, two elements a row."""
     return Signature("m", "1", (TensorSpec("x", datatype, (2,)),), (TensorSpec("y", datatype, (2,)),))
 
 
 def echoed(datatype: str, value: bytes, headers: Headers) -> tuple[dict[str, str], bytes]:
-    """Headers and value of the answer of the model that gives back its input."""
+    """Headers and value of the answer of a model that returns its input."""
     model = identity(datatype)
     codec = Codecs([model], Wire("responses", "group"), tell=lambda _: None)
     request = codec.decode(a_record(value=value)._replace(headers=headers))
@@ -68,7 +68,7 @@ def echoed(datatype: str, value: bytes, headers: Headers) -> tuple[dict[str, str
 
 
 def read(headers: dict[str, str], value: bytes) -> http.InferResult:
-    """An answer as tritonclient reads one: JSON, or the binary-data form."""
+    """An answer as tritonclient reads it: JSON, or the binary-data form."""
     length = headers.get(HEAD_LENGTH)
     return http.InferResult.from_response_body(value, header_length=int(length) if length else None)
 
@@ -81,7 +81,7 @@ def text(array: Array) -> Array:
 
 
 def fields(message: Descriptor) -> dict[str, tuple[int, int, bool]]:
-    """Number, type and repetition of each field, by its full name; those of nested messages too."""
+    """Number, type and repetition of each field by its full name, nested messages included."""
     own = {field.full_name: (field.number, field.type, field.is_repeated) for field in message.fields}
     return own | {name: field for nested in message.nested_types for name, field in fields(nested).items()}
 
@@ -99,7 +99,7 @@ def tagger_inputs() -> list[http.InferInput]:
 
 
 def test_the_golden_binary_request_is_what_tritonclient_writes() -> None:
-    """Byte by byte, and the length of its head too."""
+    """Every byte is equal, and the length of its head too."""
     value, head = http.InferenceServerClient.generate_request_body(tagger_inputs(), request_id="ticket-10")
 
     golden = side("binary", "request")
@@ -109,7 +109,7 @@ def test_the_golden_binary_request_is_what_tritonclient_writes() -> None:
 
 @pytest.mark.parametrize("exchange", ["json", "json-nested", "binary", "protobuf-contents"])
 def test_tritonclient_reads_the_golden_answers(exchange: str) -> None:
-    """JSON, and the binary-data form: names, shapes and every element."""
+    """Names, shapes and every element are right, in JSON and in the binary-data form."""
     golden = side(exchange, "answer")
 
     result = read(golden.headers, golden.value)
@@ -123,7 +123,7 @@ def test_tritonclient_reads_the_golden_answers(exchange: str) -> None:
 
 
 def test_the_golden_protobuf_request_is_what_tritonclient_s_messages_write() -> None:
-    """Built field by field in its classes, it is our file, byte by byte."""
+    """Built field by field in its classes, it equals our file byte by byte."""
     ids, strings = arrays("protobuf", signature("protobuf").inputs)
     inputs = [
         {"name": "ids", "datatype": "INT64", "shape": [2, 2]},
@@ -139,7 +139,7 @@ def test_the_golden_protobuf_request_is_what_tritonclient_s_messages_write() -> 
 
 
 def test_tritonclient_reads_the_golden_protobuf_answer() -> None:
-    """Through its own result class: names, shapes, strings and numbers."""
+    """Its own result class finds names, shapes, strings and numbers."""
     message = service_pb2.ModelInferResponse.FromString(side("protobuf", "answer").value)
 
     result = grpc.InferResult(message)
@@ -156,7 +156,7 @@ def test_tritonclient_reads_the_golden_protobuf_answer() -> None:
 @pytest.mark.parametrize("is_binary", [True, False], ids=["binary", "json"])
 @pytest.mark.parametrize("datatype", ROWS)
 def test_tensors_come_back_to_tritonclient_as_it_sent_them(datatype: str, *, is_binary: bool) -> None:
-    """What it packs is unpacked, and what we pack it unpacks; and numbers and strings as JSON, which FP16 has not."""
+    """We unpack its tensors and it unpacks ours, in binary and as JSON, which FP16 does not have."""
     if datatype == "FP16" and not is_binary:
         return
     x = http.InferInput("x", [2, 2], datatype)
@@ -171,7 +171,7 @@ def test_tensors_come_back_to_tritonclient_as_it_sent_them(datatype: str, *, is_
 
 @pytest.mark.parametrize("datatype", ROWS)
 def test_protobuf_comes_back_to_tritonclient_as_it_sent_it(datatype: str) -> None:
-    """Its messages in, our messages out, read by its result class."""
+    """It sends its messages, and its result class reads ours."""
     rows = ROWS[datatype]
     raw = serialize_byte_tensor(rows).item() if datatype == "BYTES" else rows.tobytes()
     x = {"name": "x", "datatype": datatype, "shape": [2, 2]}
@@ -188,7 +188,7 @@ def test_protobuf_comes_back_to_tritonclient_as_it_sent_it(datatype: str) -> Non
 
 @pytest.mark.parametrize("message", SHARED)
 def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
-    """The same names, numbers and types, in nested messages too."""
+    """Names, numbers and types are equal, in nested messages too."""
     pool = DescriptorPool()
     pool.AddSerializedFile(DESCRIPTOR)
     ours = pool.FindMessageTypeByName(f"inference.{message}")
@@ -197,7 +197,7 @@ def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
 
 
 def test_a_worker_tells_what_it_serves() -> None:
-    """Server, health and model, over its own HTTP port; ready is another thing than live."""
+    """It tells server, health and model over its own HTTP port; ready differs from live."""
     events, taking = WorkerEvents(32), Signature("a b", "2", (TensorSpec("x", "FP16", (3, None)),), ())
     server = HttpServer("127.0.0.1", 0, Pages(lambda: events.latest, load(None, LEAST)).answer)
     client = http.InferenceServerClient(server.url.removeprefix("http://"))

@@ -1,4 +1,4 @@
-"""The golden exchanges in `schemas/examples`, read and written by our code, and held against the JSON Schemas."""
+"""Our code reads and writes the golden exchanges in `schemas/examples`, and the JSON Schemas accept them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from worker.core.tensors.stacking import Stacker
 
 
 def expect(message: Message, golden: Side) -> None:
-    """The message is the golden record: JSON as a document, everything else byte by byte."""
+    """Fail the test unless the message equals the golden record: JSON as a document, all else byte by byte."""
     assert {name: (value or b"").decode() for name, value in message.headers} == golden.headers
     assert message.key == b"user-7"
     if golden.headers["content-type"] == "application/json":
@@ -37,7 +37,7 @@ def expect(message: Message, golden: Side) -> None:
 
 @pytest.mark.parametrize("exchange", RESULTS)
 def test_a_golden_request_is_decoded_to_its_tensors(exchange: str) -> None:
-    """What the manifest spells out is what reaches the model."""
+    """The tensors listed in the manifest reach the model."""
     model = signature(exchange)
 
     request = codecs(exchange).decode(record(exchange))
@@ -52,7 +52,7 @@ def test_a_golden_request_is_decoded_to_its_tensors(exchange: str) -> None:
 
 @pytest.mark.parametrize("exchange", RESULTS)
 def test_a_golden_answer_is_what_we_write(exchange: str) -> None:
-    """Value and headers, to the byte."""
+    """Value and headers are equal."""
     codec = codecs(exchange)
     request = codec.decode(record(exchange))
     assert isinstance(request, Request), request
@@ -64,7 +64,7 @@ def test_a_golden_answer_is_what_we_write(exchange: str) -> None:
 
 @pytest.mark.parametrize("exchange", ERRORS)
 def test_a_golden_error_is_what_we_write(exchange: str) -> None:
-    """A bad request gets exactly the error of the example, and its dead letter the headers."""
+    """A bad request gets exactly the example's error, and its dead letter the example's headers."""
     codec = codecs(exchange)
     rejection = codec.decode(record(exchange))
     assert isinstance(rejection, Rejection), rejection
@@ -79,7 +79,7 @@ def test_a_golden_error_is_what_we_write(exchange: str) -> None:
 
 
 def json_values() -> dict[str, tuple[str, bytes]]:
-    """The schema and the JSON of every example that is JSON or begins with it, by a name for the test."""
+    """Schema and JSON of every example that is JSON or begins with it, by a name for the test."""
     schemas = {"request": "request", "answer": "response", "error": "error"}
     sides = {
         f"{exchange}-{which}": (schema, side(exchange, which).head)
@@ -92,7 +92,7 @@ def json_values() -> dict[str, tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("schema", "value"), list(json_values().values()), ids=list(json_values()))
 def test_json_examples_are_as_the_schemas_say(schema: str, value: bytes) -> None:
-    """Even the bad ones: what is wrong with them takes the model's signature to see."""
+    """Even the bad examples fit: only the model's signature shows their faults."""
     rules = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(rules)
 
@@ -112,7 +112,7 @@ def test_json_examples_are_as_the_schemas_say(schema: str, value: bytes) -> None
     ],
 )
 def test_the_schemas_refuse_what_we_refuse(schema: str, value: dict[str, Any]) -> None:
-    """The schemas are no empty gesture: what is no request, result or error does not pass."""
+    """A schema is no empty form: a wrong request, result or error does not pass."""
     rules = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
 
     assert not Draft202012Validator(rules).is_valid(value)

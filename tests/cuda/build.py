@@ -1,4 +1,4 @@
-"""Builds the stand-in for CUDA with gcc, for the provider that is installed here."""
+"""Builds the stand-in for CUDA with gcc, for the installed provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 RUNTIME = "libcudart.so.13"
-# cuDNN is loaded by name, when a session is opened; the others are in the provider's own list.
+# The provider loads cuDNN by name when it opens a session; the other libraries are in its own list.
 LOADED_LATER = ("libcudnn.so.9",)
 SOURCE = Path(__file__).parent / "runtime.c"
 _FLAGS = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{RUNTIME}")
@@ -22,7 +22,7 @@ class Unavailable(Exception):
 
 
 def build(folder: Path) -> None:
-    """One library with all functions, under each name that the provider looks for. Raises `Unavailable`."""
+    """Build one library with all functions, under each name that the provider looks for. Raises `Unavailable`."""
     provider = _provider()
     if find_spec("nvidia"):
         raise Unavailable("CUDA is installed here from pip's packages, and ONNX Runtime takes that first")
@@ -48,7 +48,7 @@ def _provider() -> Path:
 
 
 def _others(functions: set[str]) -> str:
-    """Each fails, unless it is in `runtime.c`: a definition there comes before a weak one."""
+    """Weak functions that fail; a definition in `runtime.c` replaces a weak one."""
     weak = '__attribute__((weak)) int {0}(void) {{ return stand_in_lacks("{0}"); }}'
     lines = ["int stand_in_lacks(const char *);", *(weak.format(name) for name in sorted(functions))]
     return "\n".join(lines) + "\n"

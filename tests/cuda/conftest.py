@@ -1,8 +1,8 @@
-"""Runs this folder's tests in a process of their own, which finds the stand-in where it looks for CUDA.
+"""Runs this folder's tests in a process of their own that finds the stand-in as its CUDA.
 
-Where libraries lie is read when a process starts (`LD_LIBRARY_PATH`), and from then on every model that is free to
-choose would choose CUDA there. So pytest runs once more beside this one, for all tests of this folder that were asked
-for; here a test only tells what became of it there.
+A process reads the places of libraries at its start (`LD_LIBRARY_PATH`); after that every model with a free choice
+would choose CUDA. So a second pytest runs all of this folder's selected tests; in this process a test only reports its
+result from there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.cuda.build import Unavailable, build
 from tests.cuda.cuda import Cuda
 
 HERE = Path(__file__).parent
-REPORTS = "STAND_IN_REPORTS"  # in that process's environment: the file that it writes them to
+REPORTS = "STAND_IN_REPORTS"  # in the second process's environment: the file for its reports
 PATIENCE = 100  # seconds; they take a few
 
 
 @pytest.fixture(scope="session")
 def complaints(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """What is wrong with each test, by its node; nothing is wrong where that is empty."""
+    """Each test's failure by its node; an empty text means that it passed."""
     if REPORTS in os.environ:
         return {}
     folder = tmp_path_factory.mktemp("cuda")
@@ -57,7 +57,7 @@ def complaints(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def cuda(request: pytest.FixtureRequest) -> Cuda:
-    """In the order of streams that a test asks for by its parameter."""
+    """The stand-in, with the order of streams from the test's parameter."""
     cuda = Cuda()
     if REPORTS in os.environ:
         cuda.serve(getattr(request, "param", "late"))
@@ -71,7 +71,7 @@ def complaint(request: pytest.FixtureRequest, complaints: Mapping[str, str]) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Here, in place of the test: its complaint from there."""
+    """In this process, report the test's failure from the second one instead of running it."""
     if REPORTS in os.environ:
         return None
     if complaint := pyfuncitem.funcargs["complaint"]:
@@ -80,7 +80,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """There: a line for each test that was run to its end, and for each step that failed."""
+    """In the second process, write a line for each test that ended, and for each step that failed."""
     if REPORTS in os.environ and (report.when == "call" or not report.passed):
         complaint = "" if report.passed else f"{report.longreprtext}\n{report.capstderr}"
         with Path(os.environ[REPORTS]).open("a") as file:

@@ -1,4 +1,4 @@
-"""The stand-in as tests see it, and models on it."""
+"""The stand-in for CUDA as tests see it, and models on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ILLEGAL_ADDRESS = 700
 
 
 class Cuda:
-    """The stand-in of this process: what it was asked for and holds, and what it is to fail at."""
+    """The stand-in of this process: its calls, its memory, and its planned failures."""
 
     @cached_property
     def library(self) -> Any:
@@ -29,12 +29,12 @@ class Cuda:
         return library
 
     def serve(self, order: str) -> None:
-        """`late`: a stream is served when it is waited for; `others first`: all others are then served before it."""
+        """Set the order of streams. `late`: one is served when waited for; `others first`: all others before it."""
         ctypes.c_int.in_dll(self.library, "stand_in_others_first").value = order == "others first"
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[None]:
-        """Meanwhile each run takes at least so long."""
+        """Meanwhile each run takes at least `seconds`."""
         least = ctypes.c_int.in_dll(self.library, "stand_in_microseconds")
         least.value = int(seconds * 1e6)
         try:
@@ -44,7 +44,7 @@ class Cuda:
 
     @contextmanager
     def failing(self, function: str, code: int, after: int = 0) -> Iterator[None]:
-        """Meanwhile it returns this code, once it has done its work so many times more."""
+        """Meanwhile `function` returns `code`, after it has worked `after` more times."""
         self.library.stand_in_fail(function.encode(), code, after)
         try:
             yield
@@ -52,11 +52,11 @@ class Cuda:
             self.library.stand_in_fail(function.encode(), 0, 0)
 
     def calls(self, function: str) -> int:
-        """How often it was called so far."""
+        """The number of calls of a function so far."""
         return int(self.library.stand_in_calls(function.encode()))
 
     def on_device(self, device: int = 0) -> int:
-        """Bytes held."""
+        """The bytes held on a device."""
         return int(self.library.stand_in_bytes(device, 1))
 
 

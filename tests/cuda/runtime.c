@@ -1,21 +1,21 @@
-// Stands for CUDA 13 beneath ONNX Runtime's own CUDA provider: its runtime, and what is asked of cuBLAS and cuDNN
-// before the first kernel. The device's memory is this machine's, a stream is a queue, and kernels cannot run.
+// Stands for CUDA 13 beneath ONNX Runtime's own CUDA provider: its runtime, and the calls of cuBLAS and cuDNN before
+// the first kernel. The device's memory is this machine's, a stream is a queue, and kernels cannot run.
 //
-// It is as late as CUDA's rules allow. A GPU may do what a stream was given at any time until a call waits for it,
-// and mostly does it at once; here it is done when a call waits, and never before. So who reads too early, or writes
-// too early over what is still to be read, meets rubbish each time, and not once a week. What other streams were given
-// may be done meanwhile, or not: tests choose. The rules are those of "API synchronization behavior" and "Stream
-// synchronization behavior" in CUDA's runtime API:
+// It is as late as CUDA's rules allow. A GPU may do a stream's work at any time until a call waits for it, and mostly
+// does it at once; here it is done when a call waits, and never before. So code that reads too early, or overwrites
+// memory that is still to be read, meets rubbish each time, and not once a week. Other streams' work may be done
+// meanwhile, or not: tests choose. The rules are in "API synchronization behavior" and "Stream synchronization
+// behavior" of CUDA's runtime API:
 //
 //   copy                                 | is done
-//   cudaMemcpy from or to the host       | when it returns, and so is all that the default stream was given before
-//   cudaMemcpyAsync to pageable memory   | when it returns, and so is all that its stream was given before
+//   cudaMemcpy from or to the host       | when it returns, after all earlier work of the default stream
+//   cudaMemcpyAsync to pageable memory   | when it returns, after all earlier work of its stream
 //   cudaMemcpyAsync from pageable memory | when its stream is waited for; the source has been read when it returns
 //   any other cudaMemcpyAsync            | when its stream is waited for
 //
-// NVIDIA's headers are not needed: handles are addresses, a code is a number, and parameters that a function does not
-// look at are left out at its end. What else the provider is linked against is in a file that `build.py` writes, where
-// each function fails: a new need is seen, and no kernel passes for one that ran.
+// NVIDIA's headers are not needed: handles are addresses, a code is a number, and unused parameters at a function's end
+// are left out. `build.py` writes a file with all other functions that the provider is linked against; each of them
+// fails, so that a new need shows, and no kernel counts as run.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,11 +30,11 @@ enum { DEVICES = 2, NON_BLOCKING = 1, RUBBISH = 0xCD, FUNCTIONS = 64 };
 struct function {
     const char *name;
     int calls;
-    int code;  // that it fails with, after so many more calls
+    int code;  // its failure, after `after` more calls
     int after;
 };
 
-// A copy that is still to be done. `read` is what was read already of a pageable source.
+// A copy that is still to be done. `read` holds the part of a pageable source that was already read.
 struct copy {
     struct copy *next;
     void *to;
@@ -56,7 +56,7 @@ struct block {
     char *start;
     size_t size;
     enum kind kind;
-    int device;  // that of the thread that asked for it
+    int device;  // the asking thread's
 };
 
 // One lock for everything: a stand-in need not be quick.
@@ -66,12 +66,11 @@ static struct stream default_stream = {.end = &default_stream.first};
 static struct stream *streams = &default_stream;
 static struct block *blocks;
 
-// Tests set these: whether all other streams are served before the one that is waited for, or none of them; and how
-// long each wait takes at least.
+// Tests set these: a wait serves all other streams first, or none of them; and each wait takes at least so long.
 int stand_in_others_first;
 int stand_in_microseconds;
 
-// CUDA keeps these for each thread.
+// CUDA keeps these per thread.
 static __thread int current_device;
 static __thread int last_error;
 
@@ -85,7 +84,7 @@ static struct function *function_of(const char *name) {
     abort();
 }
 
-// The code that the function is to fail with: then it does nothing else.
+// Returns the code with which the function must fail, without doing its work; else 0.
 static int begin(const char *name) {
     pthread_mutex_lock(&lock);
     struct function *function = function_of(name);
@@ -109,7 +108,7 @@ void stand_in_fail(const char *name, int code, int after) {
     pthread_mutex_unlock(&lock);
 }
 
-// The same from the start, for a process that no test can call into: STAND_IN_FAIL=function:code:after.
+// Sets a failure at the start, for a process that no test can call into: STAND_IN_FAIL=function:code:after.
 __attribute__((constructor)) static void fail_as_told(void) {
     char name[64];
     int code, after;
@@ -188,7 +187,7 @@ int cudaStreamSynchronize(void *handle) {
 int cudaDeviceSynchronize(void) { return wait_for(__func__, &default_stream, 1); }
 int cudaStreamDestroy(void *handle) { return wait_for(__func__, stream_of(handle), 0); }  // it stays in the list, empty
 
-// None that keeps step with the default stream: ONNX Runtime makes none.
+// Refuses streams that synchronise with the default stream: ONNX Runtime makes none.
 int cudaStreamCreateWithFlags(void **handle, unsigned flags) {
     int code = begin(__func__);
     if (!code && flags != NON_BLOCKING) {
@@ -204,7 +203,7 @@ int cudaStreamCreateWithFlags(void **handle, unsigned flags) {
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-// What points to the block that holds this address; to NULL for pageable memory.
+// The pointer to the block that holds this address; it points to NULL for pageable memory.
 static struct block **block_of(const void *address) {
     struct block **at = &blocks;
     while (*at && (uintptr_t)address - (uintptr_t)(*at)->start >= (*at)->size) {
@@ -213,7 +212,7 @@ static struct block **block_of(const void *address) {
     return at;
 }
 
-// Memory comes full of rubbish.
+// Memory is new and full of rubbish.
 static int take(const char *name, void **address, size_t size, enum kind kind) {
     int code = begin(name);
     if (!code) {
@@ -226,8 +225,8 @@ static int take(const char *name, void **address, size_t size, enum kind kind) {
     return end(code);
 }
 
-// Given back, it is filled with rubbish and never used again: who still reads it meets that. A device's memory is given
-// back when all streams are done; page-locked memory does not promise that.
+// Fills returned memory with rubbish and never uses it again, so that late readers meet rubbish. A device's memory is
+// given back when all streams are done; page-locked memory does not promise that.
 static int drop(const char *name, void *address) {
     int code = begin(name);
     struct block **at = block_of(address);
@@ -299,7 +298,7 @@ int cudaSetDevice(int device) {
     return end(code);
 }
 
-// Where no kernel runs none of them matters. So many bytes are CUDA 13's cudaDeviceProp.
+// No property matters where no kernel runs. 1008 is the size of CUDA 13's cudaDeviceProp.
 int cudaGetDeviceProperties(void *properties) {
     memset(properties, 0, 1008);
     return end(begin(__func__));
@@ -319,20 +318,20 @@ const char *cudaGetErrorString(int code) {
                                      : "some other error";
 }
 
-// What that file's functions do.
+// The body of the functions in the file that `build.py` writes.
 int stand_in_lacks(const char *name) {
     begin(name);
     return end(NOT_SUPPORTED);
 }
 
-// What the provider's library does while it is loaded: it says which kernels it has.
+// The provider's library registers its kernels by these calls while it is loaded.
 void __cudaRegisterFatBinary(void) {}
 void __cudaRegisterFatBinaryEnd(void) {}
 void __cudaRegisterFunction(void) {}
 void __cudaRegisterVar(void) {}
 void __cudaUnregisterFatBinary(void) {}
 
-// ---- cuBLAS and cuDNN: each run that goes on beside others gets handles of its own ----------------------------------
+// ---- cuBLAS and cuDNN: each concurrent run gets handles of its own --------------------------------------------------
 
 static int make(const char *name, void **handle) {
     *handle = functions;  // no more than an address

@@ -1,4 +1,4 @@
-"""What fails on CUDA, in the words of ONNX Runtime's own provider, and what becomes of the batch and the next one."""
+"""Failures on CUDA, in the words of ONNX Runtime's own provider, and their effect on this batch and the next one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO = models.identities({"A": "INT64", "B": "INT64"})
 
 
 def rows(count: int) -> dict[str, Array]:
-    """For `WIDE`: 8 KiB each."""
+    """Rows for `WIDE`, 8 KiB each."""
     return {"x": np.arange(count * 1024).reshape(count, 1024)}
 
 
@@ -40,7 +40,7 @@ def assert_runs(model: Model, feeds: dict[str, Array]) -> None:
 
 
 def test_a_device_without_memory_fails_the_batch_and_no_other(cuda: Cuda, tmp_path: Path) -> None:
-    """The loop tries its halves; of what is gone nothing stays behind."""
+    """The loop tries the batch's halves; the failed run leaves nothing behind."""
     model = on_cuda(tmp_path, WIDE)
     assert_runs(model, rows(8))
 
@@ -54,7 +54,7 @@ def test_a_device_without_memory_fails_the_batch_and_no_other(cuda: Cuda, tmp_pa
 
 
 def test_the_arena_at_its_limit_fails_the_batch_and_no_other(tmp_path: Path) -> None:
-    """GPU_MEM_LIMIT is ONNX Runtime's to keep, and it has words of its own for it."""
+    """ONNX Runtime itself enforces GPU_MEM_LIMIT, with an error text of its own."""
     model = on_cuda(tmp_path, WIDE, gpu_mem_limit=4 << 20)
 
     starved = failure(model, rows(1024))
@@ -66,7 +66,7 @@ def test_the_arena_at_its_limit_fails_the_batch_and_no_other(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: int, tmp_path: Path) -> None:
-    """Two rows at once do not. Of what runs leave behind that ran out together, none is lost."""
+    """Two rows at once do not fit. Runs that ran out of memory together lose none of it."""
     model = on_cuda(tmp_path, models.identity("INT64", ("width",)), gpu_mem_limit=5 << 20)
     row = {"x": np.arange(1 << 18).reshape(1, -1)}  # 2 MiB, and as much comes out
     running = InferenceLanes({MODEL: model}, lanes)
@@ -83,7 +83,7 @@ def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: i
 
 
 def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:
-    """Before the worker is ready, and not batch by batch."""
+    """It fails before the worker is ready, not batch by batch."""
     with pytest.raises(
         BadConfiguration, match=r"not enough memory for \d+ rows: lower WORKER_BATCHING__MAX_BATCH_SIZE"
     ):
@@ -92,7 +92,7 @@ def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", range(4))
 def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, cuda: Cuda, tmp_path: Path) -> None:
-    """What it had begun is still in its stream: two copies on the device, two back."""
+    """Its earlier operations are still in its stream: two copies on the device, two back."""
     model = on_cuda(tmp_path, TWO)
 
     with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY, after):
@@ -105,7 +105,7 @@ def test_a_run_that_fails_half_way_spoils_no_later_one(after: int, cuda: Cuda, t
 
 @pytest.mark.parametrize("function", ["cudaMemcpyAsync", "cudaStreamSynchronize"])
 def test_a_dead_context_ends_the_worker(function: str, cuda: Cuda, tmp_path: Path) -> None:
-    """In a run, and where it waits."""
+    """The context may die in a run, or in a wait."""
     model = on_cuda(tmp_path, WIDE)
 
     with (
@@ -118,7 +118,7 @@ def test_a_dead_context_ends_the_worker(function: str, cuda: Cuda, tmp_path: Pat
 def test_a_failing_run_writes_nothing_to_standard_error(
     cuda: Cuda, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless asked, ONNX Runtime tells it there too: in lines that are no log of ours, host's name included."""
+    """By default ONNX Runtime writes there, too: lines that are not in our log's form, with the host's name."""
     model = on_cuda(tmp_path, WIDE)
 
     with cuda.failing("cudaMemcpyAsync", OUT_OF_MEMORY):
@@ -133,7 +133,7 @@ def test_a_failing_run_writes_nothing_to_standard_error(
 
 
 def test_a_driver_too_old_is_named(cuda: Cuda, tmp_path: Path) -> None:
-    """It is told by CUDA's first function that needs one, in its words; and there is a cure."""
+    """CUDA's first function that needs a driver reports it, in its words; the error adds a cure."""
     with (
         cuda.failing("cudaGetDeviceCount", DRIVER_TOO_OLD),
         pytest.raises(

@@ -1,6 +1,6 @@
-"""Where ONNX Runtime puts the nodes of the networks that are meant for a GPU: all on CUDA. No kernel runs here.
+"""ONNX Runtime puts all nodes of the networks for a GPU on CUDA. No kernel runs here.
 
-A node without a kernel on CUDA goes to the CPU without a word, and its tensors are copied there and back in each run.
+A node without a CUDA kernel goes to the CPU without a word, and its tensors are copied there and back in each run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEFT = "assigned to the default CPU EP"
 
 
 def refusal(model: bytes) -> str:
-    """What it says of a model of which nothing may be left to the CPU; empty where it opens a session."""
+    """ONNX Runtime's error when nothing may be left to the CPU; empty where it opens a session."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -32,12 +32,12 @@ def refusal(model: bytes) -> str:
 
 
 def left_to_cpu(model: bytes) -> Sequence[str]:
-    """The operator of each node that is."""
+    """The operator of each node that is left to the CPU."""
     return operators(_session(Source(model, is_ort=False), [CUDA, CPU], 1), CPU)
 
 
 def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu_and_named() -> None:
-    """cuDNN knows the other kind alone, which PyTorch exports. `docs/models.md` says so."""
+    """cuDNN has only the other kind, which PyTorch exports. `docs/models.md` says so."""
     model = gru(resets_after=0)
 
     assert LEFT in refusal(model)

@@ -1,4 +1,4 @@
-"""Runs on ONNX Runtime's own CUDA provider: what went in comes out, whatever runs beside, and stays as it is."""
+"""Runs on ONNX Runtime's own CUDA provider: the input comes out whatever else runs, and no later run changes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 PATIENCE = 10.0  # longer than any machine needs
-# What ONNX Runtime sets up for each run that goes on beside others.
+# Calls by which ONNX Runtime sets up each concurrent run.
 SET_UP = (
     "cublasCreate_v2",
     "cublasLtCreate",
@@ -40,7 +40,7 @@ def arrays(result: Sequence[Array] | RunFailure) -> Sequence[Array]:
 
 
 def assert_same(model: Model, feeds: Mapping[str, Array]) -> None:
-    """What goes in comes out: each output is an input."""
+    """Fail the test unless each output equals its input."""
     for given, got in zip(feeds.values(), arrays(model.run(feeds)), strict=True):
         assert got.dtype == given.dtype
         assert np.array_equal(got, given)
@@ -51,7 +51,7 @@ def numbers(rows: int, seed: int, width: int = 4) -> Array:
 
 
 def batch(number: int) -> Batch:
-    """Of 1 to 40 rows, more than the model was warmed up for, and no two alike."""
+    """A batch of 1 to 40 rows, more than the warm-up had; no two are alike."""
     feed = numbers(1 + number * 7 % 40, number)
     return Batch((request(),), {"x": feed}, len(feed), ClosedBy.SIZE)
 
@@ -66,7 +66,7 @@ def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:
 
 
 def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> None:
-    """On the device all are bytes, in memory of their own."""
+    """On the device each is a sequence of bytes in memory of its own."""
     datatypes = {datatype: datatype for datatype in models.ONNX_TYPES if datatype not in ("BF16", "BYTES")}
     model = on_cuda(tmp_path, models.identities(datatypes))
 
@@ -77,7 +77,7 @@ def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> 
 
 
 def test_batches_grow_and_shrink(tmp_path: Path) -> None:
-    """Memory is used again, or made anew; the rest of the last batch in it is in no answer."""
+    """Memory is reused or made anew; no answer has rows that the last batch left in it."""
     model = on_cuda(tmp_path, models.identities({"A": "FP32", "B": "INT64"}))
 
     for seed, rows in enumerate((1, 5, 3, 3, 64, 2, 100, 0, 1, 100)):
@@ -86,7 +86,7 @@ def test_batches_grow_and_shrink(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [4, "width"], ids=["known shape", "shape of the run's own"])
 def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_path: Path) -> None:
-    """The loop encodes answers while the lane runs the next batch, also one of as many rows."""
+    """The loop encodes answers while the lane runs the next batch, perhaps with as many rows."""
     model = on_cuda(tmp_path, models.identity("INT64", (width,)))
     feeds = [numbers(rows, seed) for seed, rows in enumerate((3, 3, 9, 3))]
 
@@ -97,7 +97,7 @@ def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_p
 
 
 def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
-    """With LANES=2: each run has a stream of its own."""
+    """With LANES=2 each run has a stream of its own."""
     model = on_cuda(tmp_path, models.identity("INT64"))
     lanes = InferenceLanes({MODEL: model}, 2)
     lanes.probe_each()
@@ -111,9 +111,9 @@ def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
 
 
 def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path: Path) -> None:
-    """Streams, libraries' handles and memory are made by the probes of all lanes at once, before the worker is ready.
+    """Concurrent probes of all lanes make streams, libraries' handles and memory before the worker is ready.
 
-    ONNX Runtime makes most of it for each run that goes on beside others: here a probe takes as long as on a GPU.
+    ONNX Runtime makes most of it for each concurrent run: here a probe takes as long as on a GPU.
     """
     lanes = InferenceLanes({MODEL: on_cuda(tmp_path, models.identity("INT64"), rows=40)}, 2)
     loaded = {function: cuda.calls(function) for function in SET_UP}
@@ -132,12 +132,12 @@ def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path:
 
 
 def test_the_second_device_is_used_and_the_first_left_alone(cuda: Cuda, tmp_path: Path) -> None:
-    """Each thread begins on device 0: what it asks for before it says otherwise, it asks of that one."""
+    """Each thread begins on device 0, and would use it until it chooses another."""
     on_first = cuda.on_device(0)
     model = on_cuda(tmp_path, models.identity("INT64", (4096,)), device="cuda:1")
 
     with ThreadPoolExecutor(1) as lane:
-        # At last 16 MiB: more than ONNX Runtime's arena on the first device has left over from other tests.
+        # 16 MiB in the end: more than other tests leave in ONNX Runtime's arena on the first device.
         for rows in (3, 512):
             lane.submit(assert_same, model, {"x": numbers(rows, seed=0, width=4096)}).result()
             assert cuda.on_device(0) == on_first

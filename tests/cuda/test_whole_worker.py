@@ -30,7 +30,7 @@ def publish(servers: str) -> None:
 
 
 def answers(servers: str) -> Mapping[str, list[int]]:
-    """What came to each request."""
+    """The answer to each request."""
     reader = Consumer(
         {"bootstrap.servers": servers, "group.id": "reader", "auto.offset.reset": "earliest", **CLIENT_CONFIG}
     )
@@ -52,7 +52,7 @@ def settings(broker: EmbeddedBroker, folder: Path) -> Mapping[str, str]:
         "KAFKA__REQUEST_TOPICS": "requests",
         "KAFKA__RESPONSE_TOPIC": "answers",
         "KAFKA__GROUP_ID": "workers",
-        "KAFKA__SESSION_TIMEOUT_MS": "3000",  # for so long a dead one is waited for
+        "KAFKA__SESSION_TIMEOUT_MS": "3000",  # the wait for a dead member
         "MODEL__PATH": str(models.save(models.identity("INT64", (2,)), folder)),
         "MODEL__DEVICE": "cuda",
         "BATCHING__MAX_BATCH_SIZE": "8",
@@ -72,7 +72,7 @@ EACH_ITS_OWN = {str(number): [number] * (2 + number % 3 * 2) for number in range
 
 
 def test_a_device_that_falls_off_ends_the_worker_and_costs_no_answer(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    """Exit code 5 under load; what it had not answered is there for the next one."""
+    """Exit code 5 under load; the next worker answers the rest."""
     lost = {"STAND_IN_FAIL": f"cudaMemcpyAsync:{ILLEGAL_ADDRESS}:{COPIES}"}
     first = Replica(settings(broker, tmp_path), tmp_path, "first", lost).wait_until_ready(TIMEOUT)
     publish(broker.bootstrap_servers)

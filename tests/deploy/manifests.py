@@ -1,7 +1,7 @@
-"""Manifests without a cluster: rendered by kustomize or Helm, held against the schemas that a cluster checks them by.
+"""Manifests without a cluster: rendered by kustomize or Helm, checked with a cluster's own schemas.
 
-Kubernetes's own schemas come with the package `kubernetes-validate`, those of other projects' kinds with their Go
-modules. What is not on this machine, or cannot be fetched, is told as `MissingToolError`.
+Kubernetes's own schemas come with the package `kubernetes-validate`, other projects' schemas with their Go modules.
+`MissingToolError` names a tool that is not on this machine, or cannot be fetched.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import yaml
 Manifest = dict[str, Any]
 
 KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
-# As `.ci/run` has it.
+# The version of `.ci/run`.
 HELM_INSTALL = "go install helm.sh/helm/v3/cmd/helm@v3.22.0"
-# Where each foreign group's definitions are: module, folder in it, and how the file is called.
+# The place of each foreign group's definitions: module, folder in it, and the file's name.
 FOREIGN = {
     "keda.sh": ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_{}s.yaml"),
     "monitoring.coreos.com": (
@@ -37,11 +37,11 @@ RUN_WITHIN = 300.0
 
 
 class MissingToolError(Exception):
-    """Something outside this repository that the check needs is not to be had here. The message names it."""
+    """The check needs a tool from outside this repository that is missing here. The message names it."""
 
 
 def render(folder: Path) -> list[Manifest]:
-    """What `kubectl apply -k folder` would send. Fails the test when kustomize refuses."""
+    """The objects that `kubectl apply -k folder` would send. Fails the test when kustomize refuses."""
     done = subprocess.run([*_kustomize(), str(folder)], capture_output=True, text=True, timeout=RUN_WITHIN, check=False)
     assert done.returncode == 0, done.stderr
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
@@ -63,7 +63,7 @@ def _kustomize() -> tuple[str, ...]:
 
 
 def helm(*words: str) -> str:
-    """What Helm prints. Fails the test when it refuses."""
+    """Helm's output. Fails the test when Helm refuses."""
     if not shutil.which("helm"):
         raise MissingToolError(f"helm is not installed; with Go it takes two minutes: {HELM_INSTALL}")
     done = subprocess.run(["helm", *words], capture_output=True, text=True, timeout=RUN_WITHIN, check=False)
@@ -72,14 +72,14 @@ def helm(*words: str) -> str:
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:
-    """The one of that kind."""
+    """The only manifest of that kind."""
     found = [manifest for manifest in manifests if manifest["kind"] == kind]
     assert len(found) == 1, f"{len(found)} of kind {kind}"
     return found[0]
 
 
 def faults(manifest: Manifest, version: str) -> Iterator[str]:
-    """What a cluster of that version would refuse; a field it does not know is one."""
+    """The faults for which a cluster of that version would refuse a manifest; an unknown field is one."""
     group = manifest["apiVersion"].rpartition("/")[0]
     if group in FOREIGN:
         validator = jsonschema.Draft202012Validator(_definition(group, manifest["kind"], manifest["apiVersion"]))
@@ -100,14 +100,14 @@ def _definition(group: str, kind: str, api_version: str) -> Manifest:
         for version in definition["spec"]["versions"]
         if f"{group}/{version['name']}" == api_version
     ]
-    # A cluster drops unknown fields with a warning; here they are faults. Its own fields are another schema's.
+    # A cluster drops unknown fields with a warning; here they are faults. A cluster's own fields have another schema.
     strict = _strict(schema)
     strict["properties"]["metadata"] = {"type": "object"}
     return strict
 
 
 def _strict(schema: Manifest) -> Manifest:
-    """The same, refusing what it does not name."""
+    """A schema that refuses unnamed fields."""
     for inner in schema.get("properties", {}).values():
         _strict(inner)
     for place in ("items", "additionalProperties"):
@@ -120,7 +120,7 @@ def _strict(schema: Manifest) -> Manifest:
 
 @functools.cache
 def module_folder(module: str) -> Path:
-    """Where Go keeps that version of a module, fetched if need be. Raises `MissingToolError`."""
+    """Go's folder of that version of a module, fetched if need be. Raises `MissingToolError`."""
     if not shutil.which("go"):
         raise MissingToolError(f"there is no Go to fetch {module} with")
     done = subprocess.run(
@@ -133,7 +133,7 @@ def module_folder(module: str) -> Path:
 
 
 def keda_parameters(scaler: str) -> set[str]:
-    """The names that a KEDA trigger's `metadata` may have. No schema has them: they are read off the scaler itself."""
+    """The names that a KEDA trigger's `metadata` may have. No schema has them: the scaler's source does."""
     source = module_folder(FOREIGN["keda.sh"][0]) / f"pkg/scalers/{scaler}_scaler.go"
     tags = re.findall(r'`keda:"name=(\w+),\s*order=([\w;]+)', source.read_text())
     literal = {name for name, order in tags if "triggerMetadata" in order}

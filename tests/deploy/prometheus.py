@@ -1,4 +1,4 @@
-"""A Prometheus of our own on loopback: scrapes what it is told, evaluates the project's rules, answers queries."""
+"""A Prometheus of our own on loopback: scrapes given targets, evaluates the project's rules, answers queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_TIMEOUT = 30.0  # half a second on an idle machine, seconds
 class Prometheus:
     """Owns the process and its folder's content.
 
-    Scrapes `targets` once a second as the job `inference-worker`, and itself as a job that is none of ours.
+    Scrapes `targets` once a second as the job `inference-worker`, and itself as a foreign job.
     """
 
     def __init__(self, folder: Path, rules: Path, targets: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Prometheus:
             return json.loads(answer.read())["data"]
 
     def wait_for_scrapes(self, count: int) -> None:
-        """Until every target was scraped so often; fails the test when that takes too long."""
+        """Wait until every target was scraped `count` times; fail the test when that takes too long."""
         deadline = time.monotonic() + START_TIMEOUT + count
         while not self._has_scraped(count):
             assert self._process.poll() is None, self._said()

@@ -1,4 +1,4 @@
-"""What a deployment's environment makes of the worker: the same reading and checking as at its start."""
+"""A worker's settings from a deployment's environment, read and checked as at its start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def interpolated(value: str) -> str:
 
 
 def settings_of(environment: Mapping[str, object], files: Path) -> Settings:
-    """Raises `BadConfiguration` when the worker would refuse them. `files` stands for the secret's volume."""
+    """The settings. Raises `BadConfiguration` where the worker refuses them. `files` replaces the secret's volume."""
     (files / "password").write_text("secret\n")
     (files / "ca.crt").write_text("")
     given = {name: interpolated(str(value)) for name, value in environment.items()}

@@ -1,6 +1,6 @@
-"""The compose file as its users have it: brought up under a name of its own, disturbed, watched, and taken down.
+"""The compose file in use: brought up under a name of its own, disturbed, watched, and taken down.
 
-Owns the project's containers and what was sent to them. All is done with the docker command line, as people do it.
+Owns the project's containers and their data. It uses the docker command line, as people do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UP_WITHIN = 600.0  # a first build fetches 70 MB of wheels, seconds
 
 
 def no_engine() -> str | None:
-    """Why no compose file can be run here; None when it can."""
+    """The reason why no compose file can run here; None when it can."""
     if shutil.which("docker") is None:
         return "there is no docker command"
     for asked in (["docker", "info"], ["docker", "compose", "version"]):
@@ -49,17 +49,17 @@ class Stack:
         return _run("sh", "-ec", commands, COMPOSE_PROJECT_NAME=self.project, KAFKA_PORT=str(self._port))
 
     def up(self, workers: int = 2) -> float:
-        """So many workers, all healthy. Returns the seconds it took."""
+        """Start `workers` workers and wait until all are healthy. Returns the seconds it took."""
         began = time.monotonic()
         self.compose("up", "--wait", "--quiet-pull", "--scale", f"worker={workers}")
         return time.monotonic() - began
 
     def workers(self) -> list[str]:
-        """The containers of the workers that run, by id."""
+        """The ids of the running workers' containers."""
         return self.compose("ps", "--quiet", "worker").split()
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """What the engine knows of a container or an image."""
+        """The engine's description of a container or an image."""
         found: dict[str, Any] = json.loads(_docker("inspect", name))[0]
         return found
 
@@ -77,7 +77,7 @@ def _docker(*words: str, **environment: str) -> str:
 
 
 def _run(*words: str, **environment: str) -> str:
-    # Nothing of whoever runs the tests: MODEL or MAX_BATCH_SIZE in their shell would be another stack.
+    # The user's own variables stay out: MODEL or MAX_BATCH_SIZE in the shell would make another stack.
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT") if name in os.environ}
     done = subprocess.run(
         words,

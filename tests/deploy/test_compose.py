@@ -1,6 +1,6 @@
-"""docker-compose.yml, really run: built, ready, asked, and the lines of the pages that use it.
+"""docker-compose.yml, really run: it is built, ready and answers, and the pages' lines for it work.
 
-Needs a Docker engine with compose v2; skipped without. Prints its figures: `pytest -s tests/deploy/test_compose.py`.
+Needs a Docker engine with compose v2; else skipped. Prints its figures: `pytest -s tests/deploy/test_compose.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def tell(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """The whole of it, built and up, with two workers."""
+    """The whole stack, built and up, with two workers."""
     if reason := no_engine():
         pytest.skip(f"no compose: {reason}")
     with Stack() as stack:
@@ -58,7 +58,7 @@ def test_a_first_try_needs_no_client(stack: Stack) -> None:
 
 
 def test_the_guide_s_lines_do_what_they_say() -> None:
-    """From nothing to four workers and back to nothing, as the pages have it."""
+    """They lead from nothing to four workers and back to nothing."""
     if reason := no_engine():
         pytest.skip(f"no compose: {reason}")
     page = {block.name: block.text for block in blocks_of(GUIDE)}

@@ -1,4 +1,4 @@
-"""The container files, read: that they fit the worker and each other. Needs neither Docker nor a cluster."""
+"""The container files fit the worker and each other. They are only read: no Docker and no cluster is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def locked(name: str) -> dict[str, set[str]]:
-    """Each package of a lock with its versions; each must have hashes."""
+    """Each package of a lock with its versions. Fails the test where hashes are missing."""
     versions: dict[str, set[str]] = {}
     for entry in re.split(r"\n(?=\w)", re.sub(r"(?m)^#.*\n", "", (ROOT / name).read_text()).strip()):
         found = re.match(r"([\w.-]+)==([\w.]+)", entry)
@@ -48,7 +48,7 @@ def test_an_image_has_what_is_tested(variant: str) -> None:
 
 
 def test_the_cuda_image_brings_cuda() -> None:
-    """The libraries that the CUDA provider loads come with it; only the driver is the host's."""
+    """The CUDA provider's libraries come with it; only the driver is the host's."""
     packed = locked("requirements-cuda.txt")
 
     assert packed["onnxruntime-gpu"] == locked("requirements.txt")["onnxruntime-gpu"]
@@ -62,7 +62,7 @@ def test_the_cuda_image_brings_cuda() -> None:
 
 
 def test_a_composed_worker_may_drain(tmp_path: Path) -> None:
-    """Compose's settings are accepted, and its SIGKILL comes after the worker's own deadline."""
+    """The worker accepts Compose's settings, and Compose's SIGKILL comes after the worker's own deadline."""
     worker = compose_file()["services"]["worker"]
 
     settings = settings_of(worker["environment"], tmp_path)
@@ -71,7 +71,7 @@ def test_a_composed_worker_may_drain(tmp_path: Path) -> None:
 
 
 def test_the_composed_model_is_where_the_file_says() -> None:
-    """Unless another is named, the folder that is mounted is there, and the demonstration's model in it."""
+    """By default the mounted folder exists and holds the demonstration's model."""
     worker = compose_file()["services"]["worker"]
 
     [mount] = worker["volumes"]

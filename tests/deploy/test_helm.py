@@ -1,4 +1,4 @@
-"""The Helm chart is the manifests of kustomize by another road: rendered by both, they are the same objects."""
+"""The Helm chart and kustomize's manifests render to equal objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.version import VERSION
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm/inference-worker"
-RELEASE = "inference-worker"  # the name that kustomize's objects have
+RELEASE = "inference-worker"  # the name of kustomize's objects
 CLUSTER = "1.37.0"
 MODEL = {"claim": "models"}  # as the base has it
 pytestmark = [
@@ -29,7 +29,7 @@ pytestmark = [
 
 STATES = {"states": {"size": "10Gi"}}
 
-# Each component with the values that stand for it, the settings of its overlay among them.
+# Each component with the chart's values for it, and its overlay's settings.
 KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
     "base": ([], {}),
     "model-image": (["model-image"], {"model": {"image": "inference-worker-model"}}),
@@ -52,14 +52,14 @@ KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def charted(values: Mapping[str, Any], folder: Path, release: str = RELEASE) -> list[Manifest]:
-    """The objects that `helm install` sends with these values; the model is the base's unless they say otherwise."""
+    """The objects that `helm install` sends with these values; the default model is the base's."""
     (folder / "values.yaml").write_text(yaml.safe_dump({"model": MODEL, **values}))
     words = ["template", release, str(CHART), "--values", str(folder / "values.yaml"), "--kube-version", CLUSTER]
     return [manifest for manifest in yaml.safe_load_all(helm(*words)) if manifest]
 
 
 def overlaid(overlay: Mapping[str, Any], folder: Path) -> list[Manifest]:
-    """What kustomize makes of an overlay of this content, among ours, for the pods of one release."""
+    """Kustomize's objects for an overlay with this content, next to ours, for the pods of one release."""
     copied = shutil.copytree(DEPLOY / "kubernetes", folder / "kubernetes")
     one_of_many = {"pairs": {"app.kubernetes.io/instance": RELEASE}, "includeSelectors": True}
     (copied / "overlays/ours").mkdir()
@@ -73,10 +73,10 @@ def overlaid(overlay: Mapping[str, Any], folder: Path) -> list[Manifest]:
 
 
 def objects(manifests: list[Manifest]) -> dict[str, Any]:
-    """By kind and name, without what each road does in its own way.
+    """The objects by kind and name, without known differences.
 
-    Settings that change roll out by the ConfigMap's name there, and here by an annotation. Lists of named things
-    (variables, mounts, volumes) have no order; an empty list is none.
+    Changed settings roll out by the ConfigMap's name in kustomize, and by an annotation in Helm. Lists of named things
+    (variables, mounts, volumes) have no order; an empty list equals no list.
     """
     text = re.sub(r'(?<="inference-worker)-[a-z0-9]{10}(?=")', "", json.dumps(manifests))
     return {f"{manifest['kind']} {manifest['metadata']['name']}": plain(manifest) for manifest in json.loads(text)}
@@ -94,10 +94,10 @@ def plain(value: Any) -> Any:
 
 @pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Manifest], ...]:
-    """What each road makes of one choice of components."""
+    """The objects of both tools for one choice of components."""
     components, values = KINDS[request.param]
     overlay: dict[str, Any] = {"components": [f"../../components/{name}" for name in components]}
-    if "exactly-once" in components:  # its overlay sets what the chart makes of the group's name
+    if "exactly-once" in components:  # its overlay sets the id that the chart makes from the group's name
         settings = yaml.safe_load((DEPLOY / "kubernetes/overlays/exactly-once/kustomization.yaml").read_text())
         overlay["configMapGenerator"] = settings["configMapGenerator"]
     folder = tmp_path_factory.mktemp("both")
@@ -105,14 +105,14 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_both_roads_lead_to_the_same_objects(both: tuple[list[Manifest], ...]) -> None:
-    """Kind by kind and field by field; a line that changes in one of them fails here."""
+    """They agree in every kind and field; a line that changes in only one of them fails here."""
     by_kustomize, by_helm = map(objects, both)
 
     assert by_helm == by_kustomize
 
 
 def test_a_model_and_brokers_of_one_s_own_arrive_as_by_kustomize(tmp_path: Path) -> None:
-    """A claim, an image of a registry and brokers outside the cluster: the overlay and the values of both pages."""
+    """A claim, a registry's image and outside brokers: both pages' overlay and values give equal objects."""
     [page] = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "kubernetes/README.md").read_text(), re.DOTALL)
     overlay = yaml.safe_load(page)
     for renamed in ("nameSuffix", "namespace", "labels", "resources"):
@@ -123,7 +123,7 @@ def test_a_model_and_brokers_of_one_s_own_arrive_as_by_kustomize(tmp_path: Path)
 
 
 def test_the_chart_is_clean_and_of_this_release() -> None:
-    """Helm's own linter has no more to say than that there is no icon; chart and image have the worker's version."""
+    """Helm's linter misses only an icon; chart and image have the worker's version."""
     said = helm("lint", "--strict", str(CHART), "--kube-version", CLUSTER)
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
@@ -132,7 +132,7 @@ def test_the_chart_is_clean_and_of_this_release() -> None:
 
 
 def test_settings_arrive_as_the_worker_reads_them(tmp_path: Path) -> None:
-    """Numbers that a float would write otherwise, lists, objects, and none where one is taken away."""
+    """This includes numbers that a float would change, lists, objects, and settings that are taken away."""
     settings = {
         "KAFKA__MAX_REQUEST_BYTES": 12_582_912,
         "KAFKA__REQUEST_TOPICS": ["orders", "backfill"],
@@ -160,7 +160,7 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
 
 
 def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:
-    """The pods' template changes with it, and with nothing else."""
+    """The pods' template changes with the setting, and only with it."""
     first, again, changed = (
         only(charted({"settings": {"BATCHING__MAX_BATCH_SIZE": size}}, tmp_path), "Deployment")["spec"]["template"]
         for size in (32, 32, 16)
@@ -171,6 +171,6 @@ def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:
 
 
 def test_without_a_model_nothing_is_rendered(tmp_path: Path) -> None:
-    """It served the demonstration's, and answered every request of another shape with an error."""
+    """The demonstration's model would answer every request of another shape with an error."""
     with pytest.raises(AssertionError, match=r"where is the model\? Set model\.claim"):
         charted({"model": {}}, tmp_path)

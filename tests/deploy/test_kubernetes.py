@@ -1,4 +1,4 @@
-"""The Kubernetes manifests, rendered and held against the schemas of a cluster, without one."""
+"""The Kubernetes manifests, rendered and checked with a cluster's schemas, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.app import CLOSE_TIMEOUT
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 OVERLAYS = ("base", "overlays/gpu", "overlays/autoscaling", "overlays/exactly-once")
-# The oldest that the schemas' package has, and its newest.
+# The oldest version in the schemas' package, and the newest.
 VERSIONS = ("1.28", "1.37")
 SELECTING = {
     "Deployment": ("spec", "selector", "matchLabels"),
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)  # kustomize and the foreign schemas may h
 
 
 def or_skip(check: Callable[[], T]) -> T:
-    """What `check` gives; without its tool the test is skipped."""
+    """The result of `check`; without its tool the test is skipped."""
     try:
         return check()
     except MissingToolError as reason:
@@ -40,7 +40,7 @@ def or_skip(check: Callable[[], T]) -> T:
 
 
 def refused(manifest: Manifest, version: str) -> list[str]:
-    """What a cluster of that version would not take."""
+    """The faults for which a cluster of that version refuses a manifest."""
     return or_skip(lambda: list(faults(manifest, version)))
 
 
@@ -58,7 +58,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 def exactly_once(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """The same with the component and the setting that the README adds for exactly once."""
+    """The README's overlay with its component and setting for exactly once."""
     overlay = yaml.safe_load(the_readmes_overlay())
     page = (FOLDER / "README.md").read_text()
     component, literal = "../../components/exactly-once", "WORKER_DELIVERY__TRANSACTIONAL_ID=digits-{hostname}"
@@ -71,7 +71,7 @@ def exactly_once(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 def with_deadlines(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """The same with the trigger that the README adds where requests have deadlines."""
+    """The README's overlay with its trigger for requests with deadlines."""
     overlay = yaml.safe_load(the_readmes_overlay())
     [patch] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "refusals"]
     overlay["patches"] += yaml.safe_load(patch)
@@ -84,7 +84,7 @@ def the_readmes_overlay() -> str:
 
 
 def rendered(folder: Path, overlay: str) -> list[Manifest]:
-    """What an overlay of this text, among ours, would send."""
+    """The objects of an overlay with this text, next to ours."""
     copied = shutil.copytree(FOLDER, folder / "kubernetes")
     (copied / "overlays/digits").mkdir()
     (copied / "overlays/digits/kustomization.yaml").write_text(overlay)
@@ -97,7 +97,7 @@ def pod(manifests: list[Manifest]) -> dict[str, Any]:
 
 
 def workload(manifests: list[Manifest]) -> Manifest:
-    """What makes the pods."""
+    """The Deployment or StatefulSet."""
     [found] = [manifest for manifest in manifests if manifest["kind"] in {"Deployment", "StatefulSet"}]
     return found
 
@@ -108,7 +108,7 @@ def worker(manifests: list[Manifest]) -> dict[str, Any]:
 
 
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """What the worker's process finds: the ConfigMap that the pod names, and above it the container's own."""
+    """The worker's environment: the pod's ConfigMap, overridden by the container's own variables."""
     container = worker(manifests)
     config = only(manifests, "ConfigMap")
     assert [source["configMapRef"]["name"] for source in container["envFrom"]] == [config["metadata"]["name"]]
@@ -117,7 +117,7 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_cluster_takes_them(manifests: list[Manifest], version: str) -> None:
-    """Every manifest is valid for old and new clusters, down to the last field's name."""
+    """Every manifest is valid for old and new clusters, with every field's name."""
     found = {manifest["kind"]: refused(manifest, version) for manifest in manifests}
 
     assert not any(found.values()), found
@@ -132,7 +132,7 @@ def test_a_cluster_takes_all_components_together(everything: list[Manifest]) -> 
 
 
 def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_path: Path) -> None:
-    """Its image, its settings and the claim arrive, and no model is copied."""
+    """Its image, settings and claim arrive, and no model is copied."""
     found = pod(everything)
 
     assert worker(everything)["image"] == "registry.example.com/inference-worker:0.1.0-cuda"
@@ -142,7 +142,7 @@ def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_p
 
 
 def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
-    """The pod that takes it is one that a cluster takes, with the workers' claim at the workers' place."""
+    """A cluster takes the pod that copies it; the pod has the workers' claim at the workers' place."""
     [text] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "copy-model"]
     copier = yaml.safe_load(text.split("<<'END'\n")[1].split("\nEND\n")[0])
     [container], [volume] = copier["spec"]["containers"], copier["spec"]["volumes"]
@@ -157,7 +157,7 @@ def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest
 
 
 def test_the_worker_accepts_its_settings(manifests: list[Manifest], tmp_path: Path) -> None:
-    """The environment that the manifests make is one that the worker starts with; the password comes from a file."""
+    """The worker starts with the manifests' environment; the password comes from a file."""
     found = environment(manifests)
 
     settings = settings_of(found, tmp_path)
@@ -168,7 +168,7 @@ def test_the_worker_accepts_its_settings(manifests: list[Manifest], tmp_path: Pa
 
 
 def test_probes_reach_the_worker(manifests: list[Manifest], tmp_path: Path) -> None:
-    """The probes ask the port that the worker listens on, for pages that it has."""
+    """The probes ask the worker's port, for existing pages."""
     container, settings = worker(manifests), settings_of(environment(manifests), tmp_path)
     asked = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
 
@@ -179,7 +179,7 @@ def test_probes_reach_the_worker(manifests: list[Manifest], tmp_path: Path) -> N
 
 
 def test_the_kubelet_waits_longer_than_a_drain(manifests: list[Manifest], tmp_path: Path) -> None:
-    """SIGKILL comes ten seconds and more after the worker's own deadline."""
+    """SIGKILL comes at least ten seconds after the worker's own deadline."""
     drain = settings_of(environment(manifests), tmp_path).delivery.drain_timeout_s
 
     assert pod(manifests)["terminationGracePeriodSeconds"] >= drain + CLOSE_TIMEOUT + 10
@@ -204,7 +204,7 @@ def test_a_pod_may_do_nothing_else(manifests: list[Manifest]) -> None:
 
 
 def test_selectors_find_this_models_pods_only(everything: list[Manifest]) -> None:
-    """Budget, network policy, monitor and spread hold for the pods of this deployment, and of no other model's."""
+    """Budget, network policy, monitor and spread apply only to this deployment's pods, not to another model's."""
     labels = only(everything, "Deployment")["spec"]["template"]["metadata"]["labels"]
 
     for kind, place in SELECTING.items():
@@ -217,7 +217,7 @@ def test_selectors_find_this_models_pods_only(everything: list[Manifest]) -> Non
 
 
 def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None:
-    """With autoscaling no number of replicas is applied, and the scaler's names are the deployment's and its own."""
+    """With autoscaling no number of replicas is applied; the scaler names the deployment and its own authentication."""
     scaled = only(everything, "ScaledObject")["spec"]
 
     assert "replicas" not in only(everything, "Deployment")["spec"]
@@ -228,7 +228,7 @@ def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Manifest], version: str) -> None:
-    """A StatefulSet with what the base gives its pods, and nothing of a Deployment left."""
+    """It is a StatefulSet with the base's pods, and without a Deployment's own fields."""
     found = {manifest["kind"]: refused(manifest, version) for manifest in exactly_once}
 
     assert not any(found.values()), found
@@ -237,7 +237,7 @@ def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Man
 
 
 def test_the_autoscaler_counts_the_workers_of_a_statefulset(exactly_once: list[Manifest]) -> None:
-    """Whichever name an overlay gives it."""
+    """This holds for any name that an overlay gives it."""
     target = only(exactly_once, "ScaledObject")["spec"]["scaleTargetRef"]
     scaled = workload(exactly_once)
 
@@ -246,7 +246,7 @@ def test_the_autoscaler_counts_the_workers_of_a_statefulset(exactly_once: list[M
 
 
 def test_the_autoscaler_looks_where_the_worker_reads(everything: list[Manifest]) -> None:
-    """Brokers, group and topic come from the worker's own settings, and start where it starts."""
+    """Brokers, group, topic and starting point come from the worker's own settings."""
     found = environment(everything)
     [metadata] = [trigger["metadata"] for trigger in only(everything, "ScaledObject")["spec"]["triggers"]]
 
@@ -259,7 +259,7 @@ def test_the_autoscaler_looks_where_the_worker_reads(everything: list[Manifest])
 
 
 def test_the_scaler_knows_its_parameters(everything: list[Manifest]) -> None:
-    """KEDA's Kafka scaler has every parameter that is set; a mistyped one would be passed over in silence."""
+    """KEDA's Kafka scaler knows every parameter that is set; it would silently ignore a mistyped one."""
     [metadata] = [trigger["metadata"] for trigger in only(everything, "ScaledObject")["spec"]["triggers"]]
 
     known = or_skip(lambda: keda_parameters("kafka"))
@@ -275,7 +275,7 @@ def test_the_scaler_knows_its_parameters(everything: list[Manifest]) -> None:
 def test_refusals_ask_for_as_many_workers_as_answer_all(
     with_deadlines: list[Manifest], tmp_path: Path, refused_of_100: int, workers: float | None
 ) -> None:
-    """Going by two workers, as a third has just come; never more than twice as many, and none for a few refusals."""
+    """It counts two workers, as a third has just come; it asks for twice as many at most, and ignores few refusals."""
     query = only(with_deadlines, "ScaledObject")["spec"]["triggers"][1]["metadata"]["query"]
     series = {
         'ready{%s,instance="a"}': "1+0x20",

@@ -1,6 +1,6 @@
-"""Alerts and dashboard against what a real worker shows: nothing they name is missing, and nothing cries wolf.
+"""Alerts and dashboard on a real worker's metrics: all names exist, and no alert fires without a reason.
 
-Needs promtool and prometheus for the rules' own tests and for the panels; those are skipped without.
+Needs promtool and prometheus for the rules' own tests and for the panels; without them these are skipped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BY_SEVERITY = [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
 
 TOPICS = ("requests", "answers", "rejected")
 RATE = 200.0  # requests a second
-BAD_EVERY = 50  # one request in so many is no request: below what an alert minds
+BAD_EVERY = 50  # one request in so many is invalid: too few for an alert
 LONGEST = 32
 BUCKETS = {"input_ids": {"axis": 1, "boundaries": [16, LONGEST]}}
 SCRAPES = 6
@@ -61,13 +61,13 @@ class Sample(NamedTuple):
 
 @pytest.fixture(scope="module", params=["at_least_once", "exactly_once"])
 def guarantee(request: pytest.FixtureRequest) -> str:
-    """Both have panels and alerts of their own."""
+    """Each guarantee, because both have panels and alerts of their own."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def busy(guarantee: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """A worker under a steady load with a bad request now and then, when it has counted a few of each."""
+    """A worker under steady load with a few bad requests, once it has counted some of each kind."""
     folder = tmp_path_factory.mktemp("busy")
     with ExitStack() as stack:
         if guarantee == "exactly_once":  # a mock broker keeps no offsets of transactions
@@ -104,7 +104,7 @@ def busy(guarantee: str, request: pytest.FixtureRequest, tmp_path_factory: pytes
 
 
 def text_of(length: int) -> bytes:
-    """A request of one text."""
+    """The value of a request with one text."""
     ids = {"name": "input_ids", "shape": [1, length], "datatype": "INT64", "data": [1] * length}
     return json.dumps({"inputs": [ids]}).encode()
 
@@ -120,7 +120,7 @@ def _wait_for_traffic(replica: Replica) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(busy: Replica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """It has scraped the busy worker for a few seconds."""
+    """A Prometheus that has scraped the busy worker for a few seconds."""
     with Prometheus(tmp_path_factory.mktemp("prometheus"), ALERTS, [_address(busy)]) as prometheus:
         prometheus.wait_for_scrapes(SCRAPES)
         yield prometheus
@@ -135,13 +135,13 @@ def samples(page: str) -> list[Sample]:
 
 
 def named(expression: str) -> Iterator[Sample]:
-    """The metrics of an expression, with the label values it asks for by name."""
+    """The metrics of an expression, with the label values that it names."""
     for name, matchers in re.findall(r"\b((?:inference_worker|process)_\w+)(?:\{([^}]*)\})?", expression):
         yield Sample(name, {k: v for k, v in re.findall(r'(\w+)="(.*?)"', matchers) if k != "job"})
 
 
 def test_what_alerts_and_panels_name_is_there(busy: Replica) -> None:
-    """A metric that was renamed, or a label value that never was, would keep an alert silent for ever."""
+    """A renamed metric or a wrong label value would keep an alert silent for ever."""
     page = samples(busy.text("/metrics"))
     queries = [rule["expr"] for rule in RULES] + [query for _, _, query in expressions()] + asked_by_the_runbook()
 
@@ -153,7 +153,7 @@ def test_what_alerts_and_panels_name_is_there(busy: Replica) -> None:
 
 
 def asked_by_the_runbook() -> list[str]:
-    """Its queries, each without what is said of it; a line that is set in goes on with the one before."""
+    """The runbook's queries without comments; an indented line continues the one before."""
     [block] = [block.text for block in blocks(DEPLOY / "README.md") if block.language == "promql"]
     return re.sub(r" *#.*", "", block).replace("\n ", " ").splitlines()
 
@@ -176,7 +176,7 @@ def test_what_the_runbook_greps_for_is_there(busy: Replica) -> None:
 @tool
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-kubernetes.yml"])
 def test_prometheus_accepts_the_configuration_and_its_rules(name: str) -> None:
-    """As promtool is run before a deployment."""
+    """The test runs promtool as people do before a deployment."""
     said = promtool("check", "config", name)
     if "kubernetes_sd_configs not found" in said:
         pytest.skip("this promtool was built without Kubernetes")
@@ -186,7 +186,7 @@ def test_prometheus_accepts_the_configuration_and_its_rules(name: str) -> None:
 
 
 def test_half_of_the_longest_timeout_can_be_seen() -> None:
-    """No quantile of a histogram is more than its last bound: InferenceWorkerInferenceSlow would be silent for ever."""
+    """No quantile exceeds a histogram's last bound: InferenceWorkerInferenceSlow would be silent for ever."""
     timeout = ModelSettings.model_json_schema()["properties"]["run_timeout_s"]
 
     assert INFERENCE.bounds[-1] > 0.5 * timeout["maximum"]
@@ -194,7 +194,7 @@ def test_half_of_the_longest_timeout_can_be_seen() -> None:
 
 @tool
 def test_each_alert_fires_when_it_should_and_not_before() -> None:
-    """And none in normal traffic."""
+    """None fires in normal traffic."""
     said = promtool("test", "rules", "alerts_test.yml")
 
     assert "SUCCESS" in said, said
@@ -202,7 +202,7 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
 
 
 def promtool(*arguments: str) -> str:
-    """What it says."""
+    """Promtool's output."""
     return subprocess.run(
         ["promtool", *arguments],
         cwd=ALERTS.parent,
@@ -215,7 +215,7 @@ def promtool(*arguments: str) -> str:
 
 
 def test_each_alert_has_a_test_of_its_own() -> None:
-    """By its name, at the beginning of the test's."""
+    """The test's name begins with the alert's name."""
     tests = yaml.safe_load(ALERTS.with_name("alerts_test.yml").read_text())["tests"]
 
     assert {name for name in NAMES if not any(test["name"].split(",")[0] == name for test in tests)} == set()
@@ -223,7 +223,7 @@ def test_each_alert_has_a_test_of_its_own() -> None:
 
 @server
 def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
-    """Each rule is evaluated against a real worker, and finds nothing wrong with it."""
+    """Each rule is evaluated on a real worker's metrics, and none fires."""
     rules = prometheus.rules()
 
     assert [rule["name"] for rule in rules] == NAMES
@@ -233,9 +233,9 @@ def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
 
 @server
 def test_no_panel_is_empty(prometheus: Prometheus, busy: Replica, guarantee: str) -> None:
-    """Every query of every panel gives numbers for a worker under load, but for transactions where there are none.
+    """Every panel's queries give numbers for a worker under load, except transactions where there are none.
 
-    No partition has states to be read back here, so nothing is known of how long that takes.
+    No partition has states to read back here, so that time is unknown.
     """
     empty = []
     for panel, legend, query in expressions():
@@ -250,14 +250,14 @@ def test_no_panel_is_empty(prometheus: Prometheus, busy: Replica, guarantee: str
 
 
 def _chosen(query: str, busy: Replica) -> str:
-    """As Grafana asks when all of ours are chosen, at this scrape interval."""
+    """The query as Grafana sends it with all our replicas chosen, at this scrape interval."""
     for variable, value in {"$job": "inference-worker", "$instance": _address(busy), "$__rate_interval": "5s"}.items():
         query = query.replace(variable, value)
     return query
 
 
 def test_every_panel_shows_the_replicas_that_are_chosen_and_nothing_else() -> None:
-    """Every process that Prometheus knows has an `up` and a memory; all of ours is a list, not a pattern."""
+    """Every process in Prometheus has `up` and a memory, so "all" must be a list of our replicas, not a pattern."""
     for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
         assert "allValue" not in variable
     for _, _, query in expressions():
@@ -265,19 +265,19 @@ def test_every_panel_shows_the_replicas_that_are_chosen_and_nothing_else() -> No
 
 
 def test_the_dashboard_is_that_of_the_table() -> None:
-    """Whoever changes panels.py runs `python -m deploy.observability.dashboard`."""
+    """After a change of panels.py, run `python -m deploy.observability.dashboard`."""
     assert DASHBOARD.read_text() == text()
 
 
 def test_the_runbook_has_a_heading_for_each_alert() -> None:
-    """By its name, in the order of the file; and none for an alert that is gone."""
+    """The headings are the alerts' names in the file's order, without removed alerts."""
     headings = re.findall(r"^### (InferenceWorker\w+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
 
     assert headings == list(dict.fromkeys(NAMES))
 
 
 def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
-    """With a changelog and reply topics, too; those that it needs come first."""
+    """The list includes a changelog's and reply topics' rights; necessary rights come first."""
     table = (DEPLOY / "README.md").read_text().split("<!-- rights -->\n")[1].split("<!-- end of rights -->")[0]
     rows = [row.split(" | ") for row in table.splitlines()[2:]]
     listed = [
@@ -308,7 +308,7 @@ def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=map(" ".join, BY_SEVERITY))
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: Mapping[str, Any]) -> None:
-    """At three in the morning nobody searches."""
+    """At three in the morning nobody wants to search."""
     said = rule["annotations"]
 
     assert set(said) == {"summary", "description", "runbook_url"}

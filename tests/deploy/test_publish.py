@@ -1,6 +1,6 @@
-"""The commands that `make publish` runs, with stand-ins for git, Docker and Helm: no registry is asked.
+"""The commands of `make publish`, with stand-ins for git, Docker and Helm: no registry is asked.
 
-A real one is not pushed to by any test: that BuildKit writes an SBOM is BuildKit's to keep.
+No test pushes to a real registry: that the SBOM gets written is BuildKit's own promise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 DIGEST, REVISION = f"sha256:{'5d' * 32}", "c0ffee" * 6 + "c0ff"
-# Each writes what it was called with, and says what the recipe reads.
+# Each stand-in records its arguments, and prints what the recipe reads.
 STAND_INS = {
     "git": f'case "$1" in status) printf "$CHANGED";; rev-parse) echo {REVISION};; esac',
     "docker": f'case "$2" in imagetools) [ -z "$OFFLINE" ] || exit 1; echo {DIGEST};; esac',
@@ -49,7 +49,7 @@ class Publishing:
 
 
 def test_both_images_are_of_one_base_and_one_commit_with_a_list_of_what_is_in_them(tmp_path: Path) -> None:
-    """The base's name alone is another image tomorrow; without a revision it is not known what a pod runs."""
+    """The base's name can mean another image tomorrow; without a revision a pod's code is unknown."""
     published = Publishing(tmp_path)
     cpu, cuda, chart = published.pushed
 
@@ -73,7 +73,7 @@ def test_both_images_are_of_one_base_and_one_commit_with_a_list_of_what_is_in_th
 def test_nothing_is_pushed_without_a_registry_a_commit_or_a_base(
     tmp_path: Path, registry: str, environment: dict[str, str], why: str
 ) -> None:
-    """A change that is not committed has no name; a base without its digest could be any image."""
+    """An uncommitted change has no name; a base without its digest could be any image."""
     refused = Publishing(tmp_path, registry, **environment)
 
     assert refused.exit_code != 0

@@ -1,4 +1,4 @@
-"""The README and `docs/`, done as they say: settings, commands in their order, Python, on a real Kafka.
+"""The README and `docs/`, executed: settings, commands in their order, Python, on a real Kafka.
 
 The broker's address and the topics of this run stand in for the pages' own. A block that no test knows fails.
 """
@@ -34,12 +34,12 @@ from worker.state.layout import StateTensor
 from worker.tools.state.states_file import States, save
 
 PAGES = blocks_of(GUIDE)
-# What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; blocks without a name
-# are drawings. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
-# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_command.py`.
+# The outputs of `make demo`, `profile` and `bench` are pictures of one machine; blocks without a name are drawings.
+# `tests/integration/test_demo.py` tests the demo, `tests/integration/test_bench.py` a shorter `bench`, which takes
+# minutes, and `tests/unit/tools/profile/test_command.py` a sample of lengths.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "export", "profile-lengths", *PICTURES}
-# What a worker needs besides the settings that a page shows.
+# The settings that a worker needs and a page does not show.
 NEEDED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
     "WORKER_KAFKA__REQUEST_TOPICS": "requests",
@@ -47,7 +47,7 @@ NEEDED = {
     "WORKER_KAFKA__GROUP_ID": "digits",
     "WORKER_MODEL__PATH": "model.onnx",
 }
-BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes
+BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes next to thirty waiting processes
 
 _NAMES = re.compile(r'(?<=")(?:requests|answers)\b')
 _EXPORT = re.compile(r"^export WORKER_KAFKA__BOOTSTRAP_SERVERS=.*\n", re.MULTILINE)
@@ -60,7 +60,7 @@ def block(name: str) -> Block:
 
 
 class Reader:
-    """Someone who types what the pages say into a terminal of its own, beside the README's model and settings file.
+    """A reader who types the pages' blocks into a terminal, in a folder with the README's model and settings file.
 
     `init` finds this run's names in its environment; every later command finds them in the file alone.
     """
@@ -105,12 +105,12 @@ class Reader:
         }
 
     def type(self, name: str) -> str:
-        """Type a block and wait for its end: what it prints. Fails the test when it fails."""
+        """Type a block, wait for its end, and return its output. Fails the test when the block fails."""
         assert self.begin(name).wait(BLOCK_TIMEOUT) == 0, self.printed(name)
         return self.printed(name)
 
     def printed(self, name: str) -> str:
-        """What a block has printed so far, on standard output and error: with the page's names, and without figures."""
+        """A block's output and errors so far, with the page's names and without figures."""
         text = (self._folder / name).read_text(encoding="utf-8")
         for name_of_page, name_of_ours in self._names.items():
             text = text.replace(name_of_ours, name_of_page)
@@ -118,11 +118,11 @@ class Reader:
 
     @staticmethod
     def shown(name: str) -> str:
-        """What the page says is printed, without figures."""
+        """The output that the page shows, without figures."""
         return _FIGURE.sub("#", block(name).text)
 
     def answers(self, count: int) -> list[Message]:
-        """So many answers, as a consumer has them."""
+        """`count` answers, as a consumer reads them."""
         config = {"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": fresh("readers")}
         consumer = Consumer({**config, "auto.offset.reset": "earliest"})
         consumer.subscribe([self.topics["answers"]])
@@ -136,13 +136,13 @@ class Reader:
 
 
 def in_a_terminal(folder: Path) -> dict[str, str]:
-    """The environment where `.venv/bin/activate` was read, with nothing of ours."""
+    """The environment after `.venv/bin/activate`, with no other variables of ours."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
 
 
 def run_program(name: str, text: str, folder: Path) -> str:
-    """Save a block as a file and run it, as the page says: what it prints."""
+    """Save a block as a file and run it, as the page says. Returns its output."""
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
     ran = subprocess.run(
         ["python", f"{name}.py"],
@@ -170,7 +170,7 @@ def reader(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory, model: Path
 
 @contextmanager
 def serving(reader: Reader, name: str) -> Iterator[None]:
-    """The worker that this block starts, in its group until it is asked to stop."""
+    """The worker that this block starts; it is in its group until the end of the `with`."""
     worker = reader.begin(name)
     deadline = time.monotonic() + TIMEOUT
     while "partitions_assigned" not in reader.printed(name):
@@ -183,7 +183,7 @@ def serving(reader: Reader, name: str) -> Iterator[None]:
 
 
 def test_every_block_is_tried() -> None:
-    """One that is new on the page needs a test here, in `test_compose.py`, or a reason to be only looked at."""
+    """A new block needs a test here or in `test_compose.py`, or a place in `ONLY_LOOKED_AT`."""
     source = Path(__file__).read_text() + (Path(__file__).parent / "test_compose.py").read_text()
 
     untried = {found.name for found in PAGES if f'"{found.name}"' not in source}
@@ -193,7 +193,7 @@ def test_every_block_is_tried() -> None:
 
 
 def test_every_make_target_named_exists() -> None:
-    """In its blocks and between its lines."""
+    """The pages name targets in blocks and in the text."""
     text = "\n".join(page.read_text() for page in GUIDE)
     named = set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, re.MULTILINE))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -202,7 +202,7 @@ def test_every_make_target_named_exists() -> None:
 
 
 def test_check_finds_nothing_wrong(reader: Reader) -> None:
-    """With the file that `init` wrote a worker starts, and the topics that were missing are there."""
+    """A worker starts with the file of `init`, and the missing topics have been made."""
     first = reader.printed("check")
 
     assert "A worker with these settings starts." in reader.type("check")
@@ -212,27 +212,27 @@ def test_check_finds_nothing_wrong(reader: Reader) -> None:
 
 
 def test_init_ends_with_the_next_two_commands(reader: Reader) -> None:
-    """Those of the page."""
+    """They are the page's commands."""
     following = [line.strip() for line in reader.printed("init").splitlines()[-2:]]
 
     assert following == [block("check").text.strip(), block("run").text.strip()]
 
 
 def test_a_first_try_is_answered(reader: Reader) -> None:
-    """It prints what the page shows, figures apart."""
+    """Its output is the page's, except for figures."""
     assert reader.type("publish") == reader.shown("publish-printed")
 
 
 def test_a_client_of_one_s_own_is_answered(reader: Reader, tmp_path: Path) -> None:
-    """The README's program asks and prints what the page shows: what the model says of three digits."""
+    """The README's program prints the page's output: the model's results for three digits."""
     assert run_program("ask", reader.text("ask"), tmp_path) == block("ask-printed").text
 
 
 def test_the_client_s_page_asks_and_names_the_model(
     kafka: Cluster, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each program, alone, prints what it shows, with asyncio too. Its topics are its own: other tests count
-    what is in theirs.
+    """Each program alone prints the page's output, with asyncio too. It has topics of its own, because other tests
+    count the records in theirs.
     """
     reader = Reader(kafka, tmp_path, model)
     printed = {
@@ -248,7 +248,7 @@ def test_the_client_s_page_asks_and_names_the_model(
 
 
 def test_the_client_installs_by_itself(tmp_path: Path) -> None:
-    """From the folder that its page names, with nothing of the worker in it."""
+    """It installs from its page's folder, and has nothing of the worker in it."""
     folder = block("client-install").text.split()[-1]
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     shutil.copytree(ROOT / folder, tmp_path / "client")  # a build leaves folders behind
@@ -273,7 +273,7 @@ def test_rows_are_answered_with_rows(reader: Reader) -> None:
 
 
 def test_exactly_once_is_a_setting_away(kafka: Cluster, tmp_path: Path, model: Path) -> None:
-    """The page's next worker answers in transactions, and the rest of the page works as it stands."""
+    """The page's next worker answers in transactions, and the rest of the page works unchanged."""
     reader = Reader(kafka, tmp_path, model)
 
     with serving(reader, "exactly-once"):
@@ -284,29 +284,29 @@ def test_exactly_once_is_a_setting_away(kafka: Cluster, tmp_path: Path, model: P
 
 
 def test_the_newest_answers_are_shown(reader: Reader) -> None:
-    """One paragraph each."""
+    """Each answer is one paragraph."""
     printed = reader.type("consume")
 
     assert printed.count(" ok ") == printed.count("probabilities FP#[# #]") == 3
 
 
 def test_dead_letters_are_listed_and_could_be_replayed(reader: Reader) -> None:
-    """Of two bad requests it prints what the page shows."""
+    """For two bad requests the output is the page's."""
     for count, value in enumerate((b'{"inputs": []}', b"zzz"), 1):
         reader.kafka.produce(reader.topics["requests"], [Sent(None, value)])
         reader.kafka.read(reader.topics["rejected"], count)
-        time.sleep(1.0)  # the page's two did not come in the same second
+        time.sleep(1.0)  # the page's two came in different seconds
 
     assert reader.type("dead-letters") == reader.shown("dead-letters-printed")
 
 
 def test_a_file_is_answered_without_kafka(reader: Reader) -> None:
-    """A wrong line says what a worker would say."""
+    """A wrong line gets a worker's error."""
     assert reader.type("score") == reader.shown("score-printed")
 
 
 def test_repeats_are_dropped(reader: Reader) -> None:
-    """The page's function passes each answer once, in any mix of partitions, when all of them come twice."""
+    """All answers come twice, in any mix of partitions, and the page's function passes each once."""
     found = reader.answers(1000)[:1000]
     page: dict[str, object] = {}
     exec(reader.text("drop-repeats"), page)  # noqa: S102  # the page's own words
@@ -319,12 +319,12 @@ def test_repeats_are_dropped(reader: Reader) -> None:
 
 
 def test_profile_advises(reader: Reader) -> None:
-    """For the rate and the budget of the page; what, depends on the machine."""
+    """It advises for the page's rate and budget; the advice depends on the machine."""
     assert "is your limit" in reader.type("profile")
 
 
 def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
-    """The page's variable is taken, as a shell hands it on."""
+    """The worker takes the page's variable as a shell passes it."""
     typed = f'{block("buckets").text}printf %s "$WORKER_BATCHING__BUCKETS"'
     value = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True).stdout
 
@@ -334,7 +334,7 @@ def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_state_hold(tmp_path: Path) -> None:
-    """With them the guarantee is exactly once, and the changelog has the group's name."""
+    """They make the guarantee exactly once, and name the changelog after the group."""
     (tmp_path / "worker.toml").write_text(block("state-settings").text)
 
     settings = load(tmp_path / "worker.toml", NEEDED)
@@ -345,7 +345,7 @@ def test_the_settings_of_state_hold(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_a_store_outside_hold(tmp_path: Path) -> None:
-    """With them there is no changelog, and the guarantee is at least once."""
+    """They mean no changelog, and make the guarantee at least once."""
     with_state = {**NEEDED, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
     name, value = block("store-settings").text.removeprefix("export ").strip().split("=", 1)
 
@@ -356,7 +356,7 @@ def test_the_settings_of_a_store_outside_hold(tmp_path: Path) -> None:
 
 
 def test_a_value_of_a_store_outside_is_read() -> None:
-    """With the page's own lines; a key that was forgotten has no state."""
+    """The page's own lines read it; a forgotten key has no state."""
     layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (16,)), "h_out"),), (np.zeros(16, "<f4"),))
     partition, tensor = Partition("requests", 3), np.arange(16, dtype="<f4")[None]
     (value,) = layout.written(np.array([7]), np.array([8]), np.zeros(1), [tensor])
@@ -372,7 +372,7 @@ def test_a_value_of_a_store_outside_is_read() -> None:
 
 
 def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the page's own lines."""
+    """The page's own lines read it."""
     layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (2,)), "h_out"),), (np.zeros(2, "<f4"),))
     tensor = np.arange(4, dtype="<f4").reshape(2, 2)
     states = States([b"a", b"bc"], np.array([0, 3]), 4, np.array([5, 6]), [tensor])
@@ -388,7 +388,7 @@ def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="no Maven: the page's broker is not tried")
 def test_a_broker_without_docker_tells_its_address(tmp_path: Path) -> None:
-    """As the line that sets it, which a shell takes; it answers there."""
+    """It prints the shell line that sets the address, and answers there."""
     typed = re.sub(r"^python", f"exec {sys.executable}", block("broker-java").text)
     with (tmp_path / "printed").open("wb") as out:
         broker = subprocess.Popen(["sh", "-c", typed], cwd=ROOT, stdout=out, stderr=out)
@@ -409,7 +409,7 @@ def test_a_broker_without_docker_tells_its_address(tmp_path: Path) -> None:
 
 
 def test_what_is_installed_is_what_the_images_have() -> None:
-    """The page's lock is that of the image without a GPU, whose build is tried; the other one it names is there."""
+    """The page's lock is the CPU image's, whose build is tested; the other lock that it names exists."""
     (lock,) = re.findall(r"--require-hashes -r (\S+)", block("install-cpu").text)
 
     assert lock == "requirements-cpu.txt"

@@ -1,23 +1,22 @@
-"""The promises, judged from what was published, read and committed. Pure: time is passed in, nothing is waited for.
+"""The promises, judged from published, read and committed records. Pure: time is passed in, nothing waits.
 
 | promise | broken when |
 |---|---|
-| nothing lost | a request that lies in its topic has no answer, or a bad one no dead letter |
+| nothing lost | a request in its topic has no answer, or a bad one no dead letter |
 | nothing repeated (exactly once) | a second answer or dead letter of a request can be read whose offset was not lost |
 | order | a request's first answer stands behind that of a later request of its partition, in one response partition |
-| right | value, code, key, partition or place of an answer is not what the request makes due |
-| state | what an answer tells of its key is not what a serial replay does, or what is kept of a key in the end is not |
-| commit safety | an offset below the group's committed one has no answer that was written before we looked |
+| right | value, code, key, partition or place of an answer is not the one due to the request |
+| state | the state in an answer, or the last state of a key, differs from a serial replay's |
+| commit safety | an offset below the group's committed one has no answer that was written before our look |
 
-Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
-transactions included). Once all below those ends is read, every request below the commit must have its answer there. No
-acknowledgement is needed for it: an offset below the end of what is read that holds no request is a hole.
+Commit safety is judged per *look*: the group's committed offsets, then the logs' ends (the high watermark, open
+transactions included). Once all below those ends is read, every request below the commit must have its answer there.
+It needs no acknowledgements: an offset without a request in the part already read is a hole.
 
-Requests that were spoiled on a broker's disk are lost to every reader: each gets an error and a dead letter all the
-same.
+Requests spoiled on a broker's disk are lost to every reader: each still gets an error and a dead letter.
 
-What was asked is what lies in the request topic. A publisher whose broker dies may send one request again that was
-written, and hears of the second place only: both are requests, and both get their answer.
+The request topic decides which requests exist. A publisher whose broker dies may send a written request again, and
+hears only of the second place: both are requests, and both get an answer.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Seen(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is kept of the first answer or dead letter of a request: 400,000 whole ones held 600 MB."""
+    """The kept part of a request's first answer or dead letter: 400,000 whole ones held 600 MB."""
 
     partition: int
     offset: int
@@ -63,7 +62,7 @@ class Found(NamedTuple):
 
 
 class Look(NamedTuple):
-    """At second `at` the group had committed this (partition → next offset); right after, the logs ended there."""
+    """The group's commits at second `at` (partition → next offset), and the logs' ends right after."""
 
     at: float
     committed: Mapping[int, int]
@@ -71,7 +70,7 @@ class Look(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a request lies."""
+    """A request's place."""
 
     partition: int
     offset: int
@@ -81,7 +80,7 @@ class Source(NamedTuple):
 
 
 class Books:
-    """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
+    """Owns all data of one run. One thread calls everything except `published`, which another may call."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Books:
         tell: Callable[[str, str], None],
         memory: Memory | None = None,
     ) -> None:
-        self.requests: dict[Source, int] = {}  # what lies there → its number
+        self.requests: dict[Source, int] = {}  # place → the request's number
         self.answers = self.errors = self.dead_letters = self.looks = 0
         self.announced = 0  # repeats of requests whose offset the group had lost
         self._read_again: dict[int, range] = {}  # partition → offsets that may be read again
@@ -102,12 +101,12 @@ class Books:
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._memory = memory
-        self._told: dict[Source, Rows] = {}  # with state: what the first answer told
-        self.states: dict[bytes, State] = {}  # with state: what is to be kept of each key in the end
+        self._told: dict[Source, Rows] = {}  # with state: the first answer's columns of state
+        self.states: dict[bytes, State] = {}  # with state: the right last state of each key
         self._spoiled: set[Source] = set()  # on a disk
-        self._last: Counter[int] = Counter()  # partition → next offset of what was read or lost
+        self._last: Counter[int] = Counter()  # partition → next offset behind read and lost requests
         self._tell = tell
-        self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
+        self._acknowledged: dict[int, Source | None] = {}  # number → its place, as far as its publisher knows
         self._first: dict[Source, Found] = {}
         self._first_letter: dict[Source, Found] = {}
         self._highest: dict[tuple[int, int], int] = {}
@@ -117,7 +116,7 @@ class Books:
         self._checked: Counter[int] = Counter()
 
     def published(self, source: Source | None, number: int) -> None:
-        """The n-th request is acknowledged there; None: somewhere."""
+        """The n-th request is acknowledged at `source`; None: at an unknown place."""
         self._acknowledged[number] = source
 
     def requested(self, seen: Seen) -> None:
@@ -127,7 +126,7 @@ class Books:
         self._lies(Source(seen.partition, seen.offset), number)
 
     def lost(self, requests: Mapping[Source, int]) -> None:
-        """These lie in the request topic, and cannot be read."""
+        """These requests lie in the request topic, and cannot be read."""
         for source, number in requests.items():
             self._lies(source, number)
         self._spoiled |= requests.keys()
@@ -137,7 +136,7 @@ class Books:
         self._last[source.partition] = max(source.offset + 1, self._last[source.partition])
 
     def lost_offset(self, partition: int, begin: int, committed: int) -> None:
-        """The group has lost its offset there, and reads again from `begin`."""
+        """The group has lost a partition's offset, and reads again from `begin`."""
         before = self._read_again.get(partition, range(begin, begin))
         self._read_again[partition] = range(min(begin, before.start), max(committed, before.stop))
 
@@ -186,22 +185,22 @@ class Books:
         self._judge_looks()
 
     def all_answered_since(self, at: float) -> bool:
-        """Whether an answer came in each partition after this second."""
+        """True if an answer came in each partition after this second."""
         return sum(last > at for last in self._answered_at.copy().values()) == self._partitions
 
     @property
     def is_all_answered(self) -> bool:
-        """Whether all that was acknowledged is read, and all that is read is answered."""
+        """True if all acknowledged requests are read, and all read requests are answered."""
         return len(self._acknowledged) <= len(self.requests) <= len(self._first)
 
     @property
     def is_all_done(self) -> bool:
-        """Whether all is answered, and all is committed."""
+        """True if all is answered and committed."""
         return self.is_all_answered and all(self.committed.get(at, 0) >= last for at, last in self._last.items())
 
     @property
     def published_twice(self) -> int:
-        """Requests that lie in the topic and of which the publisher never heard."""
+        """The number of requests in the topic that the publisher never heard of."""
         return len(self.requests) - len(self._acknowledged)
 
     @property
@@ -210,7 +209,7 @@ class Books:
         return len(self._pending)
 
     def close(self) -> None:
-        """Nothing more will be read: judge what needs the whole."""
+        """Nothing more will be read: judge the promises that need the whole."""
         for source, number in self.requests.items():
             found = self._first.get(source)
             if found is None:
@@ -234,7 +233,7 @@ class Books:
                 )
 
     def restored(self, values: Mapping[bytes, bytes]) -> None:
-        """What is kept of each key, as values of the changelog. To be called after `close`."""
+        """Judge the last states, given as values of the changelog. Call it after `close`."""
         assert self._memory is not None
         states = {key: self._memory.read(value) for key, value in values.items()}
         for key in states.keys() | self.states.keys():
@@ -265,7 +264,7 @@ class Books:
 
     @property
     def broken(self) -> list[str]:
-        """The promises that were broken, by name; at least once, a repeat breaks none."""
+        """The names of broken promises; at least once, a repeat breaks none."""
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
 
     def _asked(self, number: int) -> Request:
@@ -331,7 +330,7 @@ class Books:
         return None
 
     def _misplaced(self, source: Source, seen: Seen) -> str | None:
-        """Answers of one key lie in one partition; those without in the request's, so that order holds there too."""
+        """Answers of one key share a partition; keyless ones lie in the request's, so that order holds there too."""
         if seen.key is None:
             due = source.partition % self._partitions
         else:
@@ -361,7 +360,7 @@ class Books:
     def _check_commit(self, source: Source, committed: int, look: Look) -> None:
         found = self._first.get(source)
         is_read = self._reached.get(Place("requests", source.partition), 0) > source.offset
-        if is_read and source not in self.requests:  # of a transaction: its marker, or what was aborted
+        if is_read and source not in self.requests:  # a transaction's marker, or an aborted record
             return
         if found is None or found.offset >= look.ends[Place("answers", found.partition)]:
             self._break("committed past", f"{source} had no answer at {look.at:.3f} s, and {committed} was committed")

@@ -1,4 +1,4 @@
-"""What the mix stops and starts: a lone broker, or one of three in turn."""
+"""The brokers that the mix stops and starts: a lone one, or three in turn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.kafka.broker import JvmBroker
 
 
 class Brokers:
-    """A cluster, one broker of which is away between `stop`, `kill` or `suspend` and `start`: each in its turn.
+    """A cluster; one broker is away between `stop`, `kill` or `suspend` and `start`, each in turn.
 
-    `wait` returns once the one before has again all there is.
+    `wait` returns once the previous broker has caught up.
     """
 
     def __init__(self, nodes: Sequence[JvmBroker], wait: Callable[[], None] = lambda: None) -> None:

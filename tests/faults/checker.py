@@ -1,7 +1,7 @@
 """Reads a run from Kafka and enters it in the books: requests, answers and dead letters, and the group's commits.
 
-Two threads, each with a consumer of its own that joins no group: one reads with `read_committed`, and so sees what a
-reader of exactly once is promised; one looks at the commits every 100 ms and whenever it is asked to.
+Two threads, each with a consumer of its own that joins no group. One reads with `read_committed`, like a reader under
+exactly once; one looks at the commits every 100 ms and on request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Topics(NamedTuple):
 
     @property
     def places(self) -> dict[tuple[str, int], Place]:
-        """What is read: (topic, partition) → place."""
+        """The partitions to read: (topic, partition) → place."""
         read = (
             (self.requests, "requests", self.partitions),
             (self.answers, "answers", self.partitions),
@@ -49,7 +49,7 @@ class Checker:
 
     def __init__(self, servers: str, group: str, topics: Topics, books: Books, history: History) -> None:
         self.unanswered_looks = 0  # because the broker was away
-        self.is_blind = True  # until a look is answered; at the end, commits since then were not seen
+        self.is_blind = True  # until a look is answered; at the end: the last commits were not seen
         self._books = books
         self._history = history
         self._topics = topics
@@ -73,27 +73,27 @@ class Checker:
             thread.start()
 
     def look(self) -> None:
-        """Look at the commits at once, not only when it is time."""
+        """Look at the commits at once."""
         self._look_now.set()
 
     def pass_over(self, partition: int, first: int, next_offset: int, lost: Mapping[Source, int]) -> None:
-        """No reader will be given the requests from `first` on in this batch; the last one before it can be read.
+        """No reader will get the requests from `first` on in this batch; the one before it can still be read.
 
-        `lost` has their numbers. To be told before anybody can read them.
+        `lost` has their numbers. Call it before anybody can read them.
         """
         self._spoiled[partition, first] = next_offset, lost
 
     def committed(self) -> dict[int, int]:
-        """What the last look found: partition → next offset."""
+        """The last look's commits: partition → next offset."""
         return dict(self._books.committed)
 
     def expect_alive(self) -> None:
-        """Raise what ended one of the threads."""
+        """Raise `RuntimeError` if one of the threads has failed."""
         if self._failure is not None:
             raise RuntimeError("the checker itself failed") from self._failure
 
     def finish(self, timeout: float) -> None:
-        """Look a last time, read up to there, and stop. What is unread by then stays unjudged in the books."""
+        """Look a last time, read up to there, and stop. Looks not yet covered by then stay unjudged in the books."""
         self._stop_looking.set()
         self._look_now.set()
         self._threads[0].join()
@@ -136,7 +136,7 @@ class Checker:
         self._looks.put(Look(at, by_number, {self._places[place]: end for place, end in ends.items()}))
 
     def _learn_leaders(self) -> None:
-        """Else each later question about ends is refused: the client keeps the epoch of a leader that has died."""
+        """Refresh the leaders: else the client keeps a dead leader's epoch, and questions about ends are refused."""
         with suppress(KafkaException):
             for topic in (self._topics.requests, self._topics.answers, self._topics.dead):
                 self._looker.list_topics(topic, timeout=ANSWER_WITHIN)
@@ -169,7 +169,7 @@ class Checker:
         assert partition is not None
         assert offset is not None
         place = self._places[topic, partition]
-        # The end of a partition is told with what lies behind it: markers of transactions are no messages.
+        # A partition's end comes as an event of its own: markers of transactions are no messages.
         reached[place] = offset + (error is None)
         if error is None:
             self._enter(place, Seen(partition, offset, message.key(), message.value(), _headers(message)))

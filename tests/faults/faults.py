@@ -1,4 +1,4 @@
-"""What is done to replicas, group, broker and store: a method for each kind, which returns when it is over."""
+"""Faults of replicas, group, broker and store: a method for each kind, which returns when the fault is over."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.stores.running import RunningStore
 
 
 class Faults:
-    """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile.
+    """Does faults, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile.
 
-    `be_silent(seconds)` does so once all is answered, and nothing is published meanwhile.
+    `be_silent(seconds)` waits once all is answered, and nothing is published meanwhile.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Faults:
         }
 
     def do(self, fault: Fault) -> str:
-        """Do it; what was done to whom."""
+        """Do the fault; return a sentence about it."""
         return self._do[fault.kind](fault)
 
     def _kill(self, fault: Fault) -> str:
@@ -94,7 +94,7 @@ class Faults:
         return f"{self._fleet.slots[slot].name} for {fault.seconds:.1f} s"
 
     def _rebalance(self, fault: Fault) -> str:
-        """A further member joins and leaves: a whole replica, or one that takes partitions and does nothing."""
+        """Let a further member join and leave: a whole replica, or one that takes partitions and does nothing."""
         if fault.pick < 0.5:
             self._visit(fault.seconds)
             return f"an idle member for {fault.seconds:.1f} s"
@@ -132,7 +132,7 @@ class Faults:
         return f"away for {seconds:.1f} s and its start"
 
     def _silence(self, fault: Fault) -> str:
-        """Brokers forget a transactional id that is not used: the next transaction of each producer is refused."""
+        """Wait until brokers forget the unused transactional ids: each producer's next transaction is refused."""
         seconds = FORGOTTEN_AFTER + fault.seconds
         self._be_silent(seconds)
         return f"no request for {seconds:.1f} s"

@@ -1,6 +1,6 @@
-"""The replicas of a run: each slot holds one, is filled again when it dies, and is measured as long as it lives.
+"""The replicas of a run: each slot holds one, which is measured as long as it lives and replaced when it dies.
 
-The replica of slot 0 is spared by what kills, so that one lives long enough for growth of memory to be seen.
+No fault kills the replica of slot 0, so that one lives long enough to show growth of memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from tests.faults.history import History
 from tests.kafka.replica import Held, Replica
 
-READY_WITHIN = 120.0  # two cores may have much else to do, seconds
+READY_WITHIN = 120.0  # seconds: two cores may have much else to do
 ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watchdog
-MOST_DEATHS = 5  # while one is waited for; it will never come then
+MOST_DEATHS = 5  # before a replica is ready; after that it never will be
 MEASURE_EVERY = 5.0  # seconds
 SPARED = 1  # slots
 REFUSED = 2  # the exit code of a worker that cannot begin
@@ -35,15 +35,15 @@ class Life:
 
     name: str
     vitals: list[tuple[float, Held]] = field(default_factory=list)  # at a second of the run
-    transactions: dict[str, int] = field(default_factory=dict)  # result → count, as last told
+    transactions: dict[str, int] = field(default_factory=dict)  # result → count, as last measured
 
     @property
     def seconds(self) -> float:
-        """How long it was measured."""
+        """The seconds for which it was measured."""
         return self.vitals[-1][0] - self.vitals[0][0] if self.vitals else 0.0
 
     def growth(self, what: str) -> float:
-        """Slope of the least squares, per minute, of the second half: what a start takes is no leak."""
+        """Least-squares slope per minute of the second half: a start's growth is no leak."""
         half = self.vitals[len(self.vitals) // 2 :]
         if len(half) < 3:
             return 0.0
@@ -51,13 +51,13 @@ class Life:
 
 
 class Fleet:
-    """Owns the processes. `settings` are every replica's, named as the environment does, without the prefix."""
+    """Owns the processes. `settings` are every replica's, with the environment's names without the prefix."""
 
     def __init__(self, settings: Mapping[str, str], size: int, folder: Path, history: History) -> None:
         self.slots: dict[int, Replica] = {}
         self.lives: list[Life] = []
-        self.broken: list[str] = []  # exits that nobody asked for, or that were not as they should be
-        self.exits: Counter[int] = Counter()  # codes of those that were asked to end
+        self.broken: list[str] = []  # unasked or wrong exits
+        self.exits: Counter[int] = Counter()  # codes of exits that were asked for
         self._settings = settings
         self._size = size
         self._folder = folder
@@ -69,19 +69,19 @@ class Fleet:
         self._measured_at = 0.0
 
     def begin(self, settings: Mapping[str, str], *, stable_ids: bool) -> None:
-        """Fill every slot, with these settings on top of everybody's, and wait until all are ready."""
+        """Fill every slot, with these settings on top of the common ones, and wait until all are ready."""
         self._leg, self._has_stable_ids = settings, stable_ids
         self.fill()
 
     def fill(self) -> None:
-        """A new replica in every slot, all ready."""
+        """Start a new replica in every slot, and wait until all are ready."""
         for slot in range(self._size):
             self.start(slot)
         for slot in range(self._size):
             self.wait_until_ready(slot)
 
     def start(self, slot: int) -> Replica:
-        """A new replica for this slot, starting."""
+        """Start a new replica in this slot."""
         name = f"replica-{self._started}"
         self._started += 1
         own = {**self._settings, **self._leg}
@@ -93,7 +93,7 @@ class Fleet:
         return replica
 
     def wait_until_ready(self, slot: int) -> None:
-        """Until the replica of this slot is ready; one that dies first is noted, and another takes its place."""
+        """Wait until the replica of this slot is ready; note one that dies first, and replace it."""
         deadline, most = time.monotonic() + READY_WITHIN, self._started + MOST_DEATHS
         while self.slots[slot].status("/readyz") != 200:
             if time.monotonic() > deadline or self._started > most:
@@ -102,7 +102,7 @@ class Fleet:
             time.sleep(0.05)
 
     def refused(self, slot: int) -> str:
-        """The last words of a new replica that must not begin. The slot is empty then."""
+        """The end of the log of a new replica whose start must fail. The slot is empty afterwards."""
         replica = self.start(slot)
         code = self.slots.pop(slot).exit_code(READY_WITHIN)
         if code != REFUSED:
@@ -110,7 +110,7 @@ class Fleet:
         return replica.log
 
     def kill(self, slot: int) -> None:
-        """Kill -9. The slot is empty then."""
+        """Kill -9. The slot is empty afterwards."""
         self.slots.pop(slot).kill()
 
     def suspend(self, slot: int) -> None:
@@ -124,7 +124,7 @@ class Fleet:
         self._suspended.discard(slot)
 
     def terminate(self, slot: int) -> None:
-        """SIGTERM, and wait for its end, which must be in time and with exit code 0. The slot is empty then."""
+        """SIGTERM, and wait for its end, which must be in time and with exit code 0. The slot is empty afterwards."""
         replica = self.slots.pop(slot)
         began = time.monotonic()
         replica.terminate()
@@ -141,7 +141,7 @@ class Fleet:
 
     @property
     def transactions(self) -> Counter[str]:
-        """How many of all replicas' ended in each way, but for the last seconds of each life."""
+        """The number of all replicas' transactions by result, except in the last seconds of each life."""
         return sum((Counter(life.transactions) for life in self.lives), Counter())
 
     def end(self) -> None:
@@ -150,14 +150,14 @@ class Fleet:
             self.terminate(slot)
 
     def mend(self) -> None:
-        """Note who died without being asked to, and start another in its place."""
+        """Note replicas that died unasked, and replace them."""
         for slot, replica in list(self.slots.items()):
             if not replica.is_running:
                 self.note_broken(f"{replica.name} ended by itself with exit code {replica.exit_code()}: see its log")
                 self.start(slot)
 
     def measure(self) -> None:
-        """Take everybody's vitals, when it is time."""
+        """Measure all replicas, when it is time."""
         if time.monotonic() < self._measured_at + MEASURE_EVERY:
             return
         self._measured_at = time.monotonic()
@@ -172,7 +172,7 @@ class Fleet:
                 life.transactions |= _transactions(replica)
 
     def note_broken(self, how: str) -> None:
-        """An exit that nobody asked for, or one that was not as it should be."""
+        """Note an unasked or wrong exit."""
         self.broken.append(how)
         self._history.write("broken", promise="exits", how=how)
 
@@ -185,7 +185,7 @@ class Fleet:
 
 
 def _transactions(replica: Replica) -> dict[str, int]:
-    """How many ended in each way, as its metrics say; nothing where they do not."""
+    """A replica's number of transactions by result, from its metrics; empty if it does not answer."""
     try:
         lines = replica.text("/metrics").splitlines()
     except (OSError, HTTPException):

@@ -1,12 +1,12 @@
-"""Everything that happened in a run, one JSON object a line, in the order in which it was noticed.
+"""All events of a run, one JSON object a line, in the order in which they were noticed.
 
 | event | says |
 |---|---|
-| `began`, `leg`, `replica`, `fault`, `fault_over`, `vitals` | what was done, to whom, and how the replicas were |
+| `began`, `leg`, `replica`, `fault`, `fault_over`, `vitals` | the deeds, their victims, and the replicas' measures |
 | `published` | request n is acknowledged at this offset |
-| `answered`, `dead_letter` | what the checker read |
-| `looked`, `judged` | what the group had committed, and that all below it was found answered |
-| `broken` | a promise, and how |
+| `answered`, `dead_letter` | the records that the checker read |
+| `looked`, `judged` | the group's commits, and that all below them was found answered |
+| `broken` | a broken promise, and how |
 
 `t` is seconds since the run began. Owns the file.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-Value = Any  # what JSON can say
+Value = Any  # any value that JSON can hold
 
 
 class History:
@@ -38,7 +38,7 @@ class History:
         return time.monotonic() - self._began
 
     def write(self, event: str, **fields: Value) -> None:
-        """One more line."""
+        """Write one more line."""
         line = json.dumps({"t": round(self.now, 3), "event": event, **fields}, separators=(",", ":"))
         with self._lock:
             self._file.write(line + "\n")

@@ -22,7 +22,7 @@ TICK = 0.01  # the pace's unit, seconds
 
 
 class Load:
-    """`rate` requests a second from now until `stop`, or until so many are sent."""
+    """Sends `rate` requests a second from now until `stop`, or until `most` are sent."""
 
     def __init__(
         self, servers: str, topics: Topics, rate: float, books: Books, history: History, most: int | None = None
@@ -52,17 +52,17 @@ class Load:
         self._thread.start()
 
     def pause(self) -> None:
-        """Nothing more is sent, until `resume`."""
+        """Send nothing more until `resume`."""
         self._paused_at = time.monotonic()
 
     def resume(self) -> None:
-        """Go on, without what was not sent meanwhile."""
+        """Go on, without catching up."""
         assert self._paused_at is not None
         self._missed += time.monotonic() - self._paused_at
         self._paused_at = None
 
     def stop(self, timeout: float) -> None:
-        """Stop, and wait until all that was sent is acknowledged. Raises `RuntimeError` when it is not in time."""
+        """Stop, and wait until all sent requests are acknowledged. Raises `RuntimeError` when that takes too long."""
         self._end()
         left = self._producer.flush(timeout)
         if left or self._failures:
@@ -70,7 +70,7 @@ class Load:
 
     @property
     def is_over(self) -> bool:
-        """Whether all are sent."""
+        """True if all are sent."""
         return self.sent == self._most
 
     def _run(self) -> None:
@@ -104,7 +104,7 @@ class Load:
         if error is not None:
             self._failures.append(f"request {number}: {error}")
             return
-        # A broker that had it already, and whose first word was lost, does not say where it lies.
+        # A broker that had it already, and whose first acknowledgement was lost, does not tell its place.
         source = None if partition is None or offset is None else Source(partition, offset)
         self._books.published(source, number)
         self._history.write("published", number=number, at=source and str(source))

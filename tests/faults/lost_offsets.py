@@ -1,10 +1,10 @@
-"""All replicas end in good order, the group loses its offset of one partition, and they begin again.
+"""All replicas end in good order, the group loses its offset of one partition, and replicas begin again.
 
-| | what is promised |
+| | promise |
 |---|---|
 | at least once | the requests are answered again |
-| exactly once | the same, and the first that begins has said so |
-| exactly once with state | none begins; with the offset set as it says, nothing that is in a state is read again |
+| exactly once | likewise, and the first replica that begins says so |
+| exactly once with state | none begins; with the offset set as the error says, no request is applied to a state again |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WARNED = "has no offset for 1 of"
 
 
 class LostOffsets:
-    """Owns nothing. `tell` hears of the partition, from where it is read again, and what was committed."""
+    """Owns nothing. `tell` hears of the partition, the offset from which it is read again, and the committed offset."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LostOffsets:
         self._tell = tell
 
     def do(self, fault: Fault) -> str:
-        """Do it; what was done to which partition."""
+        """Do the fault; return a sentence about it."""
         number = fault.choose(self._partitions)
         self._fleet.end()
         cluster = Cluster(self._broker.bootstrap_servers)

@@ -1,6 +1,6 @@
-"""Models with state: what each of them is to tell of a key, and to leave of it, row by row, without ONNX Runtime. Pure.
+"""Models with state: the right output and state of a key, row by row, without ONNX Runtime. Pure.
 
-Each is asked a part of a request's row, and what it tells stands in the answer behind the model's own outputs.
+Each reads a part of a request's row; its output stands in the answer behind the stateless model's outputs.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Memory(Protocol):
     """A model with state."""
 
     model: bytes
-    tensors: Mapping[str, str]  # as STATE__TENSORS has them
-    columns: slice  # of a request's row: what it is asked
-    width: int  # columns that it tells
-    tolerance: float  # of what it tells and leaves
+    tensors: Mapping[str, str]  # as in STATE__TENSORS
+    columns: slice  # of a request's row: its input
+    width: int  # columns of its output
+    tolerance: float  # of its output and state
     initial: State
 
     def after(self, state: State, row: Rows) -> State:
         """The state that a row leaves."""
 
     def told(self, state: State) -> NDArray[Any]:
-        """What is answered to the row that left this state."""
+        """The output for the row that left this state."""
 
     def read(self, value: bytes) -> State:
-        """The state with which a value of the changelog ends."""
+        """The state at the end of a changelog value."""
 
 
 class Mean:
-    """The mean of all that it was asked."""
+    """The mean of all inputs."""
 
     model = running_mean()
     tensors: Mapping[str, str] = {"sum_in": "sum_out", "count_in": "count_out"}
@@ -61,7 +61,7 @@ class Mean:
 
 
 class Gru:
-    """A recurrent net: unlike the mean it knows in which order it was asked. It is replayed in double precision."""
+    """A recurrent net: unlike the mean it depends on the order of inputs. Replayed in double precision."""
 
     UNITS = 16
 
@@ -75,7 +75,7 @@ class Gru:
         self.model = gru(ROOTS, self.UNITS, self.width)
         constants = onnx.load_from_string(self.model).graph.initializer
         of = {tensor.name: numpy_helper.to_array(tensor).astype(np.float64) for tensor in constants}
-        # Of the update gate, the reset gate and the candidate, in ONNX's order.
+        # The weights of the update gate, the reset gate and the candidate, in ONNX's order.
         self._of_row = of["w"].reshape(3, self.UNITS, ROOTS)
         self._of_state = of["r"].reshape(3, self.UNITS, self.UNITS)
         self._biases, self._state_biases = of["b"].reshape(2, 3, self.UNITS)

@@ -1,6 +1,6 @@
-"""One run from its first request to its verdict: the load, the faults of the plan, and the checker beside them.
+"""One run from its first request to its verdict: the load, the planned faults, and the checker.
 
-Owns topics, fleet, load and checker; the broker is lent, and is stopped, killed and started again.
+Owns topics, fleet, load and checker; borrows the brokers, and stops, kills and starts them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
-ALL_ANSWERED_WITHIN = 90.0  # after the last answer that was read; a dead replica's transaction takes 10 s of it
+ALL_ANSWERED_WITHIN = 90.0  # after the last read answer; a dead replica's transaction takes 10 s of it
 PROGRESS_WITHIN = 30.0  # seconds
-OFFSET = slice(8, 16)  # of a changelog value: of the request that wrote it
+OFFSET = slice(8, 16)  # the bytes of a changelog value with the offset of the request that wrote it
 KEYS_BESIDE_STORE = 1024  # in memory: a tenth, so that most states are read more than once
 PROTOCOLS: dict[str, dict[str, str]] = {
     "consumer": {"KAFKA__GROUP_PROTOCOL": "consumer"},
@@ -48,7 +48,7 @@ PROTOCOLS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is given. `settings` are every replica's (`{"DELIVERY__TRANSACTION_TIMEOUT_MS": "5000"}`)."""
+    """A run's options. `settings` are every replica's (`{"DELIVERY__TRANSACTION_TIMEOUT_MS": "5000"}`)."""
 
     guarantee: str
     legs: Sequence[Leg]
@@ -56,7 +56,7 @@ class Options:
     replicas: int = 3
     partitions: int = 4
     settings: Mapping[str, str] | None = None
-    state: str = ""  # of MEMORIES; empty: a model without
+    state: str = ""  # a name of MEMORIES; empty: a model without state
     requests: int | None = None  # None: for as long as the faults take
 
     @property
@@ -66,7 +66,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """A run's outcome."""
 
     options: Options
     books: Books
@@ -76,17 +76,17 @@ class Outcome:
     unanswered_looks: int
     is_blind: bool  # the last look at the commits met no broker, so they are not judged
     folder: Path
-    kept_in: str  # states
+    kept_in: str  # the place of states
 
     @property
     def broken(self) -> list[str]:
-        """The promises that were broken, by name; empty: none was."""
+        """The names of broken promises; empty: all were kept."""
         unjudged = ["commits not judged"] if self.books.unjudged or self.is_blind else []
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
 def run(options: Options, broker: Brokers, folder: Path, store: RunningStore | None = None) -> Outcome:
-    """Do it all. The folder gets the history, and the logs of broker and replicas. With a `store`, it keeps states."""
+    """Do a run. The folder gets the history, and the logs of broker and replicas. A `store`, if given, keeps states."""
     with ExitStack() as stack:
         mix = Mix(options, broker, store, folder, stack)
         try:
@@ -141,7 +141,7 @@ class Mix:
         self._done: Counter[str] = Counter()
 
     def run(self) -> Outcome:
-        """The legs one after the other under one load, and then the reckoning."""
+        """Do the legs one after the other under one load, and then judge."""
         self._create_topics()
         servers = self._broker.bootstrap_servers
         self._history.write("began", **{k: str(v) for k, v in vars(self._options).items() if k != "legs"})
@@ -223,12 +223,12 @@ class Mix:
 
     def _be_silent(self, seconds: float) -> None:
         self._load.pause()
-        self._await_answers(lambda: self._books.is_all_answered)  # commits are seen later than they are there
+        self._await_answers(lambda: self._books.is_all_answered)  # commits are seen with a delay
         self._rest(seconds)
         self._load.resume()
 
     def _await_progress(self) -> None:
-        """Until each partition answers again, within limits: on a slow machine the broker would always be away."""
+        """Wait until each partition answers again, within limits: else a slow machine would always lack its broker."""
         over = self._history.now
         while not self._books.all_answered_since(over):
             if self._history.now > over + PROGRESS_WITHIN:
@@ -236,7 +236,7 @@ class Mix:
             self._rest(SLICE)
 
     def _await_answers(self, is_all: Callable[[], bool]) -> None:
-        """Until this is all, or no answer comes any more: the books say what is missing."""
+        """Wait until `is_all`, or no more answers come: the books say what is missing."""
         answers, last = 0, self._history.now
         while not is_all() and self._history.now < last + ALL_ANSWERED_WITHIN:
             if self._books.answers > answers:
@@ -270,10 +270,10 @@ class Mix:
         return f"{self._group}-state"  # as it is called unless it is set
 
     def _last_states(self) -> dict[bytes, bytes]:
-        """By key the value that counts in the changelog: exactly once the last one.
+        """Each key's valid value in the changelog: exactly once the last one.
 
-        At least once it is the one that the latest request wrote: a replica that stood still may have written an older
-        one behind it. No request has a key forgotten.
+        At least once it is the latest request's: a replica that stood still may have written an older one behind it. No
+        request has a key forgotten.
         """
         with Reader(Connection(bootstrap_servers=self._broker.bootstrap_servers), self._changelog) as reader:
             records = [(record.key or b"", record.value or b"") for record in reader.up_to_ends(reader.beginnings)]

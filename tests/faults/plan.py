@@ -1,7 +1,7 @@
-"""Which faults happen, in which order and how hard: all of it from the seed, before anything starts. Pure.
+"""The faults, their order and their lengths, all from the seed, before anything starts. Pure.
 
-Rounds, each with every kind once in an order of its own, because pure chance would leave some kind out of a short run.
-What ends all replicas is in the last round of a leg alone.
+Each round has every kind once in an order of its own, because pure chance would leave some kind out of a short run.
+Faults that end all replicas come only in the last round of a leg.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What is done, once in each round."""
+    """A kind of fault, done once in each round."""
 
     KILL = "kill -9"
     TERMINATE = "SIGTERM"
@@ -32,24 +32,24 @@ class Kind(StrEnum):
 
     @property
     def stops_all(self) -> bool:
-        """Whether nothing can get on while it lasts."""
+        """True if no request can be answered while it lasts."""
         return self in _STOPPING
 
 
 _STORES = (Kind.STORE_KILL, Kind.STORE_SUSPEND)
-_ONCE_A_LEG = (Kind.LOST_OFFSET,)  # it ends all replicas, and one should live long enough for its memory to be seen
+_ONCE_A_LEG = (Kind.LOST_OFFSET,)  # it ends all replicas, and one must live long enough to show growth of memory
 _STOPPING = (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND, *_STORES)
 
 
 def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[Kind]:
-    """What is done to workers of this guarantee, to a cluster of so many brokers, and to a store outside.
+    """The kinds for workers with this guarantee, a cluster of `brokers`, and an outside store.
 
-    A broker that is the only one loses the ends of transactions when it stops, in good order or not: its coordinator
-    finds no leader to write the marker at, takes the partition for deleted and the transaction for ended (KAFKA-20734,
-    4.3.1: "Couldn't find leader endpoint ... can be skipped"). The answers and offsets of one that the client was told
-    is committed then stay open, and go with the next transaction of the same producer; so do those of one that was
-    taken back. No client can mend that, so exactly once meets restarts of brokers on three of them, and a lone one is
-    only frozen, with a session that outlasts it.
+    A lone broker loses the ends of transactions when it stops, in good order or not: its coordinator finds no leader
+    for the marker, and takes the partition for deleted and the transaction for ended (KAFKA-20734, 4.3.1: "Couldn't
+    find leader endpoint ... can be skipped"). Answers and offsets of a transaction that the client believes committed
+    then stay open, and fare like that producer's next transaction; so do those of an aborted one. No client can mend
+    that. So exactly once meets restarts only with three brokers, and a lone one is only frozen, with a session that
+    outlasts it.
     """
     is_exactly_once = guarantee == "exactly_once"
     is_lone = is_exactly_once and brokers == 1
@@ -59,10 +59,10 @@ def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[
     return [kind for kind in Kind if kind not in (without if has_store else without.union(_STORES))]
 
 
-# How long each lasts, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
+# The length of each, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
 LASTS = {
     Kind.KILL: (0.0, 2.0),  # until it is replaced
-    Kind.TERMINATE: (0.0, 1.0),  # the same
+    Kind.TERMINATE: (0.0, 1.0),  # likewise
     Kind.SUSPEND: (0.5, 8.0),
     Kind.REBALANCE: (0.3, 4.0),  # until the further member leaves again
     Kind.LOST_OFFSET: (0.0, 0.0),
@@ -77,7 +77,7 @@ LASTS = {
 }
 CALM = (0.5, 3.0)  # from the end of one fault to the next, at least
 SLOT = 9.5  # from the start of one fault to the next, seconds: 21 rounds of six in 20 minutes
-NEIGHBOURS_DIFFER = (0, 3, 1, 2)  # the order of four pairs in which both members change as often as can be
+NEIGHBOURS_DIFFER = (0, 3, 1, 2)  # the order of four pairs in which both members change most often
 
 
 class Fault(NamedTuple):
@@ -90,12 +90,12 @@ class Fault(NamedTuple):
     calm: float
 
     def choose(self, count: int) -> int:
-        """One of so many."""
+        """The number of the victim among `count`."""
         return int(self.pick * count)
 
 
 class Leg(NamedTuple):
-    """A part of the run: the group's protocol, whether transactional ids outlive a process, and its faults."""
+    """A part of the run: the group's protocol, stable or unique transactional ids, and its faults."""
 
     protocol: str
     ids: str
@@ -103,14 +103,14 @@ class Leg(NamedTuple):
 
 
 def rounds_in(minutes: float, faults: int) -> int:
-    """How many rounds of so many faults fill so many minutes."""
+    """The number of rounds of `faults` faults that fill `minutes`."""
     return max(1, round(minutes * 60.0 / (SLOT * faults)))
 
 
 def plan(
     seed: int, rounds: int, each: Sequence[Kind], *, protocol: str = "turns", ids: str = "turns", pace: float = 1.0
 ) -> list[Leg]:
-    """The whole run, `each` kind once in a round.
+    """Plan the whole run, with `each` kind once in a round.
 
     `protocol` consumer, classic or turns; `ids` unique, stable or turns; `pace` scales all times.
     """

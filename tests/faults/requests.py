@@ -1,4 +1,4 @@
-"""The n-th request of a run, and what must come back for it: made from the number alone, so that nothing is kept.
+"""The n-th request of a run and its right answer, made from the number alone, so that nothing is kept.
 
 Owns the model's numbers, from which numpy computes the right answers without ONNX Runtime. Pure.
 """
@@ -15,8 +15,8 @@ Rows = NDArray[np.float32]
 
 ROOTS, OUTPUTS, TABLE_ROWS = 7, 4, 64
 KEYS = 10_000
-DRAWS = 1 << 17  # of a key; then they come again
-POOL = 4096  # different rows; a request that got another's answer is seen by its value
+DRAWS = 1 << 17  # of a key; then they repeat
+POOL = 4096  # different rows; the value shows another request's answer
 RAW = b"application/octet-stream"
 JSON = b"application/json"
 POISON_EVERY = 100  # one request in so many is bad
@@ -36,7 +36,7 @@ _inputs: Rows = np.concatenate(
 )
 _outputs: Rows = (TABLE[_inputs[:, 0].astype(np.int64)] + np.sqrt(_inputs[:, 1:]) @ WEIGHTS).astype(np.float32)
 
-# Zipf: the n-th key comes 1/n times as often as the first, which a tenth of all requests are of.
+# Zipf: the n-th key comes 1/n times as often as the first, which a tenth of all requests have.
 _shares = np.cumsum(1.0 / np.arange(1, KEYS + 1))
 _keys = np.searchsorted(_shares, _chance.random(DRAWS) * _shares[-1]).tolist()
 
@@ -45,7 +45,7 @@ TOLERANCE = 1e-4
 
 
 class Request(NamedTuple):
-    """What is published. `partition` -1 leaves the choice to the key; `code` is the error due, None for a good one."""
+    """A published request. `partition` -1 leaves the choice to the key; `code` is the error due, None: no error."""
 
     key: bytes | None
     value: bytes | None
@@ -85,7 +85,7 @@ _POISONS = list(POISONS.values())
 
 
 def request(number: int, partitions: int, *, has_state: bool = False) -> Request:
-    """The n-th request to a topic of so many partitions. With state, one without a key is refused."""
+    """The n-th request to a topic of `partitions` partitions. With state, a keyless request is refused."""
     is_keyless = number % KEYLESS_EVERY == 0
     key = None if is_keyless else b"key-%d" % _keys[number % DRAWS]
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
@@ -97,13 +97,13 @@ def request(number: int, partitions: int, *, has_state: bool = False) -> Request
 
 
 def number_of(request_id: str) -> int | None:
-    """The number of the request that was given this id; None for an id that no request was given."""
+    """The number of the request with this id; None for an unknown id."""
     head, _, digits = request_id.partition("-")
     return int(digits) if head == "r" and digits.isdecimal() else None
 
 
 def rows(number: int) -> Rows:
-    """What a good request asks: (rows, 1 + ROOTS) FP32."""
+    """A good request's rows: (rows, 1 + ROOTS) FP32."""
     return _inputs[_rows(number)]
 
 
@@ -113,9 +113,9 @@ def right_value(number: int) -> Rows:
 
 
 def wrong_value(number: int, value: bytes, more: int = 0) -> str | None:
-    """Why these bytes are not the right answer to a good request; None: they are.
+    """The reason why these bytes are a wrong answer to a good request; None: they are right.
 
-    What they say of state, in so many columns more, is not looked at.
+    The last `more` columns, with state, are not judged.
     """
     right = right_value(number)
     if len(value) != 4 * len(right) * (OUTPUTS + more):
@@ -126,7 +126,7 @@ def wrong_value(number: int, value: bytes, more: int = 0) -> str | None:
 
 
 def told_by(value: bytes, more: int) -> Rows:
-    """What an answer says of state: the last columns of each of its rows."""
+    """An answer's columns of state: the last `more` of each row."""
     return _floats(value, more)[:, OUTPUTS:]
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.faults.run`: the mix, on brokers of its own, for one guarantee or both; `--help` says more.
 
-Exit code 1: a promise was broken; 130: Ctrl-C. The seed fixes which faults happen, in which order and how hard; what
-the processes make of it is theirs.
+Exit code 1: a promise was broken; 130: Ctrl-C. The seed fixes the faults, their order and their lengths, but not the
+processes' reactions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     minutes = asked.minutes if asked.requests is None else asked.requests / asked.rate / 60.0
     with ExitStack() as stack:
         brokers = stack.enter_context(_brokers(guarantee))
-        # `always`: what is acknowledged outlives a kill, however slow the disk is.
+        # `always`: acknowledged writes outlive a kill, however slow the disk is.
         store = stack.enter_context(RunningStore(folder, "--appendfsync", "always")) if asked.store else None
         each = kinds(guarantee, brokers.count, has_store=asked.store)
         options = Options(
@@ -69,7 +69,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
 
 @contextmanager
 def _brokers(guarantee: str) -> Iterator[Brokers]:
-    """Three for exactly once: a lone one loses the ends of transactions when it is restarted."""
+    """Three brokers for exactly once: a lone one loses the ends of transactions when it restarts."""
     if guarantee == "exactly_once":
         with Trio(FORGETFUL) as trio:
             yield Brokers(trio.nodes, trio.wait_until_in_sync)

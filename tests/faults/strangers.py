@@ -1,7 +1,7 @@
-"""Other producers of the request topic, and a broker's disk: faults that they do to requests.
+"""Faults of requests by other producers of the request topic, and by a broker's disk.
 
-A batch is spoiled on disk before anybody can have read it: it is published in a transaction that is committed only
-then. Requests of strangers have numbers that the load never comes to. Owns nothing but the next of them.
+A batch is spoiled on disk before anybody can read it: its transaction is committed only afterwards. Strangers' requests
+have numbers that the load never reaches. Owns only the next number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.faults.plan import Fault
 from tests.faults.requests import Request, request
 from tests.kafka.spoiled_batches import AS_ONE, SpoiledBatch, spoil
 
-FIRST = 1_000_000_000  # of their numbers
+FIRST = 1_000_000_000  # the first of their numbers
 BATCH = 10
 ENDED_WITHIN = 30.0  # a transaction, seconds
 TRIES = 3
@@ -28,9 +28,9 @@ LEAST_TIMEOUT = 5.0  # of a transaction, seconds; a busy machine must be able to
 
 
 class Strangers:
-    """Publishes beside the load, one fault at a time; `rest(seconds)` waits."""
+    """Publishes in addition to the load, one fault at a time; `rest(seconds)` waits."""
 
-    def __init__(  # what they touch, and who is told
+    def __init__(  # the things they touch, and the listeners
         self,
         servers: str,
         disks: Sequence[Path],
@@ -56,7 +56,7 @@ class Strangers:
         partition = next(iter(lies)).partition
         offsets = sorted(source.offset for source in lies)
         assert offsets == list(range(offsets[0], offsets[0] + BATCH)), "they are not one batch"
-        at = offsets[1 + fault.choose(BATCH - 1)]  # the checker goes on from what lies before it in the batch
+        at = offsets[1 + fault.choose(BATCH - 1)]  # the checker goes on from the batch's record before it
         spoiled = [batch for disk in self._disks if (batch := _spoiled(disk, self._topics.requests, partition, at))]
         assert spoiled
         lost = {Source(partition, offset): lies[Source(partition, offset)] for offset in spoiled[0].lost}
@@ -68,7 +68,7 @@ class Strangers:
         return f"{len(lost)} of {BATCH} requests in partition {partition}, from offset {at} on"
 
     def hold_transaction(self, fault: Fault) -> str:
-        """Leave a transaction open for a while; then it is committed, aborted, or left to its timeout."""
+        """Leave a transaction open for a while; then commit it, abort it, or leave it to its timeout."""
         numbers = list(islice(self._next, 3))
         producer, lies = self._published(numbers, transaction_timeout=fault.seconds + LEAST_TIMEOUT)
         self._rest(fault.seconds)
@@ -83,7 +83,7 @@ class Strangers:
         return f"for {fault.seconds:.1f} s, left to its timeout"
 
     def _published(self, numbers: Sequence[int], transaction_timeout: float) -> tuple[Producer, dict[Source, int]]:
-        """An open transaction with these requests, and where they lie.
+        """An open transaction with these requests, and their places.
 
         Brokers that forget ids soon refuse a producer that is slow between its id and its first request.
         """
@@ -114,7 +114,7 @@ class Strangers:
         return producer
 
     def _publish(self, producer: Producer, numbers: Sequence[int]) -> dict[Source, int]:
-        """Where those lie that all brokers that count have."""
+        """Publish requests; return the places of requests that all in-sync brokers have."""
         lies: dict[Source, int] = {}
         for number in numbers:
             asked = self._asked(number)
@@ -140,13 +140,13 @@ class Strangers:
 
 
 def _note(lies: dict[Source, int], number: int, error: KafkaError | None, message: Message) -> None:
-    """A request is acknowledged, or is not."""
+    """Note an acknowledged request's place."""
     if error is None:
         lies[Source(message.partition() or 0, message.offset() or 0)] = number
 
 
 def _spoiled(disk: Path, topic: str, partition: int, offset: int) -> SpoiledBatch | None:
-    """None where this broker does not have it yet: it will get the others' copy."""
+    """Spoil a batch on one disk; None where this broker does not have it yet: it will get the others' copy."""
     with suppress(AssertionError):
         return spoil(disk, topic, partition, offset)
     return None

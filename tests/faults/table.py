@@ -1,4 +1,4 @@
-"""What a run came to, as a table for people, at most 80 columns wide. Pure."""
+"""A run's outcome as a table for people, at most 80 columns wide. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.faults.mix import Outcome
 from tests.faults.plan import Kind
 
 MIB = 1024 * 1024
-LONG_LIFE = 60.0  # growth of what lives less is its start, seconds
+LONG_LIFE = 60.0  # seconds; growth in a shorter life is only its start
 EXAMPLES = 3
 PROMISES = (
     ("lost", "lost"),
@@ -22,7 +22,7 @@ STATE_PROMISES = (("wrong state", "wrong states"),)
 
 
 def table(outcome: Outcome, replay: str) -> str:
-    """The whole table; `replay` is the command that does the same again."""
+    """The whole table; `replay` is the command that repeats the run."""
     parts = _head(outcome), _promises(outcome), _faults(outcome), _replicas(outcome), _end(outcome, replay)
     return "\n\n".join("\n".join(part) for part in parts)
 

@@ -1,6 +1,6 @@
 """Skips every test of this folder where there is no GPU, with the reason that the worker itself would give.
 
-Where a driver is, CUDA has to work: what is missing beside it fails the tests.
+Where a driver is, CUDA has to work: anything else that is missing fails the tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_GPU = ("shows no NVIDIA driver", "built without CUDA")
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where a model runs that is free to choose."""
+    """The device of a model with a free choice."""
     device = load(ModelSettings(path=save(mlp(), tmp_path_factory.mktemp("gpu"))), max_batch_size=2).device
     if device.name == "cpu":
         give_up = pytest.skip if any(reason in device.reason for reason in NO_GPU) else pytest.fail

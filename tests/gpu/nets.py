@@ -1,4 +1,4 @@
-"""Networks of the kinds that a GPU is bought for, what they are fed, and their forms in FP16."""
+"""Networks of the kinds that a GPU is bought for, their inputs, and their forms in FP16."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Feeds = Mapping[str, Array]
 
 
 class Net(NamedTuple):
-    """How it is built, and so many rows for it."""
+    """A network: a function that builds it, and one that makes rows for it."""
 
     build: Callable[[], bytes]
     feeds: Callable[[int], Feeds]
@@ -35,7 +35,7 @@ def _rows(*shape: int) -> Callable[[int], Feeds]:
 
 
 def _texts(rows: int) -> Feeds:
-    """Texts of 32 tokens and fewer, padded."""
+    """Texts of up to 32 tokens, padded."""
     rng = np.random.default_rng(rows)
     lengths = rng.integers(4, 33, (rows, 1))
     mask = (np.arange(32) < lengths).astype(np.int64)
@@ -57,30 +57,30 @@ NETS = {
 
 
 def on_gpu(folder: Path, model: bytes, *, has_tf32: bool = False, rows: int = 8, **settings: Any) -> Model:
-    """The model as the worker loads it on CUDA, but for its padding: each batch runs with the rows that it has."""
+    """The model as the worker loads it on CUDA, but without padding: each batch runs with its own rows."""
     as_they_are = {"full_batches": "never", "provider_options": {"CUDAExecutionProvider.use_tf32": str(int(has_tf32))}}
     chosen = ModelSettings(path=save(model, folder), device="cuda", **{**as_they_are, **settings})
     return load(chosen, max_batch_size=rows)
 
 
 def outputs(model: Model, feeds: Feeds) -> Sequence[Array]:
-    """What it gives, its first output first."""
+    """The model's outputs in order."""
     found = model.run(feeds)
     assert not isinstance(found, RunFailure), found
     return found
 
 
 def on_cpu(model: bytes, feeds: Feeds) -> Sequence[Array]:
-    """What ONNX Runtime alone gives on the CPU."""
+    """ONNX Runtime's own outputs on the CPU."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     found: Sequence[Array] = session.run(None, dict(feeds))
     return found
 
 
 def in_half(model: bytes) -> bytes:
-    """The same with weights, inputs, outputs and casts in FP16 where they are FP32.
+    """A model with weights, inputs, outputs and casts in FP16 where they are FP32.
 
-    Beyond the range of FP16 lies a mask's -1e9: it becomes the least number there is, or its product with 0 were NaN.
+    A mask's -1e9 lies beyond the range of FP16: it becomes FP16's least number, or its product with 0 would be NaN.
     """
     made = onnx.load_from_string(model)
     values = [value.type.tensor_type for value in (*made.graph.input, *made.graph.output)]

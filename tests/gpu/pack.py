@@ -1,9 +1,9 @@
-"""Packs what a bare GPU machine without a network lacks: `make gpu-pack` leaves `.gpu/1`, `.gpu/2` and so on.
+"""Packs all that a bare GPU machine without a network lacks: `make gpu-pack` leaves `.gpu/1`, `.gpu/2` and so on.
 
-Of x86-64 Linux with Python 3.12, an NVIDIA driver, and CUDA 13 and cuDNN 9 as PyTorch's packages bring them. Packed are
-the locked distributions of the CUDA image without NVIDIA's own, those that the tests want, a small Java runtime, and
-Kafka's jars: an archive, cut into pieces that can be brought over one by one. `run.sh` puts them together there.
-ONNX Runtime brings its kernels for each generation of GPUs; those of the others than the one asked for stay here.
+The machine has x86-64 Linux with Python 3.12, an NVIDIA driver, and CUDA 13 and cuDNN 9 from PyTorch's packages. The
+archive holds the CUDA image's locked distributions without NVIDIA's own, the tests' distributions, a small Java
+runtime, and Kafka's jars. It is cut into pieces that can be copied one by one; `run.sh` joins them there. ONNX Runtime
+has kernels for each generation of GPUs; only the wanted generation's are packed.
 
     make gpu-pack                                                  # needs jlink (a JDK), pip's registry, Maven's once
     python -m tests.gpu.pack --capability 8.0 --piece-mib 40       # for an A100, in smaller pieces
@@ -38,14 +38,14 @@ THERE = {
     "python_version": "3.12",
     "sys_platform": "linux",
 }
-# pip takes each of these names as it is, and no older one for it.
+# pip takes each of these names literally, and accepts no older platform for it.
 PLATFORMS = [
     *(f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)),
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
 ]
 OF_NVIDIA = re.compile(r"(nvidia|cuda)-")
-# What the tests and benchmarks of `tests/gpu` and `bench/gpu` import besides.
+# Further imports of the tests and benchmarks in `tests/gpu` and `bench/gpu`.
 FOR_TESTS = {
     *("pytest", "pytest-timeout", "iniconfig", "pluggy", "hypothesis", "sortedcontainers"),
     *("onnx", "ml-dtypes", "tritonclient", "grpcio", "python-rapidjson"),
@@ -58,7 +58,7 @@ JAVA = (
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Packs what a bare GPU machine without a network lacks.")
     parser.add_argument("--piece-mib", type=int, default=54, help="the largest piece")
     parser.add_argument("--capability", default="9.0", help="of the GPU; 9.0 is that of an H100 and an H200")
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def wanted(cuda: str, development: str) -> Iterator[str]:
-    """Lines of a requirements file, with their hashes, of two locks: those of the image, and those for the tests."""
+    """Lines of a requirements file, with hashes, from two locks: the image's, and the tests' part of the other."""
     for name, line in _locked(cuda):
         if not OF_NVIDIA.match(name):
             yield line
@@ -84,7 +84,7 @@ def wanted(cuda: str, development: str) -> Iterator[str]:
 
 
 def _locked(lock: str) -> Iterator[tuple[str, str]]:
-    """What that Python would install: the name, and a line without a marker."""
+    """The requirements that the target's Python would install: the name, and a line without a marker."""
     for line in lock.replace("\\\n", " ").splitlines():
         if line.strip() and not line.startswith("#"):
             said, *hashes = line.split("--hash=")
@@ -95,7 +95,7 @@ def _locked(lock: str) -> Iterator[tuple[str, str]]:
 
 
 def _distributions(folder: Path, capability: str) -> None:
-    """Installed as that Python would have them, into `site`, for a GPU of this compute capability."""
+    """Install into `site`, for the target's Python and a GPU of this compute capability."""
     chosen = "\n".join(
         wanted((ROOT / "requirements-cuda.txt").read_text(), (ROOT / "requirements-dev.txt").read_text())
     )
@@ -112,16 +112,16 @@ def _distributions(folder: Path, capability: str) -> None:
     options += [f"--platform={name}" for name in (*PLATFORMS, "any")]
     _run(sys.executable, "-m", "pip", "install", *options, "--require-hashes", "--target", str(site), "-r", str(asked))
     _keep_kernels(site / "onnxruntime" / "capi" / "libonnxruntime_providers_cuda.so", capability)
-    asked.rename(listed)  # last: an interrupted installation is begun anew
+    asked.rename(listed)  # last, so that an interrupted installation begins anew
 
 
-# A fatbin, and each of its entries, as the CUDA toolkit writes them; the entry's ends with its compute capability.
+# The heads of a fatbin and of its entries, as the CUDA toolkit writes them; an entry's ends with a compute capability.
 _FATBIN, _ENTRY = struct.Struct("<IHHQ"), struct.Struct("<HHIQ12xI")
 _MAGIC, _VERSION = (0xBA55ED50).to_bytes(4, "little"), 1
 
 
 def _keep_kernels(provider: Path, capability: str) -> None:
-    """Puts zeros, which take no room in an archive, in place of other GPUs' kernels. Fails where none is left."""
+    """Replace other GPUs' kernels by zeros, which take no room in an archive. Fails where no kernel is left."""
     code, generation, at, found = bytearray(provider.read_bytes()), int(capability.replace(".", "")), 0, 0
     while (at := code.find(_MAGIC, at)) >= 0:
         _, version, header, size = _FATBIN.unpack_from(code, at)
@@ -141,7 +141,7 @@ def _keep_kernels(provider: Path, capability: str) -> None:
 
 
 def _java(folder: Path) -> None:
-    """A runtime with what Kafka uses."""
+    """Make a Java runtime with the modules that Kafka uses."""
     if folder.exists():
         return
     part = folder.with_suffix(".part")
@@ -152,7 +152,7 @@ def _java(folder: Path) -> None:
 
 
 def _cut(folder: Path, size: int) -> int:
-    """The archive in pieces, each in a folder of its own together with the sums of all. How many."""
+    """Cut the archive into pieces, each in a folder with the checksums of all. Returns their number."""
     shutil.rmtree(PIECES, ignore_errors=True)
     PIECES.mkdir()
     sums: list[str] = []

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What is started on a bare GPU machine, in the folder of the project; `pack.py` says what such a machine has.
+# The commands for a bare GPU machine, in the project's folder; `pack.py` describes such a machine.
 #
-#   tests/gpu/run.sh piece N         takes over .gpu/N; with the last piece puts all together, and looks whether CUDA loads
+#   tests/gpu/run.sh piece N         takes .gpu/N; with the last piece joins all, and checks that CUDA loads
 #   tests/gpu/run.sh tests           tests/gpu
 #   tests/gpu/run.sh bench PART...   these parts of bench.gpu, as many as are done within LIMIT seconds (560)
-#   tests/gpu/run.sh do COMMAND...   anything else there: python, pytest, java and Kafka's jars are at hand
+#   tests/gpu/run.sh do COMMAND...   any other command: python, pytest, java and Kafka's jars are at hand
 #
-# What is worth keeping goes into $OUT, or build/gpu. GPU_HOME (/tmp/gpu) is where everything else lies.
+# Results go into $OUT, or build/gpu; everything else into GPU_HOME (/tmp/gpu).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 home=${GPU_HOME:-/tmp/gpu}
@@ -27,20 +27,20 @@ piece() {
 }
 
 put_together() {
-    # Python's own: there may be no xz.
+    # Python's own xz: the machine may have none.
     cat "$home"/pieces/piece.* | python3 -c "import sys, tarfile
 tarfile.open(fileobj=sys.stdin.buffer, mode='r|xz').extractall('$home', filter='tar')"
-    # Of its own: what the machine's Python has besides must not stand in for our versions.
+    # A new environment: other packages of the machine's Python must not replace our versions.
     python3 -m venv --clear --without-pip "$home/venv"
     local packages
     packages=$("$home/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     rmdir "$packages" 2>/dev/null || rm -rf "$packages"
     mv "$home/site" "$packages"
-    "$home/jre/bin/java" -Xshare:dump >/dev/null 2>&1 || true # without it each broker starts some seconds later
+    "$home/jre/bin/java" -Xshare:dump >/dev/null 2>&1 || true # else each broker starts some seconds later
     cuda_folders > "$home/cuda-folders"
 }
 
-# Where PyTorch's packages have CUDA and cuDNN, if they are there.
+# Prints the folders with CUDA and cuDNN in PyTorch's packages, if they are there.
 cuda_folders() {
     python3 - <<'PYTHON' || true
 import glob, importlib.util
@@ -50,7 +50,7 @@ print(":".join(sorted(each for folder in folders for each in glob.glob(folder + 
 PYTHON
 }
 
-# The project's folder is brought anew with each call: what lies beside it is linked again.
+# The project's folder is copied anew for each call: link the folders outside it again.
 at_hand() {
     export PATH=$home/venv/bin:$home/jre/bin:$PATH PYTHONPATH=$PWD JAVA_HOME=$home/jre PYTHONUNBUFFERED=1
     LD_LIBRARY_PATH=$(cat "$home/cuda-folders")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

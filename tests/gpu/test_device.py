@@ -1,4 +1,4 @@
-"""CUDA is what runs, a batch that does not fit fails alone, and two lanes do not mix their batches."""
+"""All kernels run on CUDA, a batch that does not fit fails alone, and two lanes do not mix their batches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.gpu.nets import NETS, on_gpu, outputs
 from tests.models import hungry, save
 from worker.core.failures import Code, RunFailure
 
-ROW_BYTES = 32 << 20  # what one row of `hungry` takes on the device
+ROW_BYTES = 32 << 20  # memory of one row of `hungry` on the device
 CUDA = "CUDAExecutionProvider"
 PATIENCE = 60.0
 
 
 @pytest.mark.parametrize("name", ["small MLP", "ResNet-50", "encoder"])
 def test_every_kernel_runs_on_cuda(name: str, gpu: str, tmp_path: Path) -> None:
-    """By ONNX Runtime's own profile: none is left for the CPU but what reads shapes."""
+    """ONNX Runtime's own profile shows it: only kernels that read shapes are left to the CPU."""
     net = NETS[name]
     model, feeds = net.build(), net.feeds(4)
     assert on_gpu(tmp_path, model).device.name == gpu
@@ -40,7 +40,7 @@ def test_every_kernel_runs_on_cuda(name: str, gpu: str, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
-    """The loop tries its halves; the memory of what failed is there again."""
+    """The loop tries its halves; the failed run's memory is free again."""
     model = on_gpu(tmp_path, hungry(4, ROW_BYTES // 4), gpu_mem_limit=20 * ROW_BYTES)
     rows = np.arange(256, dtype=np.float32).reshape(64, 4)
 

@@ -1,4 +1,4 @@
-"""Models of every kind that the worker takes, on CUDA: what the CPU gives."""
+"""Models of every kind that the worker takes give the CPU's results on CUDA."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_answers_are_those_of_the_cpu(name: str, tmp_path: Path) -> None:
-    """Every output of some rows; also where a part of the model runs there, as one with strings does."""
+    """Every output of some rows is equal, also where a part of the model runs on the CPU, as strings do."""
     model = KINDS[name]()
     settings = ModelSettings(path=models.save(model, tmp_path), device=DEVICE, fixed_batch="pad")
     loaded = load(settings, max_batch_size=ROWS)

@@ -1,8 +1,8 @@
-"""What CUDA gives is what the CPU gives, within a tolerance of its type, whatever shares the batch.
+"""CUDA's results are the CPU's, within a tolerance for the type, whatever shares the batch.
 
-A tolerance is a part of the largest number in the output. TF32 and FP16 keep eleven bits of a number, FP32 twenty-four,
-and the nets add a few thousand products by some dozens of layers. They are stated before a GPU has run these tests: one
-that is missed there, or kept by far, is to be stated anew.
+A tolerance is a part of the largest number in the output. TF32 and FP16 keep eleven bits of a number, FP32 twenty-four;
+the nets add a few thousand products in some dozens of layers. The tolerances were stated before a GPU ran these tests:
+restate one that a GPU misses, or keeps by far.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from worker.core.records import Array
 from worker.inference import Model
 
 FP32, TF32, FP16 = 1e-4, 1e-2, 2e-2
-ROWS = 24  # no power of two: none of those that were warmed up
+ROWS = 24  # no power of two, so not warmed up
 EVERY_NET = pytest.mark.parametrize("name", NETS)
 
 
 def assert_near(found: Sequence[Array], wanted: Sequence[Array], tolerance: float) -> None:
-    """Every output, by its largest number."""
+    """Fail the test unless every output is near, relative to its largest number."""
     for ours, theirs in zip(found, wanted, strict=True):
         error = np.abs(ours.astype(np.float64) - theirs).max() / np.abs(theirs).max()
 
@@ -32,7 +32,7 @@ def assert_near(found: Sequence[Array], wanted: Sequence[Array], tolerance: floa
 
 
 def assert_alone_as_together(model: Model, feeds: Feeds) -> None:
-    """Parts of a batch give what they gave in it."""
+    """Fail the test unless parts of a batch give their results of the whole batch."""
     together = outputs(model, feeds)
     for first, size in ((0, 1), (1, 1), (2, 7), (9, 15)):
         part = slice(first, first + size)
@@ -42,14 +42,14 @@ def assert_alone_as_together(model: Model, feeds: Feeds) -> None:
 
 
 def as_floats(feeds: Feeds, dtype: type[np.floating[Any]]) -> Feeds:
-    """The same with all floats of this type."""
+    """The feeds with all floats of this type."""
     return {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in feeds.items()}
 
 
 @EVERY_NET
 @pytest.mark.parametrize(("has_tf32", "tolerance"), [(False, FP32), (True, TF32)], ids=["FP32", "TF32"])
 def test_answers_are_those_of_the_cpu(name: str, has_tf32: bool, tolerance: float, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of pytest's
-    """TF32 is what CUDA does with FP32 unless an option says otherwise."""
+    """CUDA computes FP32 in TF32 unless an option says otherwise."""
     net = NETS[name]
     model, feeds = net.build(), net.feeds(ROWS)
 
@@ -60,7 +60,7 @@ def test_answers_are_those_of_the_cpu(name: str, has_tf32: bool, tolerance: floa
 
 @EVERY_NET
 def test_answers_in_half_precision_are_those_of_the_cpu_in_full(name: str, tmp_path: Path) -> None:
-    """The CPU gets the same numbers, and the weights before they were rounded."""
+    """The CPU gets equal inputs, and the weights before rounding."""
     net = NETS[name]
     model, feeds = net.build(), as_floats(net.feeds(ROWS), np.float16)
 
@@ -71,13 +71,13 @@ def test_answers_in_half_precision_are_those_of_the_cpu_in_full(name: str, tmp_p
 
 @EVERY_NET
 def test_what_shares_the_batch_changes_no_answer(name: str, tmp_path: Path) -> None:
-    """Libraries take other kernels for other numbers of rows: the last bits may differ, and no more."""
+    """Libraries take other kernels for other numbers of rows: only the last bits may differ."""
     net = NETS[name]
     assert_alone_as_together(on_gpu(tmp_path, net.build()), net.feeds(ROWS))
 
 
 def test_a_convolution_runs_at_one_number_of_rows(tmp_path: Path) -> None:
-    """A short batch is padded, which changes no answer: for another number cuDNN would plan anew."""
+    """A short batch is padded, which changes no answer: cuDNN would plan anew for another number of rows."""
     net = NETS["ResNet-50"]
     model = on_gpu(tmp_path, net.build(), rows=ROWS, full_batches="auto")
 

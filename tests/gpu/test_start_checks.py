@@ -1,4 +1,4 @@
-"""A start refuses no good network on a GPU, whatever kernels it takes there, and refuses those whose rows are mixed."""
+"""A start on a GPU refuses networks that mix their rows, and no good network, whatever kernels it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = 30
 
 
 def told(model: Model) -> str | None:
-    """The warning or the refusal, after all made-up rows, however long they take."""
+    """The warning or the refusal after all made-up rows, without a time limit."""
     try:
         return independence(model, ROWS, now=lambda: 0.0).why
     except BadConfiguration as refusal:
@@ -27,20 +27,20 @@ def told(model: Model) -> str | None:
 @pytest.mark.parametrize("form", ["TF32", "FP32", "FP16"])
 @pytest.mark.parametrize("name", NETS)
 def test_rows_of_a_good_network_are_found_to_be_their_own(name: str, form: str, tmp_path: Path) -> None:
-    """A ResNet, attention, a GRU: with eleven bits of a number, and in other numbers of rows."""
+    """A ResNet, attention and a GRU pass, with eleven bits of a number, and in other numbers of rows."""
     model = NETS[name].build()
 
     assert told(on_gpu(tmp_path, in_half(model) if form == "FP16" else model, has_tf32=form == "TF32")) is None
 
 
 def test_no_random_network_of_independent_rows_is_told_of(tmp_path: Path) -> None:
-    """Of numbers, ids or texts, with each of their ends."""
+    """Networks of numbers, ids or texts, with each kind of output layer, pass."""
     assert [told(on_gpu(tmp_path, network(seed, None), has_tf32=True)) for seed in range(SEEDS)] == [None] * SEEDS
 
 
 @pytest.mark.parametrize("dependence", DEPENDENCES)
 def test_dependent_rows_show(dependence: str, tmp_path: Path) -> None:
-    """In networks of numbers: ids and texts are not made up on a device."""
+    """They show in networks of numbers: ids and texts are not made up on a device."""
     loaded = [on_gpu(tmp_path, network(seed, dependence), has_tf32=True) for seed in range(12)]
     shown = [told(model) is not None for model in loaded if model.signature.inputs[0].is_float]
 

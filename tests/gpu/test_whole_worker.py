@@ -1,4 +1,4 @@
-"""Workers on CUDA between topics of a real Kafka: right answers from two lanes, and batches the device cannot hold."""
+"""Workers on CUDA between topics of a real Kafka: right answers from two lanes, and batches beyond the memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ON_CUDA = {
     "MODEL__DEVICE": "cuda",
     "MODEL__PROVIDER_OPTIONS": json.dumps({"CUDAExecutionProvider": {"use_tf32": "0"}}),
 }
-ROW_BYTES = 32 << 20  # what one row of `hungry` takes on the device
+ROW_BYTES = 32 << 20  # memory of one row of `hungry` on the device
 COUNT = 640
 
 
 def test_two_lanes_answer_every_request_rightly(kafka: Cluster, tmp_path: Path) -> None:
-    """The main job, where it is meant to run."""
+    """The main job works on a GPU."""
     with Scene(kafka, tmp_path, {**ON_CUDA, "BATCHING__LANES": "2"}) as scene:
         replica = scene.replica()
         scene.publish([raw(number) for number in range(5000)])
@@ -31,7 +31,7 @@ def test_two_lanes_answer_every_request_rightly(kafka: Cluster, tmp_path: Path) 
 
 
 def test_batches_that_the_device_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:
-    """Every request has its result, and the worker remembers how much fits."""
+    """Every request has its result, and the worker remembers the size that fits."""
     settings = {
         **ON_CUDA,
         "MODEL__GPU_MEM_LIMIT": str(20 * ROW_BYTES),

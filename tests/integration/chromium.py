@@ -1,6 +1,6 @@
 """Debian's Chromium, driven over its own protocol on a pipe: no driver, no network port, no download.
 
-Owns the process, its profile, and what the page said on its console. One page at a time.
+Owns the process, its profile, and the page's console messages. One page at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Chromium:
     def __init__(self) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
         asked, told = os.pipe(), os.pipe()
-        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (asked[0], told[1])]  # beyond 3 and 4, where they go
+        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (asked[0], told[1])]  # above 3 and 4, their final places
         self._process = subprocess.Popen(
             [
                 *("bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", "chromium", *FLAGS),
@@ -47,7 +47,7 @@ class Chromium:
         self._unread = b""
         self._number = 0
         self._session: str | None = None
-        self.complaints: list[str] = []  # of the page: errors, and what its security policy refused
+        self.complaints: list[str] = []  # of the page: errors, and refusals of its security policy
         targets = self("Target.getTargets")["targetInfos"]
         page = next(target["targetId"] for target in targets if target["type"] == "page")
         self._session = self("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
@@ -56,7 +56,7 @@ class Chromium:
             self(f"{domain}.enable")
 
     def __call__(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol, and its result."""
+        """Send a command of the protocol, and return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -85,7 +85,7 @@ class Chromium:
             self.complaints.append(parameters["entry"]["text"])
 
     def look(self, width: int, height: int = 900, scheme: str = "light") -> None:
-        """The size of the page in CSS pixels, and the scheme of colours that its reader prefers."""
+        """Set the page's size in CSS pixels, and the colour scheme that its reader prefers."""
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
@@ -94,20 +94,20 @@ class Chromium:
         self("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     def go(self, url: str) -> None:
-        """Load this address, with its scripts; complaints of the page before it are forgotten."""
+        """Load this address, with its scripts; forget the previous page's complaints."""
         self("Page.navigate", url="about:blank")
         self.complaints.clear()
         self("Page.navigate", url=url)
         self.wait(lambda: self.value("document.readyState") == "complete", f"{url} is loaded")
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript comes to in the page."""
+        """The value of a JavaScript expression in the page."""
         said = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
 
     def text(self, selector: str) -> str:
-        """The visible text there."""
+        """An element's visible text."""
         return str(self.value(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def wait(self, holds: Callable[[], object], what: str) -> None:
@@ -117,7 +117,7 @@ class Chromium:
             time.sleep(0.1)
 
     def picture(self, path: Path) -> None:
-        """The whole page as a PNG."""
+        """Write the whole page as a PNG."""
         shot = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 

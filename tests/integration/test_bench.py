@@ -1,4 +1,4 @@
-"""The measurement, for real and short: a worker, two loops and a load on the mock broker."""
+"""A short real measurement: a worker, two loops and a load on the mock broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 60.0  # longer than any machine needs, seconds
 
 @pytest.mark.parametrize("encoding", ["rows", pytest.param("json", marks=pytest.mark.slow)])
 def test_the_worker_is_measured_next_to_two_loops(tmp_path: Path, encoding: str) -> None:
-    """Each has its figures at the maximum and at the rate; the limit is named."""
+    """Each has figures at the maximum and at the rate; the output names the limit."""
     asked = ["bench", str(save(mlp(), tmp_path)), "--seconds", "0.5", "--rate", "50", "--encoding", encoding, "--json"]
 
     run = CliRunner().invoke(cli.app, asked)
@@ -41,7 +41,7 @@ def test_the_worker_is_measured_next_to_two_loops(tmp_path: Path, encoding: str)
 
 
 def test_ctrl_c_leaves_no_process_behind() -> None:
-    """It ends at once, as a command that did a part of its work."""
+    """It ends at once, with the exit code of a partly done command."""
     command = [sys.executable, "-m", "worker", "bench", "--seconds", "60"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as bench:
         deadline = time.monotonic() + PATIENCE
@@ -60,7 +60,7 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
 
 
 def is_gone(group: int) -> bool:
-    """Whether all processes of a group have ended; what Python itself has started needs a moment more."""
+    """True if all processes of a group have ended; Python's own helpers need a moment more."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""What keeps a client from its first contact before any broker is asked. Nothing listens here."""
+"""Mistakes that stop a client before its first contact with a broker. Nothing listens here."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import connect
 from worker.settings import Connection
 
-SECRET = "nobody's business"  # noqa: S105  # so that it is seen where it must not be
+SECRET = "nobody's business"  # noqa: S105  # to be noticed where it must not be
 
 
 def refusal(**settings: Any) -> str:
-    """The line with which a start is refused; no secret is in it."""
+    """The error line of a refused start. Fails the test if it has the secret."""
     kafka = Connection(bootstrap_servers=f"127.0.0.1:{free_port()}", **settings)
     with pytest.raises(BadConfiguration) as refused:
         connect(kafka, logging.getLogger("librdkafka"), 3.0, "answers")
@@ -33,7 +33,7 @@ def refusal(**settings: Any) -> str:
 
 
 def test_an_endpoint_that_issues_no_token_is_named() -> None:
-    """And no broker blamed, for none was asked."""
+    """No broker is blamed, because none was asked."""
     url = f"http://127.0.0.1:{free_port()}/token"
     login = {"oauth_client_id": "me", "oauth_client_secret": SECRET, "oauth_token_endpoint_url": url}
 
@@ -44,7 +44,7 @@ def test_an_endpoint_that_issues_no_token_is_named() -> None:
 
 @pytest.mark.parametrize("password", [None, SECRET])
 def test_a_key_that_no_password_opens_is_told_with_the_setting_for_it(tmp_path: Path, password: str | None) -> None:
-    """There is none, or a wrong one: the client's words are those for a file that is no key at all."""
+    """The password is missing or wrong: the client's own words are for a file that is no key at all."""
     shown = Authority(tmp_path, "authority").issue("worker")
     key, locked = load_pem_private_key(shown.key.read_bytes(), None), tmp_path / "locked.key"
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right")))

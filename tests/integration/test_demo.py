@@ -1,4 +1,4 @@
-"""The demo, for real and small: a plain loop, workers, and one that is killed, on the mock broker."""
+"""A small real demo on the mock broker: a plain loop, and workers, one of which is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ raise SystemExit(demo(DemoOrder(stay=True), scale=0.1))
 def test_the_demo_answers_everything_and_loses_nothing_by_a_kill() -> None:
     """Every request has an answer, and every broken one its error.
 
-    With `--stay` a page has something to see. Ctrl-C, which all processes of a terminal hear, is a good end.
+    With `--stay` the live page has data. Ctrl-C, which all processes of a terminal hear, is a good end.
     """
     command, unbuffered = [sys.executable, "-c", STAYS], {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -63,6 +63,6 @@ def settled(page: str) -> float:
 
 
 def test_a_worker_that_does_not_start_is_told_with_its_log() -> None:
-    """The user sees why, not that it hangs."""
+    """The user sees the reason, and no hang."""
     with Replica({}, os.environ) as worker, pytest.raises(BadConfiguration, match="REQUEST_TOPICS: must be set"):
         worker.wait_until_ready()

@@ -43,8 +43,8 @@ def ask(server: HttpServer, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def test_clients_that_never_finish_keep_no_probe_out(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
-    monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)  # that of a silent one is another
+    """Any number may drip: the oldest are closed when there are too many, and all after a while."""
+    monkeypatch.setattr(http_server, "READ_TIMEOUT", PATIENCE)  # a silent client has another timeout
     before = threading.active_count()
     dripping = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * http_server.MOST_CONNECTIONS)]
     for connection in dripping:
@@ -61,7 +61,7 @@ def test_clients_that_never_finish_keep_no_probe_out(server: HttpServer, monkeyp
 
 
 def test_a_head_that_is_too_long_is_refused(server: HttpServer) -> None:
-    """Its sender reads why. 64 such connections took 2.5 GB, for each header may have had 64 KiB."""
+    """Its sender reads why. 64 such connections took 2.5 GB when each header could have 64 KiB."""
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\n" + b"a: " + b"x" * (4 << 20))
@@ -74,7 +74,7 @@ def test_a_head_that_is_too_long_is_refused(server: HttpServer) -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part that the system does not take stays in memory only as long as a reader may take."""
+    """The rest of its answer stays in memory only for a reader's timeout."""
     monkeypatch.setattr(http_server, "READ_TIMEOUT", 0.1)
     before = threading.active_count()
     large = bytes(64 << 20)
@@ -89,7 +89,7 @@ def test_a_client_that_does_not_read_its_answer_is_let_go(monkeypatch: pytest.Mo
 
 
 def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(server: HttpServer) -> None:
-    """As those of proxies that add cookies and tokens; the line's end is a newline or both characters."""
+    """Proxies add cookies and tokens; a line may end with a newline or with both characters."""
     for head in (b"GET /healthz HTTP/1.1\r\nCookie: " + b"x" * 16_000 + b"\r\n\r\n", b"GET /healthz HTTP/1.0\n\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,7 +101,7 @@ def test_a_head_of_any_size_below_that_is_read_in_whatever_pieces_it_comes(serve
 
 @pytest.mark.parametrize("line", [b"GET /healthz", b"\x16\x03\x01", b"GET  HTTP/1.1", b"PRI * HTTP/2.0", b""])
 def test_what_is_no_http_request_is_told_so(server: HttpServer, line: bytes) -> None:
-    """Such as the greeting of TLS, or of a protocol that is not spoken here."""
+    """Examples are a greeting of TLS or of another protocol."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(line + b"\r\n\r\n")
 
@@ -116,7 +116,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_metrics_are_served_and_other_paths_are_not(server: HttpServer) -> None:
-    """HEAD works like GET without the body; nothing else is understood."""
+    """HEAD works like GET without the body; other methods are refused."""
     status, page = ask(server, "/metrics")
 
     assert status == 200
@@ -127,7 +127,7 @@ def test_metrics_are_served_and_other_paths_are_not(server: HttpServer) -> None:
 
 
 def test_every_answer_has_its_security_headers(server: HttpServer) -> None:
-    """Nothing foreign is loaded, nothing is framed, guessed at, kept or read from another site."""
+    """They forbid foreign content, frames, guessed types, caches and other sites' reading."""
     for path in ("/", "/status", "/metrics", "/config"):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         connection.request("HEAD", path)
@@ -142,6 +142,6 @@ def test_every_answer_has_its_security_headers(server: HttpServer) -> None:
 
 
 def test_a_port_that_is_taken_is_a_configuration_error(server: HttpServer) -> None:
-    """One line that names the settings."""
+    """The error is one line that names the settings."""
     with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
         HttpServer("127.0.0.1", server.port, server.answer)

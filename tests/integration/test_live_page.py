@@ -1,4 +1,4 @@
-"""The live page in a real Chromium: on events that the test makes, and on a real worker with the mock broker.
+"""The live page in a real Chromium, on made-up events, and on a real worker with the mock broker.
 
 Pictures of every state lie in `.cache/page/` afterwards; `README` and `docs/` show one of them. Debian's package
 `chromium` is enough.
@@ -51,7 +51,7 @@ STATEFUL = load(
 )
 PAGELESS = load(None, LEAST | {"WORKER_TELEMETRY__PAGE": "false"})
 MARKUP = "<img src=x onerror=alert(1)>"
-# What the page reads of an answer, field by field, and what of it is not there.
+# Records each field of an answer that the page reads, and the ones that are missing.
 WATCHED = """
 window.read = new Set(); window.missing = new Set();
 const watched = (value, path) => value === null || typeof value !== "object" ? value : new Proxy(value, {
@@ -85,7 +85,7 @@ def phase(browser: Chromium) -> str:
 
 
 def seen(browser: Chromium, name: str) -> None:
-    """At each width and in each scheme: nothing is wider than the page, and a picture is kept."""
+    """Keep a picture at each width and in each scheme. Fails the test if something is wider than the page."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     for scheme, width in itertools.product(("light", "dark"), WIDTHS):
         browser.look(width, scheme=scheme)
@@ -93,11 +93,11 @@ def seen(browser: Chromium, name: str) -> None:
         browser.picture(PICTURES / f"{name}-{width}-{scheme}.png")
 
 
-# On events that the test makes
+# On made-up events
 
 
 class Served(Shown):
-    """What is shown, served on the real clock."""
+    """Made-up events, served on the real clock."""
 
     def __init__(self, settings: Settings = SETTINGS, port: int = 0) -> None:
         super().__init__(settings)
@@ -105,7 +105,7 @@ class Served(Shown):
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now = time.monotonic()
-        self.events._publish_due = 0.0  # each turn is to be seen
+        self.events._publish_due = 0.0  # publish every turn
         super().turn(seconds)
 
 
@@ -119,7 +119,7 @@ def served(settings: Settings = SETTINGS, port: int = 0) -> Iterator[Served]:
 
 
 def busy(shown: Served) -> None:
-    """A worker that has something to show everywhere."""
+    """Give the worker something to show everywhere."""
     held = [Partition("payments.requests.v2", number) for number in range(30)]
     shown.events.model_warmed(f"{MARKUP}fraud", MARKUP, "cuda:0")
     shown.events.assigned([*held, Partition(MARKUP, 0)])
@@ -140,7 +140,7 @@ def work(shown: Served) -> None:
 
 
 def test_every_field_that_the_page_reads_is_in_status_and_every_field_there_is_read(browser: Chromium) -> None:
-    """Also those of lists; and what comes from outside is text, not markup."""
+    """This includes fields in lists; values from outside are shown as text, not markup."""
     with served(STATEFUL) as shown:
         busy(shown)
         shown.turn()
@@ -179,7 +179,7 @@ def leaves(value: Any, path: str) -> Iterator[str]:
 
 
 def test_each_phase_has_a_word_and_a_reason(browser: Chromium) -> None:
-    """From the start, before there is any number, to the drain and the next worker on the same port."""
+    """The phases run from the start, before any number, to the drain and the next worker on this port."""
     with served(STATEFUL) as shown:
         browser.go(shown.server.url)
         browser.wait(lambda: browser.text("#phase") == "Starting", "it starts")
@@ -244,14 +244,14 @@ def replica(broker: EmbeddedBroker) -> Iterator[Replica]:
 
 
 class Publisher:
-    """Requests that come in bursts, and bad ones among them."""
+    """Publishes requests in bursts, some of them bad."""
 
     def __init__(self, servers: str) -> None:
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 2, "log_level": 0})
         self._requests = itertools.cycle(requests(held_out()))
 
     def publish(self, bad: int = 0) -> int:
-        """Returns how many are left unsent."""
+        """Publish a burst. Returns the number of unsent requests."""
         for request in itertools.islice(self._requests, 200):
             self._producer.produce("requests", request.value, headers=list(request.headers))
         for _ in range(bad):
@@ -262,7 +262,7 @@ class Publisher:
 def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_end(
     browser: Chromium, broker: EmbeddedBroker, replica: Replica
 ) -> None:
-    """Its figures are those that it counts, and it is judged by them. One that stands still is told from a dead one."""
+    """The page shows and judges the worker's own figures, and tells a worker that stands still from a dead one."""
     browser.look(1600)
     browser.go(replica.url)
     browser.wait(lambda: phase(browser) == "serving" and "4 held" in browser.text("#partitions-of"), "it serves")
@@ -298,7 +298,7 @@ def figure(browser: Chromium, selector: str) -> float:
 
 
 def test_what_is_built_has_the_page_s_files(tmp_path: Path) -> None:
-    """The wheel and the images are made of this."""
+    """The wheel and the images are made from this build."""
     subprocess.run(
         [
             *(sys.executable, "-c", "import setuptools; setuptools.setup()", "-q"),

@@ -1,4 +1,4 @@
-"""`publish` and `consume` on a mock broker: what is published is what is shown, and can be published again."""
+"""`publish` and `consume` on a mock broker: published records are shown, and can be published again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(path: Path, *lines: object) -> Path:
 
 
 def test_what_is_consumed_can_be_published_again(command: Command, tmp_path: Path) -> None:
-    """Key, headers and value are the members of an envelope, whatever bytes they are."""
+    """Key, headers and value of any bytes are members of an envelope."""
     place = {"topic", "partition", "offset", "timestamp_ms"}
 
     assert command("publish", written(tmp_path / "1", *ENVELOPES), "--topic", "answers").exit_code == 0
@@ -80,7 +80,7 @@ def test_what_cannot_be_begun_is_told_in_one_sentence(command: Command, words: l
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
-    """`publish ... | true`: all is published, and no code of a defect says otherwise."""
+    """`publish ... | true`: all is published, and the exit code shows no defect."""
     with EmbeddedBroker() as broker, written(tmp_path / "lines", *ENVELOPES).open("rb") as lines:
         broker.create_topic("copies")
         read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""`inference-worker score`: as the worker would answer, and whole or told."""
+"""`inference-worker score` answers as the worker does; its output is whole, or it says how far it came."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def saved(folder: Path, array: np.ndarray[Any, Any], name: str = "rows.npy") -> 
 
 
 def test_a_line_s_answer_is_the_worker_s(tmp_path: Path) -> None:
-    """The same bytes, but that an error says its code and line, which the worker says in headers."""
+    """The bytes are equal, except that an error has its code and line, which the worker puts into headers."""
     model = save(lookup(), tmp_path)
     (tmp_path / "lines.jsonl").write_text("\n".join(LINES) + "\n")
     limits = {"KAFKA__MAX_REQUEST_BYTES": "4000", "MODEL__DEVICE": "cpu", "BATCHING__MAX_BATCH_SIZE": "4"}
@@ -131,7 +131,7 @@ def read_answers(servers: str, count: int) -> list[tuple[bytes, bytes | None]]:
 
 
 def test_a_pipe_is_answered_while_it_is_open(tmp_path: Path) -> None:
-    """Whoever types a line reads its answer."""
+    """A user who types a line reads its answer at once."""
     process = started(save(lookup(), tmp_path), "-")
     assert process.stdin is not None
     assert process.stdout is not None
@@ -146,7 +146,7 @@ def test_a_pipe_is_answered_while_it_is_open(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_leaves_a_part_that_says_how_far_it_is(tmp_path: Path) -> None:
-    """One sentence, and an array that loads."""
+    """The error is one sentence, and the partial array loads."""
     file = saved(tmp_path, np.ones((20_000, 1), "<f4"))
     words, environment = command(save(square_root(1), tmp_path), file, "-o", tmp_path / "out.npy", "--batch-size", "64")
     limited = ["sh", "-c", 'ulimit -f 32; exec "$@"', "sh", *words]  # blocks of 512 bytes: 4,064 rows
@@ -162,7 +162,7 @@ def test_a_disk_that_is_full_leaves_a_part_that_says_how_far_it_is(tmp_path: Pat
 
 
 def interrupted(tmp_path: Path, turns: Sequence[int]) -> subprocess.Popen[bytes]:
-    """A run over rows that take so many turns each, told to stop once its model has been at work for a while."""
+    """A run over rows of these turns each, which gets a SIGINT once its model has worked for a while."""
     file = saved(tmp_path, np.array(turns, "<i8").reshape(-1, 1))
     process = started(save(spinner(), tmp_path), file, "-o", tmp_path / "out.npy", "--batch-size", "4")
     deadline = time.monotonic() + TIMEOUT
@@ -179,7 +179,7 @@ def interrupted(tmp_path: Path, turns: Sequence[int]) -> subprocess.Popen[bytes]
 
 
 def test_a_stop_leaves_the_first_rows_and_says_how_many(tmp_path: Path) -> None:
-    """What is under way is finished."""
+    """The current batch is finished."""
     process = interrupted(tmp_path, [5_000] * 10_000)  # 20 ms for a batch of four
     _, told = process.communicate(timeout=TIMEOUT)
 
@@ -191,10 +191,10 @@ def test_a_stop_leaves_the_first_rows_and_says_how_many(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_does_not_wait_for_an_inference_that_hangs(tmp_path: Path) -> None:
-    """The process ends at once, and no file has the name of a whole one."""
+    """The process ends at once, and no file has the name of a whole output."""
     process = interrupted(tmp_path, [1] * 4 + [10**12] * 400)
     deadline = time.monotonic() + TIMEOUT
-    while process.poll() is None:  # two signals that come before the first is taken are one
+    while process.poll() is None:  # a signal that comes before the first is handled is lost
         assert time.monotonic() < deadline
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
@@ -206,7 +206,7 @@ def test_a_second_signal_does_not_wait_for_an_inference_that_hangs(tmp_path: Pat
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """512 MiB of rows in less than 300 MiB."""
+    """512 MiB of rows take less than 300 MiB."""
     rows = 512 * 1024
     array = np.lib.format.open_memmap(tmp_path / "rows.npy", "w+", np.float32, (rows, 256))  # sparse: zeros
     del array

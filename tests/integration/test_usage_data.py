@@ -1,4 +1,4 @@
-"""ONNX Runtime's own telemetry, seen from outside: what it keeps on disk while it is imported."""
+"""ONNX Runtime's own telemetry, seen from outside by its files on disk during the import."""
 
 from __future__ import annotations
 

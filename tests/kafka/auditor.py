@@ -22,7 +22,7 @@ LOOK_EVERY = 0.1  # how often committed offsets are compared with the answers, s
 
 
 class Commits:
-    """What a group has committed, asked by a consumer that never joins it. For one thread at a time.
+    """Asks for a group's committed offsets with a consumer that never joins it. For one thread at a time.
 
     The admin client could say it too, but librdkafka 2.16.0 crashes the process in `list_consumer_group_offsets` when
     the coordinator answers with an error, as it does while a broker restarts.
@@ -30,11 +30,11 @@ class Commits:
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         config = {**cluster.login, "group.id": group, "reconnect.backoff.max.ms": 500}
-        # What is committed now: one that reads committed data only is kept waiting while a transaction is open.
+        # A consumer that reads committed data only would wait here while a transaction is open.
         self._consumer = Consumer({**config, "isolation.level": "read_uncommitted"})
 
     def of(self, topic: str, partitions: int) -> dict[int, int]:
-        """Next offset by partition; those without one are left out. Raises `KafkaException` while it cannot be had."""
+        """Next offset by partition, where there is one. Raises `KafkaException` if the offsets cannot be read."""
         asked = [TopicPartition(topic, number) for number in range(partitions)]
         found = self._consumer.committed(asked, timeout=ANSWER_WITHIN)
         for at in found:
@@ -90,7 +90,7 @@ class Auditor:
             self._died_of = error
 
     def _look(self, deadline: float = inf) -> None:
-        """Notes what is below a committed offset and has no answer that can be read now."""
+        """Note the requests below a committed offset that have no readable answer now."""
         try:
             committed = {(t, p): at for t in self._topics for p, at in self._commits.of(t, self._partitions).items()}
             ends = self._cluster.end_offsets(self._topic)
@@ -111,7 +111,7 @@ class Auditor:
 
     @property
     def unsafe_commits(self) -> list[str]:
-        """The requests that were committed past while nobody could read their answers."""
+        """Requests that a commit passed while nobody could read their answers."""
         requests = self._requests()  # asked now: an acknowledgement may come later than the answer
         passed = [(position, at) for position, at in self._passed.copy().items() if position in requests]
         return [f"{position} was committed past ({at}) and not answered" for position, at in passed]
@@ -125,13 +125,13 @@ class Auditor:
                 self._answered.add(found.source)
 
     def wait_for(self, positions: Collection[Position], timeout: float = TIMEOUT) -> None:
-        """Until each has an answer, or the time is over: `judge` then says which are lost."""
+        """Wait until each has an answer, or the time is over: `judge` then says which are lost."""
         deadline = time.monotonic() + timeout
         while not self._answered.issuperset(positions) and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.02)
 
     def wait_for_count(self, count: int) -> None:
-        """Until so many answers are read, or the time is over."""
+        """Wait until `count` answers are read, or the time is over."""
         deadline = time.monotonic() + TIMEOUT
         while len(self.answers) < count and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.02)

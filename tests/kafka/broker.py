@@ -1,4 +1,4 @@
-"""A real Apache Kafka for tests: one that is given, or one under Docker, or one under the local JVM.
+"""A real Apache Kafka for tests: a given broker, one under Docker, or one under the local JVM.
 
 `JvmBroker` can be stopped, killed and started again on the same port and data, which fault tests need. All bind to
 127.0.0.1 alone. By hand: `python -m tests.kafka.broker TOPIC…` starts one, at Kafka's usual port where that is free,
@@ -33,7 +33,7 @@ IMAGE = f"apache/kafka:{VERSION}"
 HERE = Path(__file__).parent / "jvm"
 JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 
-PARTITIONS = 12  # of a topic made by hand: as those of docker-compose.yml
+PARTITIONS = 12  # of a topic made by hand, as in docker-compose.yml
 USUAL_PORT = 9092  # where people, and pages, look for a Kafka
 START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes many times that
 STOP_TIMEOUT = 30.0
@@ -42,23 +42,23 @@ HEAP = "-Xmx512m"
 # took 1.3 s of CPU time instead of 3.3, and a topic half as much (2026-11-25).
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
-# For a broker that is alone, stands still and must be none the worse: one that is silent for longer than its session is
-# taken for dead, and a transaction that ends while its partitions have no leader loses its end (KAFKA-20734).
+# For a lone broker that a test suspends. After a silence longer than its session it is taken for dead. A transaction
+# that ends while its partitions have no leader loses its end (KAFKA-20734).
 NEVER_FENCED: Mapping[str, str] = {"broker.session.timeout.ms": "60000"}
 
-# For a broker that has forgotten each transactional id of which it heard nothing for so long, seconds, and a moment.
+# Seconds of silence after which a broker with `FORGETFUL` has forgotten a transactional id, with a margin.
 FORGOTTEN_AFTER = 1.5
 FORGETFUL: Mapping[str, str] = {
     "transactional.id.expiration.ms": "1000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "250",
 }
 
-# What a client must be configured with to be let in.
+# The settings that a client needs to log in.
 Login = Mapping[str, str | int | float | bool]
 
 
 class NoBrokerError(Exception):
-    """This way of having a broker is not open here; says why."""
+    """This kind of broker cannot be started here; the message says why."""
 
 
 class Broker(Protocol):
@@ -99,7 +99,7 @@ class DockerBroker:
         os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image may not be there
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415  # reads the variable above
 
-        port = free_port()  # the same inside: the broker writes transaction markers to itself, where it is advertised
+        port = free_port()  # inside, too: the broker writes transaction markers to its own advertised address
         self._container = DockerContainer(IMAGE)
         # type: its annotation knows no address; Docker's client takes (address, port)
         self._container.ports = {f"{port}/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
@@ -114,7 +114,7 @@ class DockerBroker:
 
 
 def _engine_listens() -> bool:
-    """Asked by hand: Docker's client leaves its socket open when nobody answers."""
+    """True if Docker's socket answers. Its own client would leave the socket open when nobody does."""
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not host.startswith("unix://"):
         return True
@@ -186,7 +186,7 @@ class JvmBroker:
             raise
 
     def start(self) -> Self:
-        """Start, or start again on the same port and data; returns when it answers."""
+        """Start, or start again with its port and data; returns when it answers."""
         self.launch()
         return self.wait_until_answering()
 
@@ -202,7 +202,7 @@ class JvmBroker:
             )
 
     def wait_until_answering(self) -> Self:
-        """Until it does; one that does not is removed. Raises `NoBrokerError`."""
+        """Wait until the broker answers; remove it and raise `NoBrokerError` if it does not."""
         try:
             wait_until_answering(self.bootstrap_servers, self._why_dead, self._login)
         except (NoBrokerError, KeyboardInterrupt):
@@ -215,11 +215,11 @@ class JvmBroker:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill -9. What was acknowledged is in the operating system's cache and survives."""
+        """Kill -9. Acknowledged records are in the operating system's cache and survive."""
         self._end(signal.SIGKILL)
 
     def suspend(self) -> None:
-        """SIGSTOP: it is there and does not answer, until `heal`."""
+        """SIGSTOP: the broker does not answer until `heal`."""
         assert self._process is not None, "not running"
         self._process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self._process.pid}/task")
@@ -227,7 +227,7 @@ class JvmBroker:
             time.sleep(0.005)  # a thread that runs may answer for a moment more
 
     def heal(self) -> None:
-        """Let it run again, whatever was done to it."""
+        """Let the broker run again after any fault."""
         if self._process is None:
             self.start()
         else:
@@ -241,12 +241,12 @@ class JvmBroker:
 
     @property
     def data(self) -> Path:
-        """Where it keeps its topics, one folder for each partition."""
+        """The folder of its topics, with a folder for each partition."""
         return self._folder / "data"
 
     @property
     def log(self) -> Path:
-        """What it wrote to its standard output."""
+        """The file with its standard output."""
         return self._folder / "broker.log"
 
     def _end(self, how: signal.Signals) -> None:
@@ -295,7 +295,7 @@ class JvmBroker:
 
 
 class _Archiving(JvmBroker):
-    """The first of all, which leaves the archives to the others."""
+    """The first broker on this machine: it writes the archives that later ones start from."""
 
     @staticmethod
     def _jars() -> Path:
@@ -312,7 +312,7 @@ def archive(main: str) -> Path:
 
 
 def any_broker() -> Broker:
-    """The first that can be had: given, Docker, JVM. Raises `NoBrokerError` with all the reasons."""
+    """The first kind that starts: given, Docker, JVM. Raises `NoBrokerError` with all the reasons."""
     reasons = []
     for kind in (GivenBroker, DockerBroker, lambda: JvmBroker().start()):
         try:
@@ -358,7 +358,7 @@ def common_config() -> dict[str, str]:
 
 
 def listeners(host: str, port: int, controller_port: int) -> dict[str, str]:
-    """Where one node listens, and the address that it tells its clients."""
+    """One node's listeners, and the address that it tells its clients."""
     return {
         "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -368,10 +368,10 @@ def listeners(host: str, port: int, controller_port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now, and that its owner finds free when it comes back after a while.
+    """A port of 127.0.0.1 that is free now, and still free when its owner listens again after a restart.
 
-    It lies below those that the system gives to outgoing connections (Linux: from 32,768). A client that keeps trying
-    one of those while nobody listens is given that very port in the end, and is connected to itself: the owner is out.
+    It lies below the ports that the system gives to outgoing connections (Linux: from 32,768). A client that keeps
+    trying one of those while nobody listens gets that port itself in the end, and the owner cannot listen any more.
     """
     while True:
         wanted = random.SystemRandom().randrange(10_000, 32_000)
@@ -382,7 +382,7 @@ def free_port() -> int:
 def wait_until_answering(
     bootstrap_servers: str, why_dead: Callable[[], str | None] = lambda: None, login: Login | None = None
 ) -> None:
-    """Until the broker lists itself. Raises `NoBrokerError` when it is dead or does not in time."""
+    """Wait until the broker lists itself. Raises `NoBrokerError` when it is dead or too late."""
     config: Login = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
     admin = AdminClient({**config, **(login or {})})
     deadline = time.monotonic() + START_TIMEOUT
@@ -398,12 +398,12 @@ def wait_until_answering(
 
 
 def dying_with_us() -> list[str]:
-    """Words before a command that end its process with ours, where the system can."""
+    """A command's prefix that ends its process with ours, where the system can."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def usual_port(wanted: int = USUAL_PORT) -> int:
-    """That one, or another if something listens there."""
+    """The wanted port, or another if something listens there."""
     with suppress(OSError), socket.create_server(("127.0.0.1", wanted)):
         return wanted
     return free_port()

@@ -1,4 +1,4 @@
-"""Certificates for tests, made on the spot: an authority, and what it signs for servers and clients, as PEM files.
+"""Certificates made for tests, as PEM files: an authority, and the ones it signs for servers and clients.
 
 Kafka reads the same files as librdkafka does: one with key and certificate, one with the authority's certificate.
 """
@@ -42,7 +42,7 @@ class Authority:
         self.path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def issue(self, name: str, *, host: str | None = None, until: datetime.datetime = NOW + DAY) -> Certificate:
-        """A certificate for CN=`name`, good for 127.0.0.1 or for `host` instead, and `until` then."""
+        """A certificate for CN=`name`, valid for 127.0.0.1 or else for `host`, and up to `until`."""
         key = ec.generate_private_key(ec.SECP256R1())
         address: x509.GeneralName = x509.IPAddress(LOOPBACK) if host is None else x509.DNSName(host)
         builder = _builder(_named(name), key.public_key(), until).issuer_name(self._name)

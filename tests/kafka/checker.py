@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, str]
-    source: Position | None  # None: it does not say, or not in the contract's form
+    source: Position | None  # None: no such header, or not in the contract's form
 
     @property
     def is_error(self) -> bool:
@@ -58,7 +58,7 @@ def _position(text: str) -> Position | None:
 
 
 def dead_letters(records: Iterable[Read]) -> Counter[Position]:
-    """How many dead letters there are for each request."""
+    """The number of dead letters for each request."""
     found = [{name: (value or b"").decode() for name, value in record.headers} for record in records]
     return Counter(
         Position(said[_DLQ + "topic"], int(said[_DLQ + "partition"]), int(said[_DLQ + "offset"])) for said in found
@@ -67,9 +67,9 @@ def dead_letters(records: Iterable[Read]) -> Counter[Position]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, each as text for people; all empty but `repeats` when every promise was kept.
+    """Findings as text for people; all are empty when every promise was kept, except `repeats`.
 
-    Without repeats and disorder, the whole sequence of answers to a partition is in order, not only their first ones.
+    With no repeats and no disorder, all answers to a partition are in order, not only the first answers.
     """
 
     lost: Sequence[str]
@@ -80,7 +80,7 @@ class Verdict:
     repeats: int
 
     def expect_clean(self, *, repeats: int = 0) -> None:
-        """Fail the test unless all was kept, with at most so many repeats."""
+        """Fail the test unless every promise was kept, with at most `repeats` repeats."""
         for name in ("lost", "disordered", "unasked", "faults", "unsafe_commits"):
             found = getattr(self, name)
             assert not found, f"{len(found)} {name}: {found[:5]}"
@@ -88,7 +88,7 @@ class Verdict:
 
 
 def line_of(found: Answer, order: str) -> Hashable:
-    """The answers among which this one's place is promised: of its response partition, and one source partition."""
+    """Names the line of an answer: the answers of one response and one source partition whose order is promised."""
     assert found.source is not None
     line = (found.partition, found.source.topic, found.source.partition)
     if order == "partition":
@@ -103,7 +103,7 @@ def judge(
     *,
     order: str = "partition",
 ) -> Verdict:
-    """Everything but the values (`wrong_values`). `order` is the worker's `DELIVERY__ORDER`."""
+    """Judge everything except the values (`wrong_values`). `order` is the worker's `DELIVERY__ORDER`."""
     seen: Counter[Position] = Counter()
     kept: set[Position] = set()  # what a consumer that drops repeats by the contract's rule is left with
     highest: dict[Hashable, int] = {}
@@ -153,7 +153,7 @@ class Reference:
         return result
 
     def wrong_values(self, answers: Iterable[Answer], acknowledged: Acknowledged) -> list[str]:
-        """The raw `ok` answers whose rows are not the model's for their request, to the last bits but a few."""
+        """The raw `ok` answers whose rows differ from the model's by more than the last few bits."""
         pairs = [(a, acknowledged[a.source].value or b"") for a in answers if a.source and not a.is_error]
         if not pairs:
             return []

@@ -1,4 +1,4 @@
-"""What tests do with a running Kafka: topics with fresh names, records to send, and an independent reader.
+"""Tools for tests on a running Kafka: topics with fresh names, records to send, and an independent reader.
 
 Nothing here imports `worker`: a mistake there must not hide here.
 """
@@ -30,11 +30,11 @@ Report = Callable[[KafkaError | None, object], None]
 
 TIMEOUT = 60.0  # nothing takes a tenth of it on an idle machine of two cores
 
-# For how long a silent member of a KIP-848 group is waited for, seconds.
-MORTAL = 3.0  # the test brokers' own: what a dead one held moves soon
-NEVER_DEAD = 45.0  # nobody is given up because the machine, or the broker, stood still for a while
+# Seconds that a KIP-848 group waits for a silent member.
+MORTAL = 3.0  # the test brokers' own: a dead member's partitions move soon
+NEVER_DEAD = 45.0  # no member is given up because the machine, or the broker, stood still for a while
 
-# Names are fresh per process and per call: tests never meet each other's topics and groups, nor those of the last run.
+# Names are fresh per process and per call: no test meets topics and groups of another test or of an earlier run.
 _RUN = f"{os.getpid():x}{int(time.time()) & 0xFFFFFF:x}"
 _COUNTER = itertools.count()
 
@@ -64,7 +64,7 @@ def fresh(prefix: str) -> str:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """What the broker answers, asked again while it says that it is not ready for that."""
+    """The broker's answer, asked for again while the broker is not ready."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:
@@ -80,12 +80,12 @@ class Cluster:
 
     def __init__(self, bootstrap_servers: str, login: Login | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
-        # Critical alone: brokers are killed here, and each client would tell so many times a second.
+        # Critical messages alone: brokers are killed here, and each client would report it many times a second.
         self.login = {"bootstrap.servers": bootstrap_servers, "log_level": "2", **(login or {})}
         self.admin = AdminClient(dict(self.login))
 
     def wait_until_coordinating(self) -> None:
-        """Until groups and transactions are served: a new broker makes the topics for them when it is first asked."""
+        """Wait until groups and transactions are served: a new broker makes their topics when it is first asked."""
         consumer = Consumer({**self.login, "group.id": fresh("first")})
         producer = Producer({**self.login, "transactional.id": fresh("first")})
         patiently(lambda: consumer.committed([TopicPartition("nothing", 0)], TIMEOUT))
@@ -95,17 +95,17 @@ class Cluster:
     def create_topic(
         self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
-        """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
+        """Make a topic with a fresh name; return the name once every broker shows a leader for each partition."""
         name = fresh(prefix)
         self.make_topic(name, partitions, config)
         return name
 
     def make_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """A topic of that name, once every broker shows all its partitions with a leader."""
+        """Make a topic; return once every broker shows a leader for each partition."""
         self.make_topics([NewTopic(name, num_partitions=partitions, config=dict(config or {}))])
 
     def make_topics(self, topics: Sequence[NewTopic]) -> None:
-        """These topics by one request, once every broker shows all their partitions with a leader."""
+        """Make topics by one request; return once every broker shows a leader for each partition."""
         for made in self.admin.create_topics(list(topics)).values():
             made.result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
@@ -119,11 +119,11 @@ class Cluster:
         return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
     def delete_topic(self, topic: str) -> None:
-        """Delete it, and return when the broker has said so."""
+        """Delete a topic, and return when the broker confirms it."""
         self.admin.delete_topics([topic])[topic].result(TIMEOUT)
 
     def wait_until_gone(self, topic: str) -> None:
-        """Until a topic that was deleted is named no more."""
+        """Wait until the broker no longer lists a deleted topic."""
         deadline = time.monotonic() + TIMEOUT
         while topic in self.admin.list_topics(timeout=TIMEOUT).topics:
             assert time.monotonic() < deadline, f"{topic} does not go"
@@ -135,7 +135,7 @@ class Cluster:
         self.admin.delete_records([at])[at].result(TIMEOUT)
 
     def produce(self, topic: str, records: Iterable[Sent], config: Mapping[str, str] | None = None) -> int:
-        """Send them all and wait until all are acknowledged. Returns how many; fails the test if one is refused."""
+        """Send records and wait until all are acknowledged. Returns their number; fails the test if one is refused."""
         base = {**self.login, "linger.ms": 5, "partitioner": "murmur2_random"}
         producer = Producer({**base, **(config or {})})
         failures: list[str] = []
@@ -169,11 +169,11 @@ class Cluster:
             return reader.read_to_end()
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of a topic's partitions."""
         return len(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
 
     def end_offsets(self, topic: str, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
-        """The offset that the next record of each partition will get; of committed data, where readers of it stop."""
+        """The next record's offset in each partition; with READ_COMMITTED, where readers of committed data stop."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         spec = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
         deadline = time.monotonic() + TIMEOUT
@@ -182,17 +182,17 @@ class Cluster:
             try:
                 ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:  # one of a topic made just now
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:  # the topic was made just now
                     raise
                 ends = {0: -1}
-            if min(ends.values()) >= 0:  # a leader that does not answer is told as an offset of -1001
+            if min(ends.values()) >= 0:  # -1001 stands for a leader that does not answer
                 return ends
             assert time.monotonic() < deadline, "a leader does not answer"
             time.sleep(0.1)
 
     def has_open_transaction(self, topic: str) -> bool:
-        """Whether there are records that a reader of committed data has to wait for."""
-        ends = self.end_offsets(topic)  # first: what is not committed below them even later is open
+        """True if a reader of committed data has to wait for some records."""
+        ends = self.end_offsets(topic)  # asked first: records below these that are still not committed later are open
         committed = self.end_offsets(topic, IsolationLevel.READ_COMMITTED)
         return any(end > committed[partition] for partition, end in ends.items())
 
@@ -201,7 +201,7 @@ class Cluster:
         self.configure(topic, {"max.message.bytes": str(size)})
 
     def configure(self, topic: str, config: Mapping[str, str]) -> None:
-        """Set these of a topic's."""
+        """Set some of a topic's settings."""
         entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in config.items()]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in self.admin.incremental_alter_configs([resource]).values():
@@ -209,7 +209,7 @@ class Cluster:
 
     def visitor(self, group: str, protocol: str, topics: Sequence[str]) -> Consumer:
         """A plain consumer that joins the group and commits nothing."""
-        # One that leaves in the middle of a classic rebalance is missed only after its session.
+        # A member that leaves in the middle of a classic rebalance is noticed only after its session.
         classic: Login = {
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 3000,
@@ -222,7 +222,7 @@ class Cluster:
         return consumer
 
     def set_session(self, group: str, seconds: float = NEVER_DEAD) -> None:
-        """For how long a silent member of this group is waited for, if it is one of KIP-848."""
+        """Set how long a KIP-848 group waits for a silent member."""
         entry = ConfigEntry("consumer.session.timeout.ms", str(int(seconds * 1000)))
         entry.incremental_operation = AlterConfigOpType.SET
         resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
@@ -262,19 +262,19 @@ class Reader:
                 **cluster.login,
                 "group.id": fresh("reader"),
                 "enable.auto.commit": False,
-                # The last thing in a partition may be a marker, which is no message: its end is told all the same.
+                # A partition may end with a marker, which is no message: this event reports the end.
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
                 "fetch.wait.max.ms": 50,
                 "reconnect.backoff.max.ms": 500,
             }
         )
-        # Partitions are named: a consumer that learns them from the metadata of a fresh topic may see none.
+        # Partitions are assigned by number: the metadata of a fresh topic may show none.
         count = cluster.partitions(topic) if partitions is None else partitions
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
 
     def read(self, timeout: float = 0.0) -> None:
-        """Take in what is there, waiting at most `timeout` seconds for the first."""
+        """Read the records that are there, waiting at most `timeout` seconds for the first."""
         first = self._consumer.poll(timeout)
         for message in [] if first is None else [first, *self._consumer.consume(1000, 0.0)]:
             self._take_in(message)
@@ -310,7 +310,7 @@ class Reader:
         return self.records
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
-        """Whether all below these offsets is read, or was taken back by its transaction."""
+        """True if each record below these offsets is read, or belongs to an aborted transaction."""
         return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
 
     def close(self) -> None:

@@ -29,15 +29,15 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        """What OTEL_EXPORTER_OTLP_ENDPOINT wants to be."""
+        """The value for OTEL_EXPORTER_OTLP_ENDPOINT."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def named(self, beginning: str) -> list[Span]:
-        """The spans whose names begin so."""
+        """The spans whose names begin with `beginning`."""
         return [span for span in self.spans if span.name.startswith(beginning)]
 
     def take(self, request: ExportTraceServiceRequest) -> None:
-        """What one export brought."""
+        """Keep the spans and service names of one export."""
         for of_resource in request.resource_spans:
             self.services |= {a.value.string_value for a in of_resource.resource.attributes if a.key == "service.name"}
             for of_scope in of_resource.scope_spans:
@@ -62,7 +62,7 @@ class Collector:
                 self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
-                """Nothing: the test says what went wrong."""
+                """Log nothing: the test says what went wrong."""
 
         return Receiver
 

@@ -1,4 +1,4 @@
-"""`inference-worker` with a replay that kills itself at a point that it is told, as by `kill -9`.
+"""`inference-worker` whose replay kills itself at a given point, as by `kill -9`.
 
     python -m tests.kafka.dying_replay POINT dead-letters replay ...
 
@@ -55,7 +55,7 @@ class DyingConsumer(Consumer):
 
 
 def die_at(point: str) -> None:
-    """As by the kernel when memory runs out: nothing is put in order."""
+    """Die at this point as if the kernel had run out of memory: nothing is put in order."""
     if DyingProducer.point == point:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -63,7 +63,7 @@ def die_at(point: str) -> None:
 def main(argv: list[str]) -> None:
     DyingProducer.point = argv[0]
     publisher.Producer = DyingProducer  # type: ignore[attr-defined]  # what they import, replaced
-    replay.Consumer = DyingConsumer  # type: ignore[attr-defined]  # the same
+    replay.Consumer = DyingConsumer  # type: ignore[attr-defined]  # likewise
     replay.PORTION = PORTION
     cli.app(argv[1:])
 

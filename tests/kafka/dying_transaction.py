@@ -1,4 +1,4 @@
-"""A transaction that nobody ends: answers in it, and the process is killed.
+"""A transaction that nobody ends: it holds answers, and its process is killed.
 
     python -m tests.kafka.dying_transaction BOOTSTRAP_SERVERS TOPIC TRANSACTIONAL_ID TIMEOUT_MS
 
@@ -23,7 +23,7 @@ from worker.settings import KafkaSettings
 def opened(
     bootstrap_servers: str, topic: str, name: str, timeout_ms: int, *, ready_timeout: float = 15.0
 ) -> KafkaTransactions:
-    """Ready to begin, under an id that others may have. It has no group: it commits answers alone."""
+    """A producer ready to begin, under an id that others may have. It has no group: it commits answers alone."""
     transactions = KafkaTransactions(
         KafkaSettings(
             bootstrap_servers=bootstrap_servers, request_topics=("requests",), response_topic=topic, group_id="g"

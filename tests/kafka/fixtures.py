@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class NewBroker(Protocol):
-    """What `new_broker` gives: call it to start one."""
+    """The function that `new_broker` yields: call it to start a broker."""
 
     def __call__(self, config: Mapping[str, str], login: Login | None = None) -> JvmBroker: ...
 
@@ -67,7 +67,7 @@ def hurt_broker(_hurt_broker: JvmBroker) -> Iterator[JvmBroker]:
 
 
 def or_skip(start: Callable[[], T]) -> T:
-    """What `start` gives; without a broker the test is skipped, or fails where CI is set."""
+    """Return the result of `start`; without a broker skip the test, or fail it where CI is set."""
     try:
         return start()
     except NoBrokerError as reason:

@@ -1,4 +1,4 @@
-"""Offsets of a group deleted partition by partition: Kafka's scripts can (`--delete-offsets`), no client here."""
+"""Deletes offsets of a group partition by partition: Kafka's scripts can (`--delete-offsets`), our client cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN_AFTER = 0.2
 
 
 def forget_offsets(bootstrap_servers: str, group: str, topic: str, partitions: Collection[int]) -> None:
-    """Ask brokers until the group's coordinator has done it; it does not while members read the topic."""
+    """Ask brokers until the group's coordinator has deleted them; it refuses while members read the topic."""
     give_up_at = time.monotonic() + _PATIENCE
     while True:
         codes = [_ask(server, group, topic, partitions) for server in bootstrap_servers.split(",")]
@@ -25,7 +25,7 @@ def forget_offsets(bootstrap_servers: str, group: str, topic: str, partitions: C
 
 
 def _ask(server: str, group: str, topic: str, partitions: Collection[int]) -> list[int]:
-    """The error codes: of the request, and of each partition; none where the broker is away."""
+    """The error codes of the request and of each partition; none where the broker is away."""
     numbers = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
     body = _string(group) + struct.pack(">i", 1) + _string(topic) + numbers
     request = struct.pack(">hhi", _OFFSET_DELETE, 0, 1) + _string("tests") + body

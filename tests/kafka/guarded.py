@@ -1,4 +1,4 @@
-"""A Kafka that lets nobody in unasked: TLS with SCRAM, mutual TLS, access rules, and doors with bad certificates.
+"""A Kafka with access control: TLS with SCRAM, mutual TLS, access rules, and doors with bad certificates.
 
 One broker with a door (listener) for each. Both good doors know their client as User:worker. The administrator comes in
 by the plain one.
@@ -28,7 +28,7 @@ from worker.kafka.cluster.topics import Right
 USER, PASSWORD = "worker", "worker-secret"
 DOORS = {"SCRAM": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "MISNAMED": "SSL"}
 
-# As `kafka-acls.sh` spells them, and as the client does.
+# Operations as `kafka-acls.sh` spells them, and as the client does.
 _OPERATIONS = {
     "Read": AclOperation.READ,
     "Write": AclOperation.WRITE,
@@ -82,7 +82,7 @@ class GuardedKafka:
         }
 
     def scram(self, **changes: str) -> Settings:
-        """What a worker needs at the door with TLS and SCRAM, changed so."""
+        """A worker's settings for the door with TLS and SCRAM, with `changes`."""
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self.broker.addresses["SCRAM"],
             "KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
@@ -94,7 +94,7 @@ class GuardedKafka:
         }
 
     def mutual(self, shown: Certificate | None = None) -> Settings:
-        """What a worker needs at the door with mutual TLS; another certificate to show."""
+        """A worker's settings for the door with mutual TLS; it shows `shown`, or else its own certificate."""
         shown = shown or self.client
         return {
             **self.tls("MUTUAL"),
@@ -103,7 +103,7 @@ class GuardedKafka:
         }
 
     def tls(self, door: str) -> Settings:
-        """TLS without any word on who we are."""
+        """Settings for TLS without a login or a certificate."""
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self.broker.addresses[door],
             "KAFKA__SECURITY_PROTOCOL": "SSL",
@@ -111,17 +111,17 @@ class GuardedKafka:
         }
 
     def grant(self, rights: Iterable[Right]) -> None:
-        """Allow the worker these, and return when the broker goes by them."""
+        """Give the worker these rights, and return when the broker applies them."""
         self.give([ruled(right) for right in rights])
 
     def give(self, rules: Collection[AclBinding]) -> None:
-        """The same, as the broker keeps them."""
+        """Add access rules, and return when the broker applies them."""
         for future in self.cluster.admin.create_acls([*rules]).values():
             future.result(TIMEOUT)
         self._wait_until(lambda known: set(rules) <= known)
 
     def take(self, one: AclBinding) -> None:
-        """No longer allow it, and return when the broker goes by that."""
+        """Remove an access rule, and return when the broker no longer applies it."""
         like = AclBindingFilter(
             one.restype,
             one.name,
@@ -166,6 +166,6 @@ def ruled(right: Right) -> AclBinding:
 
 
 def rule(kind: ResourceType, name: str, operation: AclOperation, *, is_prefix: bool = False) -> AclBinding:
-    """The worker may do this."""
+    """The rule that allows the worker this operation."""
     pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
     return AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)

@@ -1,6 +1,6 @@
-"""What takes minutes: ten kills, ten restarts, a random mix of faults, a backlog of a million requests.
+"""Tests that take minutes: ten kills, ten restarts, a random mix of faults, a backlog of a million requests.
 
-Not collected by default; by hand or by night: `make long`. Each prints its figures.
+Not collected by default; run them by hand or by night: `make long`. Each prints its figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 
 @each_way
 def test_ten_kills_lose_nothing(kafka: Cluster, tmp_path: Path, way: str) -> None:
-    """Ten times kill -9 of a replica that has settled 200 answers: nothing lost, order kept, repeats within bounds."""
+    """Ten replicas, each with 200 answers settled, die by kill -9: nothing lost, order kept, repeats within bounds."""
     with staged(kafka, tmp_path, way) as scene:
         kill_under_load(scene, 10)
 
@@ -46,7 +46,7 @@ def test_ten_restarts_repeat_nothing(kafka: Cluster, tmp_path: Path, way: str) -
 
 @each_way
 def test_a_minute_of_rebalances_repeats_nothing(kafka: Cluster, tmp_path: Path, way: str) -> None:
-    """Fifty times a member comes for 0.8 s: nothing lost, nothing repeated, answers in every second."""
+    """Fifty times a member joins for 0.8 s: nothing lost, nothing repeated, answers in every second."""
     with staged(kafka, tmp_path, way) as scene:
         storm(scene, way.split()[1], visits=50)
 
@@ -54,14 +54,14 @@ def test_a_minute_of_rebalances_repeats_nothing(kafka: Cluster, tmp_path: Path, 
 
 
 def tell(what: str, scene: Scene) -> None:
-    """One line for whoever watches."""
+    """Print one line for people."""
     repeated = len(scene.auditor.answers) - len(scene.acknowledged)
     sys.stderr.write(f"\n{what}: {len(scene.acknowledged):,} requests, none lost, {repeated} answers repeated\n")
 
 
 @both_guarantees
 def test_ten_runs_leave_nothing_behind(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Ten times the same 20,000 requests, some of them bad: memory, threads and open files stay what they were."""
+    """Ten runs over 20,000 requests, some of them bad: memory, threads and open files do not grow."""
     with Scene(kafka, tmp_path, guarantee=guarantee) as scene:
         replica = scene.replica()
         held: list[Held] = []
@@ -73,7 +73,7 @@ def test_ten_runs_leave_nothing_behind(kafka: Cluster, tmp_path: Path, guarantee
 
         sys.stderr.write(f"\nten runs, {guarantee}: {[each._replace(memory=each.memory // MIB) for each in held]}\n")
         scene.expect_kept(timeout=60.0)
-        third, last = held[2], held[-1]  # by the third, pools and caches are what they will be
+        third, last = held[2], held[-1]  # by the third, pools and caches have their final size
         assert last.memory - third.memory < 16 * MIB
         assert last.threads <= third.threads
         assert last.files <= third.files

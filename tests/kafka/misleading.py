@@ -1,7 +1,7 @@
-"""A broker that answers the question for a group's offsets wrongly, as one does that has just lost the group.
+"""A broker that answers questions for a group's offsets wrongly, as if it had just lost the group, or slowly.
 
-Or is slow to answer some kinds of questions. In the broker's place, by a proxy that reads requests: no real one can be
-told to move a coordinator, or to be slow, at a given moment.
+A proxy that reads requests stands in for the broker: no real broker can be told to move a coordinator, or to be slow,
+at a given moment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NOT_COORDINATOR = 16
 
 
 class Misleading(Proxy):
-    """Answers the next `wrong_answers` questions for a group's offsets, or those of so many seconds, NOT_COORDINATOR.
+    """Answers NOT_COORDINATOR to the next `wrong_answers` questions for a group's offsets, or for `wrong_seconds`.
 
-    And takes so many `seconds_for` requests of a kind (by its number), in turn with what comes behind them.
+    Delays requests of a kind (by its number) by `seconds_for`, and with them the requests behind.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Misleading(Proxy):
 
 
 def _refused(request: bytes) -> bytes:
-    """OffsetFetch, version 8 and later: the group's error, and no topic."""
+    """The answer to OffsetFetch, version 8 and later: the group's error, and no topic."""
     (client_id,) = struct.unpack_from(">h", request, 8)
     at = 10 + max(client_id, 0) + 2  # behind the head's tags and the number of groups: one
     group = request[at : at + request[at]]  # its length and one, then as many bytes less one

@@ -1,4 +1,4 @@
-"""A broker that names no broker when it is asked which there are, as one does that is just starting, by a proxy."""
+"""A proxy before a broker that answers one question for brokers with none, as a broker that is just starting does."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CORRELATED = 9  # bytes of an answer before its brokers: its number, tags, and f
 
 
 class Nameless(Proxy):
-    """Names all, but for the next answer to a client when it is told so."""
+    """Passes all brokers on, except in the next answer to the client that `name_none_to` names."""
 
     def __init__(self) -> None:
         super().__init__()
         self._next_to: str | None = None
 
     def name_none_to(self, client_id: str) -> None:
-        """And wait until it has asked. An id that ends with a slash is how it begins."""
+        """Name no broker to this client once, and wait until it has asked. An id that ends with a slash is a prefix."""
         self._next_to = client_id
         deadline = time.monotonic() + PATIENCE
         while self._is_waiting:
@@ -69,13 +69,13 @@ class Nameless(Proxy):
 
 
 async def _frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """The next request or answer, behind its size."""
+    """The size of the next request or answer, and its bytes."""
     size = await reader.readexactly(4)
     return size, await reader.readexactly(*struct.unpack(">i", size))
 
 
 def _without_brokers(answer: bytes) -> bytes:
-    """Metadata, version 9 and later. Counts and lengths are one more than they say, and one byte here."""
+    """A Metadata answer (version 9 and later) without brokers. Counts and lengths are sent plus one, in one byte."""
     at = CORRELATED + 1
     for _ in range(answer[CORRELATED] - 1):
         at += 4  # its number

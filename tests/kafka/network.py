@@ -1,7 +1,7 @@
-"""A network between a client and a broker that can be made slow, lossy, or cut: a TCP proxy on 127.0.0.1.
+"""A TCP proxy on 127.0.0.1 between a client and a broker; it can make the network slow, lossy, or cut.
 
-A packet that is lost is to TCP a wait for its repetition. A cut: nothing comes, in either direction, nobody is told,
-and connections that live long enough go on when it is mended.
+A lost packet costs TCP the wait for its repetition. During a cut nothing comes in either direction and nobody is told;
+connections that live long enough go on afterwards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.fixtures import or_skip
 
 CHUNK = 65_536
-PATIENCE = 30.0  # seconds for the loop's thread to do what it is asked
-REPETITION = 0.2  # seconds until TCP repeats a packet: Linux's least
+PATIENCE = 30.0  # seconds for the loop's thread to do a task
+REPETITION = 0.2  # seconds until TCP repeats a packet: Linux's minimum
 DOOR = "PROXIED"
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -42,14 +42,14 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
 
     def forward_to(self, address: str) -> None:
-        """Where connections lead from now on."""
+        """Lead new connections to `address`."""
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
 
     def slow_down(self, latency: float, jitter: float = 0.0, loss: float = 0.0) -> None:
-        """Let everything take so many seconds more in each direction, at random up to `jitter` around it.
+        """Add `latency` seconds in each direction, at random up to `jitter` more or less.
 
-        `loss` is the share of chunks that come only when they are repeated.
+        `loss` is the share of chunks that come only when TCP repeats them.
         """
         self._latency, self._jitter, self._loss = latency, jitter, loss
 
@@ -84,7 +84,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction. Chunks travel side by side, and arrive in order."""
+        """Carry one direction. Chunks travel side by side, and arrive in order."""
         way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
         arrive = self._loop.create_task(self._deliver(way, writer))
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sends requests and remembers which were acknowledged, and where they lie: what the worker owes an answer to.
+"""Sends requests and remembers the acknowledged ones with their positions: the worker owes each an answer.
 
 Shares no code with `worker`.
 """
@@ -18,7 +18,7 @@ TICK = 0.01  # the pace's unit, seconds
 
 
 class Position(NamedTuple):
-    """Where a request lies; as text, what its answer's `source` header says."""
+    """A request's position; as text it equals the `source` header of its answer."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ Make = Callable[[int], tuple[str, Sent]]  # number of the request → its topic 
 
 
 class Publisher:
-    """Owns a producer and what it has had acknowledged. Waits for an absent broker for as long as it takes."""
+    """Owns a producer and the acknowledged requests. Waits for an absent broker for as long as it takes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.acknowledged: Acknowledged = {}
@@ -50,7 +50,7 @@ class Publisher:
         )
 
     def send(self, topic: str, sent: Sent) -> None:
-        """Send one; its acknowledgement is noted in a later call."""
+        """Send one request; a later call notes its acknowledgement."""
         report = self._reporter(topic, sent)
         while True:
             try:
@@ -82,7 +82,7 @@ class Publisher:
 
 
 def publish(cluster: Cluster, topic: str, requests: Iterable[Sent]) -> Acknowledged:
-    """Send them all and wait: where each lies."""
+    """Send requests, wait for the acknowledgements, and return their positions."""
     publisher = Publisher(cluster)
     for sent in requests:
         publisher.send(topic, sent)
@@ -102,7 +102,7 @@ class SteadyPublisher:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """What the worker owes an answer to so far; complete after `stop`."""
+        """The requests acknowledged so far; complete after `stop`."""
         return self._publisher.acknowledged
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker replica as a real process: started, watched from outside, and ended in every way that happens to one.
+"""A worker replica as a real process: started, watched from outside, and ended by a signal of any kind.
 
 Knows only what an operator knows: environment variables, signals, exit codes, the log, the HTTP endpoints and /proc.
 """
@@ -19,14 +19,14 @@ from typing import NamedTuple, Self
 from tests.kafka.broker import dying_with_us, free_port
 
 READY_TIMEOUT = 90.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
-START_TIMEOUT = 30.0  # for all else, an end among it: one that hangs for a minute is to be seen
+START_TIMEOUT = 30.0  # for all else, also for an end: a worker that hangs for a minute must be noticed
 TICKS = os.sysconf("SC_CLK_TCK")
-# Nothing of whoever runs the tests but what a program needs to start.
+# The only variables a replica gets from the tests' own environment: a program needs them to start.
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class Held(NamedTuple):
-    """What a process holds: bytes of memory, threads, open files (Linux)."""
+    """A process's resources: bytes of memory, threads, open files (Linux)."""
 
     memory: int
     threads: int
@@ -36,8 +36,8 @@ class Held(NamedTuple):
 class Replica:
     """One `inference-worker run`. Owns its process and its log file.
 
-    `settings` names them as the environment does, without the prefix: `{"KAFKA__GROUP_ID": "g"}`. `variables` are
-    environment variables that are not the worker's own. `root` is another checkout, whose worker is to run.
+    `settings` have the environment's names without the prefix: `{"KAFKA__GROUP_ID": "g"}`. `variables` are
+    environment variables that are not the worker's own. `root` is another checkout, whose worker runs instead.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Replica:
             )
 
     def wait_until_ready(self, timeout: float = READY_TIMEOUT) -> Replica:
-        """Until /readyz says yes; fails the test when the process ends first or takes too long."""
+        """Wait until /readyz says yes; fail the test when the process ends first or takes too long."""
         deadline = time.monotonic() + timeout
         while self.status("/readyz") != 200:
             assert self._process.poll() is None, f"{self.name} exited with {self._process.returncode}:\n{self.log}"
@@ -82,11 +82,11 @@ class Replica:
             return None
 
     def text(self, path: str) -> str:
-        """What one of its endpoints says."""
+        """The body of one of its endpoints."""
         return self._ask(path)[1]
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric over its labels, but for those given."""
+        """The sum of a metric over all labels except the given ones."""
         lines = [line.rsplit(" ", 1) for line in self.text("/metrics").splitlines() if not line.startswith("#")]
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
         values = [
@@ -98,40 +98,40 @@ class Replica:
         return sum(values)
 
     def wait_until_settled(self, count: int, timeout: float = START_TIMEOUT) -> None:
-        """Until its metrics say that so many requests are."""
+        """Wait until its metrics count this many settled requests."""
         self.wait_until_counted("inference_worker_records_settled_total", count, timeout)
 
     def wait_until_taken(self, count: int, timeout: float = START_TIMEOUT) -> None:
-        """Until its metrics say that it began to answer for so many requests."""
+        """Wait until its metrics count this many requests taken."""
         self.wait_until_counted("inference_worker_records_taken_total", count, timeout)
 
     def wait_until_counted(self, name: str, count: int, timeout: float = START_TIMEOUT, **labels: str) -> None:
-        """Until a metric has come so far."""
+        """Wait until a metric reaches `count`."""
         self.wait_until(name, lambda counted: counted >= count, timeout, **labels)
 
     def wait_until(
         self, name: str, is_so: Callable[[float], bool], timeout: float = START_TIMEOUT, **labels: str
     ) -> None:
-        """Until this is so of a metric; the page may be a quarter of a second behind the log."""
+        """Wait until `is_so` of a metric; the page may be a quarter of a second behind the log."""
         deadline = time.monotonic() + timeout
         while not is_so(value := self.metric(name, **labels)):
             assert time.monotonic() < deadline, f"{name} is {value:g} after {timeout} s"
             time.sleep(0.05)
 
     def wait_until_logged(self, event: str, timeout: float = START_TIMEOUT) -> None:
-        """Until it says this in its log."""
+        """Wait until its log has this event."""
         deadline = time.monotonic() + timeout
         while event not in self.log:
             assert time.monotonic() < deadline, f"{self.name} does not say {event} in {timeout} s:\n{self.log}"
             time.sleep(0.02)
 
     def wait_until_taken_back(self) -> None:
-        """Until its metrics say that a transaction was."""
+        """Wait until its metrics count a transaction that was taken back."""
         self.wait_until_counted("inference_worker_transactions_total", 1, result="failed")
 
     @property
     def failed_transactions(self) -> float:
-        """How many of its transactions were taken back."""
+        """The number of its transactions that were taken back."""
         return self.metric("inference_worker_transactions_total", result="failed")
 
     def _ask(self, path: str) -> tuple[int, str]:
@@ -173,17 +173,17 @@ class Replica:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """True if the process has not ended."""
         return self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """The end of what it wrote to standard output and error."""
+        """The last 8,000 characters of its standard output and error."""
         return self.whole_log[-8000:]
 
     @property
     def whole_log(self) -> str:
-        """All of that."""
+        """All of its standard output and error."""
         return self._log_path.read_text(errors="replace")
 
     @property
@@ -193,7 +193,7 @@ class Replica:
 
     @property
     def held(self) -> Held:
-        """What it holds now."""
+        """Its resources now."""
         files = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         return Held(self._told("VmRSS") * 1024, self._told("Threads"), files)
 
@@ -203,7 +203,7 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process's id."""
         return self._process.pid
 
     def close(self) -> None:

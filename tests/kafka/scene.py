@@ -24,7 +24,7 @@ from tests.models import mlp, save
 WIDTH = 16  # floats of one row of the stage's usual model
 MODEL = mlp(WIDTH, (32,), 4)
 RAW_HEADER = ("content-type", RAW.encode())
-# What a replica is told of a guarantee. What a killed one leaves open holds the readers up until its timeout.
+# A replica's settings for each guarantee. A killed replica's open transaction holds readers up until its timeout.
 GUARANTEES: Mapping[str, Mapping[str, str]] = {
     "at_least_once": {},
     "exactly_once": {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__TRANSACTION_TIMEOUT_MS": "2000"},
@@ -41,7 +41,7 @@ quick_exactly_once = pytest.mark.parametrize(
 # The other group protocol with the long runs only.
 quick_consumer = pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.slow)])
 quick_classic = pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.slow)])
-# Random rows, all different: an answer that belongs to another request is seen by its value.
+# Random rows, all different: the value shows an answer that belongs to another request.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 
 
@@ -57,10 +57,10 @@ def raw(number: int, *, key: bytes | None = None, partition: int = -1) -> Sent:
 
 
 class Scene:
-    """Owns what a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`).
+    """Owns all that a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`).
 
-    Under `exactly_once` nothing may be repeated, whatever a test allows. `session` is for how long a silent member of a
-    KIP-848 group is waited for: where one dies, or its broker, it must be `MORTAL`.
+    Under `exactly_once` nothing may be repeated, whatever a test allows. `session` says how long a KIP-848 group waits
+    for a silent member: where a replica or its broker dies, it must be `MORTAL`.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Scene:
         return self.topics[0]
 
     def start(self, settings: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None) -> Replica:
-        """One more replica, starting."""
+        """Start one more replica."""
         name = f"replica-{len(self._started)}"
         replica = Replica({**self.settings, **(settings or {})}, self._folder, name, variables)
         self._started.append(replica)
         return self._stack.enter_context(replica)
 
     def replicas(self, count: int = 1) -> list[Replica]:
-        """So many replicas more, ready, each with partitions of its own."""
+        """Start `count` more replicas; return when all are ready and have partitions of their own."""
         started = [self.start() for _ in range(count)]
         for replica in started:
             replica.wait_until_ready()
@@ -140,17 +140,17 @@ class Scene:
         return started
 
     def replica(self) -> Replica:
-        """One replica more, ready, with partitions of its own."""
+        """Start one more replica; return when it is ready and has partitions of its own."""
         return self.replicas(1)[0]
 
     def wait_for_members(self, count: int, timeout: float = TIMEOUT) -> None:
-        """Until the group has so many members and each has partitions."""
+        """Wait until the group has `count` members and each has partitions."""
         deadline = time.monotonic() + timeout
         admin = AdminClient(dict(self.kafka.login))
         while (sizes := self._members(admin)) is None or len(sizes) != count or 0 in sizes:
             assert time.monotonic() < deadline, f"members have {sizes} partitions, {count} members wanted"
             time.sleep(0.05)
-            if sizes is None:  # one that saw its broker die described no group for 30 s after the restart
+            if sizes is None:  # a client that saw its broker die described no group for 30 s after the restart
                 admin = AdminClient(dict(self.kafka.login))
 
     def _members(self, admin: AdminClient) -> list[int] | None:
@@ -162,7 +162,7 @@ class Scene:
         return [len(member.assignment.topic_partitions) for member in found.members]
 
     def publish(self, requests: Sequence[Sent], topic: str | None = None) -> Acknowledged:
-        """Send, wait for the acknowledgements, and remember them as owed."""
+        """Send requests, wait for the acknowledgements, and remember the requests as owed."""
         acknowledged = publish(self.kafka, topic or self.topic, requests)
         self.acknowledged |= acknowledged
         return acknowledged
@@ -177,7 +177,7 @@ class Scene:
         return self.topics[number % len(self.topics)], raw(number, key=b"key-%d" % (number % 97))
 
     def wait_for_progress(self, answers: int, timeout: float = 2 * TIMEOUT) -> None:
-        """Until that many more requests of every partition are committed."""
+        """Wait until `answers` more requests of every partition are committed."""
         deadline = time.monotonic() + timeout
         before: dict[int, int] | None = None
         now: dict[int, int] = {}
@@ -189,16 +189,16 @@ class Scene:
                 before = now if before is None else before
 
     def committed(self, topic: str | None = None) -> dict[int, int]:
-        """The group's next offsets of a request topic, by partition. A slow broker is waited for."""
+        """The group's next offsets of a request topic, by partition. Waits for a slow broker."""
         return patiently(lambda: self._commits.of(topic or self.topic, self._partitions))
 
     def not_committed(self) -> int:
-        """How many answers lie in the response topic of requests that are not committed. At least once only."""
+        """The number of answers whose requests are not committed. At least once only."""
         committed = sum(sum(self.committed(topic).values()) for topic in self.topics)
         return max(0, sum(self.kafka.end_offsets(self.response_topic).values()) - committed)
 
     def wait_for_offsets(self, timeout: float = TIMEOUT) -> None:
-        """Until the group has an offset of each partition of the first topic."""
+        """Wait until the group has an offset of each partition of the first topic."""
         deadline = time.monotonic() + timeout
         while len(found := self.committed()) < self._partitions:
             assert time.monotonic() < deadline, f"committed {found} after {timeout} s"
@@ -210,32 +210,32 @@ class Scene:
         return self.auditor.answers
 
     def verdict(self, timeout: float = TIMEOUT) -> Verdict:
-        """What the auditor found, once each request has an answer or the time is over."""
+        """The auditor's verdict, once each request has an answer or the time is over."""
         return judge(self.answers(timeout), self.acknowledged, self.auditor.unsafe_commits, order=self._order)
 
     def expect_kept(self, *, repeats: int = 0, timeout: float = TIMEOUT) -> None:
-        """Fail the test unless every promise but the values was kept, at any instant, to readers early and late.
+        """Fail the test unless every promise except the values was kept, at any instant, to readers early and late.
 
-        So many repeats are allowed, and none under `exactly_once`, dead letters included.
+        At most `repeats` repeats are allowed; under `exactly_once` none, dead letters included.
         """
         allowed = 0 if self._guarantee == "exactly_once" else repeats
         self.verdict(timeout).expect_clean(repeats=allowed)
         self.expect_all_committed()
         with Reader(self.kafka, self.response_topic) as late:
             read_late = sorted((found.partition, found.offset) for found in late.read_to_end())
-        self.auditor.wait_for_count(len(read_late))  # repeats of what it has read may be on their way to it
+        self.auditor.wait_for_count(len(read_late))  # repeats may still be on their way to the auditor
         assert read_late == sorted((found.partition, found.offset) for found in self.auditor.answers)
         letters = dead_letters(self.kafka.read_all(self.dead_letter_topic))
         assert set(letters) == {found.source for found in self.auditor.answers if found.is_error}
         assert letters.total() - len(letters) <= allowed, letters.most_common(3)
 
     def expect_right_values(self) -> None:
-        """Fail the test unless each raw answer is what ONNX Runtime alone computes."""
+        """Fail the test unless each raw answer equals ONNX Runtime's own result."""
         wrong = Reference(self._model).wrong_values(self.auditor.answers, self.acknowledged)
         assert not wrong, f"{len(wrong)} wrong values: {wrong[:3]}"
 
     def expect_all_committed(self, timeout: float = TIMEOUT) -> None:
-        """Fail the test unless the group's offsets come to stand at the log's end."""
+        """Fail the test unless the group's offsets reach the log's end in time."""
         deadline = time.monotonic() + timeout
         while list(self._uncommitted()):
             assert time.monotonic() < deadline, f"not committed to the end: {list(self._uncommitted())}"
@@ -249,7 +249,7 @@ class Scene:
                     yield f"{topic}/{partition} at {committed.get(partition)} of {end}"
 
     def dead_letters(self, count: int) -> list[Read]:
-        """The dead letters, once there are so many; in the order of the topic."""
+        """The dead letters in the topic's order, once there are `count`."""
         return self.kafka.read(self.dead_letter_topic, count)
 
     def __enter__(self) -> Self:

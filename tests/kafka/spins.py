@@ -1,4 +1,4 @@
-"""Requests to `models.spinner` whose inference takes a given time, on this machine and at its speed of today."""
+"""Requests to `models.spinner` whose inference takes a given time, measured on this machine at each run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TRIALS, TRIAL_TURNS = 5, 1000
 
 
 def spin(seconds: float) -> Sent:
-    """A request whose inference takes about so long."""
+    """A request whose inference takes about `seconds`."""
     return Sent(b"k", np.int64(turns(seconds)).tobytes(), [RAW_HEADER])
 
 
 def turns(seconds: float) -> int:
-    """How many turns of the spinner take about so long."""
+    """The number of the spinner's turns that take about `seconds`."""
     return int(seconds / _turn())
 
 
 @cache
 def _turn() -> float:
-    """Seconds of a core: a busy machine takes longer, never less. One did it in 4 µs on one day, in 10 on another."""
+    """Seconds of a core for one turn: a busy machine takes longer. One took 4 µs on one day, 10 µs on another."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(spinner(), options, providers=["CPUExecutionProvider"])

@@ -1,13 +1,12 @@
-"""Batches spoiled on a broker's disk: the frame stays valid, and a record inside it is none any more.
+"""Spoils batches on a broker's disk: the frame stays valid, and a record inside it can no longer be parsed.
 
     with broker.start():                        # a `JvmBroker`; a batch of ten: `cluster.produce(topic, ten, AS_ONE)`
         spoil(broker.data, topic, 0, offset=3)  # while it runs, too: it serves what lies in the file
-        spoil(…, is_crc_wrong=True)             # where the reader is to find it by its checksum
+        spoil(…, is_crc_wrong=True)             # for a reader that must find it by its checksum
 
-The length of the record at `offset` becomes a number beyond the batch. Clients that parse what they are given stop
-there: librdkafka 2.16 gives the records before it and then nothing, without an error (librdkafka#5581). The batch's
-checksum is made right again, so that brokers take it for good after any restart. Where the topic has several replicas,
-each has a copy.
+The length of the record at `offset` becomes a number beyond the batch. Clients stop there when they parse the batch:
+librdkafka 2.16 gives the records before it and then nothing, without an error (librdkafka#5581). The batch's checksum
+is corrected, so that brokers accept the batch after any restart. Where the topic has several replicas, each has a copy.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from typing import NamedTuple
 
 from tests.kafka.cluster import Sent
 
-# For `Cluster.produce`: all that a flush finds goes as one batch, and nothing in it is packed.
+# For `Cluster.produce`: a flush sends all waiting records as one uncompressed batch.
 AS_ONE = {"compression.type": "none", "linger.ms": "1000", "batch.num.messages": "10000"}
 
-# Kafka's record batch, version 2: (format, place) of what is read here. The checksum covers all that is behind it.
+# Kafka's record batch, version 2: (format, place) of the fields read here. The checksum covers all bytes behind it.
 _HEAD = 12  # base offset and length, which the length does not count
 _BASE_OFFSET, _LENGTH = (">q", 0), (">i", 8)
 _CRC_AT, _CRC_FROM = 17, 21
 _ATTRIBUTES, _LAST_DELTA = (">h", 21), (">i", 23)
 _RECORDS_AT = 61
 _COMPRESSED = 0b111
-# A varint of -64: no length begins with it.
+# A varint of -64: no valid length begins with it.
 _NO_LENGTH = 0x7F
 
 
 class SpoiledBatch(NamedTuple):
-    """Which offsets a spoiled batch has: readers get those below `offset`, and none of the others."""
+    """A spoiled batch's offsets: readers get the records below `offset`, and none of the others."""
 
     first: int
     offset: int
@@ -88,7 +87,7 @@ _TABLE = [_entry(number) for number in range(256)]
 
 
 def _batches(content: bytearray) -> Iterator[tuple[int, int]]:
-    """Where each begins and ends; a log that is open may be followed by zeros."""
+    """The beginning and end of each batch; an open log may be followed by zeros."""
     at = 0
     while at + _RECORDS_AT <= len(content) and (length := _read(content, at, _LENGTH)) > 0:
         yield at, at + _HEAD + length
@@ -96,7 +95,7 @@ def _batches(content: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def _record_at(content: bytearray, batch: int, number: int) -> int:
-    """Where the length of a batch's n-th record lies. No gaps: compaction has not been here."""
+    """The place of the length of a batch's n-th record. There are no gaps: the log was never compacted."""
     at = batch + _RECORDS_AT
     for _ in range(number):
         length, size = _varint(content, at)
@@ -105,7 +104,7 @@ def _record_at(content: bytearray, batch: int, number: int) -> int:
 
 
 def _varint(content: bytearray, at: int) -> tuple[int, int]:
-    """A zigzag number, and of how many bytes."""
+    """A zigzag number, and its size in bytes."""
     number, size = 0, 0
     while True:
         byte = content[at + size]

@@ -1,4 +1,4 @@
-"""Where a worker begins, and what `check` tells, when the group's coordinator has just moved."""
+"""Workers begin at the right offsets, and `check` tells them, when the group's coordinator has just moved."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.kafka.test_publish_consume import environment
 from worker.kafka.consumer.rebalances import PATIENCE
 
 COUNT, PARTITIONS = 400, 4
-SECOND_THOUGHTS = 2.0  # seconds: a client that was moved while it looked up where the log begins went there in 0.5
+SECOND_THOUGHTS = 2.0  # seconds: a client rewound while it looked up the log's beginning went there in 0.5
 
 
 @pytest.fixture(scope="module")
 def misled() -> Iterator[tuple[Cluster, Misleading]]:
-    """A broker, and the way in that misleads."""
+    """A broker, and the misleading proxy before it."""
     proxy = Misleading()
     with broker_behind(proxy) as cluster:
         yield cluster, proxy
 
 
 def live(scene: Scene, proxy: Misleading, half: int, wrong_answers: int, reset: str = "earliest") -> None:
-    """Let a worker, misled so often, answer one half of the requests, of which each partition has some, and end."""
+    """Let a worker, misled `wrong_answers` times, answer half of the requests (some in each partition) and end."""
     numbers = range(half * COUNT, (half + 1) * COUNT)
     scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
     proxy.wrong_answers = wrong_answers
@@ -49,13 +49,13 @@ def live(scene: Scene, proxy: Misleading, half: int, wrong_answers: int, reset: 
 def test_a_coordinator_that_has_moved_is_asked_again(
     misled: tuple[Cluster, Misleading], tmp_path: Path, way: str
 ) -> None:
-    """At the first assignment of a group, and at one that goes on: nothing is lost, repeated, or stands still."""
+    """At a group's first assignment and at a later one nothing is lost, repeated, or stands still."""
     cluster, proxy = misled
     guarantee, protocol = way.split()
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, guarantee=guarantee, partitions=PARTITIONS) as scene:
         for half in range(2):
-            live(scene, proxy, half, 3)  # to the first question, the client's own if it asks, and the next one
+            live(scene, proxy, half, 3)  # the first question, the client's own if it asks, and the next one
         scene.expect_right_values()
 
 
@@ -63,13 +63,13 @@ def test_a_coordinator_that_has_moved_is_asked_again(
 def test_nothing_comes_again_where_the_group_tells_late(
     misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
 ) -> None:
-    """After all patience, beside a leader that is slow: a client that looked up where the log begins went there."""
+    """The group answers after all patience and the leader is slow: a client that looked up the beginning went there."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
         live(scene, proxy, 0, 0)
         proxy.wrong_seconds = PATIENCE["earliest"] - 0.05  # the last question in the callback comes earlier than this
-        proxy.seconds_for[LIST_OFFSETS] = 1.0  # longer than until the next one but one
+        proxy.seconds_for[LIST_OFFSETS] = 1.0  # longer than until the question after the next
         live(scene, proxy, 1, 0)
     proxy.seconds_for.clear()
 
@@ -86,7 +86,7 @@ def test_nothing_comes_again_where_the_group_tells_late(
 def test_it_is_asked_again_where_there_is_nowhere_to_begin(
     misled: tuple[Cluster, Misleading], tmp_path: Path, policy: str, protocol: str
 ) -> None:
-    """Under these a group goes on where it stands, or not at all: every partition has an offset to go on from."""
+    """Under these policies a group goes on only from its own offsets, and here every partition has one."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
@@ -98,7 +98,7 @@ def test_it_is_asked_again_where_there_is_nowhere_to_begin(
 def test_what_is_sent_to_a_ready_worker_is_read_under_latest(
     misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
 ) -> None:
-    """A leader that is slow says late where a partition ends: until then the worker is not ready."""
+    """A slow leader tells late where a partition ends: until then the worker is not ready."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     settings |= {"KAFKA__AUTO_OFFSET_RESET": "latest"}
@@ -114,7 +114,7 @@ def test_what_is_sent_to_a_ready_worker_is_read_under_latest(
 
 
 def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misleading], tmp_path: Path) -> None:
-    """In a process of its own, as it is: the admin client's question for offsets would end it (SIGSEGV)."""
+    """It runs in a process of its own: the admin client's question for offsets would end that process (SIGSEGV)."""
     cluster, proxy = misled
     with Scene(cluster, tmp_path, {"KAFKA__BOOTSTRAP_SERVERS": proxy.address}) as scene:
         proxy.wrong_answers = 1
@@ -141,7 +141,7 @@ except (KafkaException, TimeoutError):
 
 
 def test_a_group_that_is_described_late_ends_nothing(misled: tuple[Cluster, Misleading]) -> None:
-    """In a process of its own: where the client still listens when the question has timed out, the answer ends it."""
+    """It runs in a process of its own: an answer that comes after the question's timeout can end that process."""
     _, proxy = misled
     proxy.seconds_for[FIND_COORDINATOR] = 1.5
 

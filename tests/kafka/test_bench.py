@@ -1,4 +1,4 @@
-"""`bench` on a real Kafka: it is measured, stopped, and afterwards the cluster is as it was."""
+"""`bench` on a real Kafka: it measures, can be stopped, and leaves the cluster as it was."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from worker import cli
 
 
 def topics(cluster: Cluster, prefix: str) -> list[str]:
-    """The topics that begin so."""
+    """The topics whose names begin with `prefix`."""
     return [name for name in cluster.admin.list_topics(timeout=TIMEOUT).topics if name.startswith(prefix)]
 
 
 def groups(cluster: Cluster, prefix: str) -> list[str]:
-    """The groups that begin so."""
+    """The groups whose names begin with `prefix`."""
     listed = cluster.admin.list_consumer_groups(request_timeout=TIMEOUT).result(TIMEOUT).valid
     return [group.group_id for group in listed if group.group_id.startswith(prefix)]
 
 
 def environment(cluster: Cluster, model: Path, requests: str) -> dict[str, str]:
-    """A user's, with a worker's settings in it."""
+    """A user's environment with a worker's settings."""
     return {
         "WORKER_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
         "WORKER_KAFKA__REQUEST_TOPICS": requests,
@@ -44,7 +44,7 @@ def environment(cluster: Cluster, model: Path, requests: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_it_measures_and_leaves_nothing_behind(kafka: Cluster, tmp_path: Path) -> None:
-    """Topics and groups were its own, and are gone; the user's are as they were."""
+    """Its own topics and groups are gone; the user's are unchanged."""
     model, requests, prefix = save(mlp(), tmp_path), kafka.create_topic("orders"), fresh("measured")
     kafka.produce(requests, [Sent(b"k", b"not for bench")])
     asked = ["bench", "--seconds", "0.5", "--rate", "50", "--prefix", prefix, "--json"]
@@ -63,7 +63,7 @@ def test_it_measures_and_leaves_nothing_behind(kafka: Cluster, tmp_path: Path) -
 
 
 def test_a_run_that_is_stopped_deletes_its_topics(kafka: Cluster, tmp_path: Path) -> None:
-    """Also those of the turn that it was in."""
+    """It also deletes the topics of its current turn."""
     model, prefix = save(mlp(), tmp_path), fresh("stopped")
     command = [sys.executable, "-m", "worker", "bench", "--seconds", "60", "--prefix", prefix]
     environ = {**os.environ, **environment(kafka, model, "orders")}
@@ -80,6 +80,6 @@ def test_a_run_that_is_stopped_deletes_its_topics(kafka: Cluster, tmp_path: Path
     assert bench.returncode == 7, errors
     assert b"Traceback" not in errors
     deadline = time.monotonic() + TIMEOUT
-    while topics(kafka, prefix):  # the broker hears of it after the controller, which has said that they are gone
+    while topics(kafka, prefix):  # the controller has deleted them; the broker hears of it later
         assert time.monotonic() < deadline
         time.sleep(0.1)

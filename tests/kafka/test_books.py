@@ -1,4 +1,4 @@
-"""The judge of the mix of faults: it sees each way of breaking a promise, and finds nothing where all were kept."""
+"""The judge of the mix of faults sees each broken promise, and finds nothing where all were kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NONE: Headers = {}
 
 
 def lying_at(number: int) -> Source:
-    """Request n lies here: even numbers in partition 0, odd ones in 1."""
+    """The place of request n: even numbers lie in partition 0, odd ones in 1."""
     return Source(number % PARTITIONS, number // PARTITIONS)
 
 
@@ -42,7 +42,7 @@ def asked_for(number: int, at: Source | None = None) -> Seen:
 def answered(
     number: int, offset: int, headers: Headers = NONE, *, partition: int = 0, as_if: int | None = None
 ) -> Seen:
-    """The right answer to request n, but for `headers`; `as_if` gives it the value of another."""
+    """The right answer to request n, except for `headers`; `as_if` gives it another request's value."""
     asked, (lies_in, lies_at) = request(number, PARTITIONS), lying_at(number)
     said = {"source": f"requests/{lies_in}/{lies_at}", "request-id": f"r-{number}", "status": "ok"}
     value = b"{}"
@@ -55,7 +55,7 @@ def answered(
 
 
 def dead_letter(number: int, offset: int = 0, headers: Headers = NONE) -> Seen:
-    """The right dead letter of request n, but for `headers`."""
+    """The right dead letter of request n, except for `headers`."""
     asked, (partition, at) = request(number, PARTITIONS), lying_at(number)
     said = {"__dlq.errors.partition": str(partition), "__dlq.errors.offset": str(at), "request-id": f"r-{number}"}
     return Seen(0, offset, asked.key, asked.value, {**said, "error-code": asked.code or "INTERNAL", **headers})
@@ -64,7 +64,7 @@ def dead_letter(number: int, offset: int = 0, headers: Headers = NONE) -> Seen:
 def books(
     asked: Iterable[int], answers: Sequence[Seen], letters: Sequence[Seen] = (), *, exactly_once: bool = True
 ) -> Books:
-    """Closed books in which these were asked for, and these read."""
+    """Closed books over these requests, answers and dead letters."""
     found = Books(PARTITIONS, exactly_once=exactly_once, tell=lambda _promise, _how: None)
     for number in asked:
         found.published(lying_at(number), number)
@@ -77,7 +77,7 @@ def books(
     return found
 
 
-KEPT = [answered(n, n) for n in range(1, 7)]  # 0 has no key, and so another partition
+KEPT = [answered(n, n) for n in range(1, 7)]  # 0 has no key, and so another answer partition
 
 
 def test_a_kept_promise_is_found_clean() -> None:
@@ -101,7 +101,7 @@ def test_a_missing_dead_letter_is_lost() -> None:
 
 
 def test_a_repeated_answer_breaks_exactly_once_alone() -> None:
-    """An answer that can be read twice is counted under both guarantees, and breaks one."""
+    """An answer that can be read twice is counted under both guarantees, and breaks only exactly once."""
     answers = [*KEPT, answered(5, 8), answered(6, 9)]
 
     once, at_least = (books(range(1, 7), answers, exactly_once=is_once) for is_once in (True, False))
@@ -111,7 +111,7 @@ def test_a_repeated_answer_breaks_exactly_once_alone() -> None:
 
 
 def test_what_is_repeated_behind_a_lost_offset_was_announced() -> None:
-    """The group knew no better; a request before it, or one that was not committed then, is as before."""
+    """The group had lost its offset; repeats of requests before it, or not committed then, still count."""
     found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
     for number in (0, 2, 4):
         found.answered(answered(number, number), 0.0)
@@ -141,26 +141,26 @@ def test_a_first_answer_after_a_later_one_is_out_of_order() -> None:
         (answered(BAD, 0, {"status": "ok"}), "status ok None, not INVALID_ARGUMENT"),
         (answered(1, 0, {"content-type": "text/plain"}), "content-type text/plain"),
         (answered(1, 0, {"request-id": "x"}), "request-id 'x' is nobody's"),
-        (answered(11, 0, partition=0), "in partition 0, not 1"),  # a keyless one
+        (answered(11, 0, partition=0), "in partition 0, not 1"),  # keyless
         (answered(1, 0, {"source": "nowhere"}), "has the source 'nowhere'"),
     ],
 )
 def test_a_wrong_answer_is_named(seen: Seen, fault: str) -> None:
-    """Value, key, code, encoding, name, partition and source are what the request makes due."""
+    """Value, key, code, encoding, name, partition and source must be those due to the request."""
     found = books([], [seen])
 
     assert fault in found.examples["wrong"][0]
 
 
 def test_an_answer_to_another_request_is_wrong() -> None:
-    """The publisher knows which request lies where: an answer that names another was given to the wrong one."""
+    """The publisher knows each request's place: an answer with another place went to the wrong request."""
     found = books([1], [answered(3, 0, {"source": "requests/1/0"})])
 
     assert "is request 1, answered as request 3" in found.examples["wrong"][0]
 
 
 def spoiled(*answers: Seen, letters: Sequence[Seen] = ()) -> Books:
-    """Request 1 can be read by nobody; it was answered like this."""
+    """Books in which nobody can read request 1, with these answers to it."""
     found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
     found.published(lying_at(1), 1)
     found.lost({lying_at(1): 1})
@@ -180,7 +180,7 @@ UNREAD_LETTER = Seen(0, 0, None, None, {**UNREAD_PLACE, "error-code": "INVALID_A
 
 
 def test_a_request_that_was_lost_on_a_disk_is_owed_an_error_and_a_dead_letter() -> None:
-    """Nobody knows its key or id; no answer at all is no answer."""
+    """Its key and id are unknown; without an answer it is lost."""
     kept, unanswered, letterless = (
         spoiled(UNREAD, letters=[UNREAD_LETTER]),
         spoiled(letters=[UNREAD_LETTER]),
@@ -202,12 +202,12 @@ def test_a_request_that_was_lost_on_a_disk_is_owed_an_error_and_a_dead_letter() 
     ],
 )
 def test_another_answer_to_a_request_that_was_lost_on_a_disk_is_wrong(answer: Seen) -> None:
-    """Nobody can have read it."""
+    """Nobody can have read the request."""
     assert "wrong" in spoiled(answer, letters=[UNREAD_LETTER]).broken
 
 
 def test_a_request_that_was_published_twice_is_two_requests() -> None:
-    """Its publisher heard of one place only. Each is answered once, and one that is not is lost."""
+    """Its publisher heard of one place only. Each of the two needs one answer, or it is lost."""
     again = Source(1, 1)
     answers = [answered(1, 0), answered(1, 1, {"source": "requests/1/1"})]
     for given, broken in ((answers, []), (answers[:1], ["lost"])):
@@ -244,29 +244,29 @@ def test_an_acknowledged_request_that_is_not_there_is_noticed() -> None:
     ],
 )
 def test_a_wrong_dead_letter_is_named(seen: Seen, fault: str) -> None:
-    """Good requests have none, and a bad one's is the original."""
+    """A good request has no dead letter, and a bad request's dead letter is the original."""
     assert fault in books([], [], [seen]).examples["wrong"][0]
 
 
 class Looking:
-    """Books over one answer partition and one of dead letters, in which request 1 (at 1/0) is looked for."""
+    """Books over one answer partition and one dead-letter partition, which look for request 1 (at 1/0)."""
 
     def __init__(self) -> None:
         self.books = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
 
     def look(self, committed: int, answers: int, dead: int = 0) -> None:
-        """Partition 1 is committed up to there, and then the logs end there."""
+        """Look when partition 1 is committed up to `committed`, and the logs then end at these offsets."""
         ends = {Place("answers", 0): answers, Place("answers", 1): 0, Place("dead", 0): dead}
         self.books.looked(Look(1.0, {1: committed}, ends))
 
     def read(self, seen: Seen, place: str = "answers") -> None:
-        """It, and all before it."""
+        """Read this record and all before it."""
         self.books.answered(seen, 2.0) if place == "answers" else self.books.dead_lettered(seen)
         self.books.reached(Place(place, seen.partition), seen.offset + 1)
 
 
 def test_an_answer_written_before_we_looked_makes_a_commit_safe() -> None:
-    """It may be read later: only then is the look judged."""
+    """The answer may be read later: only then is the look judged."""
     looking = Looking()
 
     looking.look(committed=1, answers=1)
@@ -277,7 +277,7 @@ def test_an_answer_written_before_we_looked_makes_a_commit_safe() -> None:
 
 
 def test_an_answer_written_after_we_looked_does_not_make_a_commit_safe() -> None:
-    """The group had committed it, and a crash at that moment would have lost it."""
+    """The group had committed the request, and a crash at that moment would have lost it."""
     looking = Looking()
 
     looking.look(committed=1, answers=0)
@@ -287,7 +287,7 @@ def test_an_answer_written_after_we_looked_does_not_make_a_commit_safe() -> None
 
 
 def test_an_aborted_answer_does_not_make_a_commit_safe() -> None:
-    """Its place in the log is passed and nothing was read there."""
+    """The reader has passed its place in the log and read nothing there."""
     looking = Looking()
 
     looking.look(committed=1, answers=2)
@@ -297,7 +297,7 @@ def test_an_aborted_answer_does_not_make_a_commit_safe() -> None:
 
 
 def test_an_offset_without_a_request_needs_no_answer_before_the_commit() -> None:
-    """It held the marker of a transaction, or what was aborted. Before all up to there is read, nobody knows."""
+    """It held a transaction's marker or an aborted record, which is known only when all up to there is read."""
     for is_read, broken in ((True, []), (False, ["committed past"])):
         looking = Looking()
         if is_read:
@@ -321,12 +321,12 @@ def test_an_error_needs_its_dead_letter_before_the_commit() -> None:
 
 
 GRU = MEMORIES["gru"]
-# Of one key and one partition, one row each.
+# Three requests of one key and one partition, one row each.
 SAME_KEY = [n for n in range(1, 999, 2) if request(n, 2)[::4] == (b"key-0", None) and len(rows(n)) == 1][:3]
 
 
 def told(numbers: Sequence[int], offset: int = 0, *, ends_with: int | None = None) -> Seen:
-    """The right answer to the last of these, if the model with state was asked all of them; or another's value."""
+    """The right answer to the last of these requests after all of them ran; `ends_with` gives another's value."""
     state = GRU.initial
     for number in numbers:
         state = GRU.after(state, rows(number)[0][GRU.columns])
@@ -336,7 +336,7 @@ def told(numbers: Sequence[int], offset: int = 0, *, ends_with: int | None = Non
 
 
 def left_by(*numbers: int) -> bytes:
-    """A value of the changelog, when the model was asked these."""
+    """The changelog's value after these requests."""
     state = GRU.initial
     for number in numbers:
         state = GRU.after(state, rows(number)[0][GRU.columns])
@@ -344,7 +344,7 @@ def left_by(*numbers: int) -> bytes:
 
 
 def stateful_books(*answers: Seen) -> Books:
-    """In which requests of one key lie, one after the other."""
+    """Closed books over consecutive requests of one key."""
     found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None, memory=GRU)
     for number in SAME_KEY:
         found.published(lying_at(number), number)
@@ -360,7 +360,7 @@ SERIAL = [told(SAME_KEY[: at + 1], at) for at in range(3)]
 
 
 def test_states_of_a_serial_replay_are_found_clean() -> None:
-    """Each answer tells of those before it, and the changelog ends with the last."""
+    """Each answer tells of the requests before it, and the changelog ends with the last state."""
     found = stateful_books(*SERIAL)
     found.restored({b"key-0": left_by(*SAME_KEY)})
 
@@ -378,7 +378,7 @@ def test_states_of_a_serial_replay_are_found_clean() -> None:
     ],
 )
 def test_what_is_lost_applied_twice_or_out_of_order_is_a_wrong_state(last: Seen) -> None:
-    """By what an answer tells of its key."""
+    """The answer's own columns tell the state of its key."""
     found = stateful_books(*SERIAL[:2], last._replace(offset=2))
 
     assert found.broken == ["wrong state"]
@@ -394,7 +394,7 @@ def test_what_is_lost_applied_twice_or_out_of_order_is_a_wrong_state(last: Seen)
     ],
 )
 def test_a_changelog_that_ends_otherwise_is_wrong(kept: Mapping[bytes, bytes]) -> None:
-    """With another state of a key, none, or one of a key that was never asked for."""
+    """It has another state of a key, no state, or the state of a key that no request had."""
     found = stateful_books(*SERIAL)
     found.restored(kept)
 
@@ -403,7 +403,7 @@ def test_a_changelog_that_ends_otherwise_is_wrong(kept: Mapping[bytes, bytes]) -
 
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
 def test_the_judge_replays_what_the_model_does(memory: Memory) -> None:
-    """Row by row, with a computation of its own: the answers' own outputs, what is told, and what is left."""
+    """Row by row, with a computation of its own: the answer's outputs, its columns of state, and the new state."""
     session = ort.InferenceSession(with_memory(fragile(TABLE, WEIGHTS), memory.model, memory.columns))
     dtypes = {"tensor(double)": "<f8", "tensor(int64)": "<i8", "tensor(float)": "<f4"}
     given = {at.name: np.zeros((1, *at.shape[1:]), dtypes[at.type]) for at in session.get_inputs()[1:]}

@@ -1,4 +1,4 @@
-"""`inference-worker check` on a real cluster: what it tells, what it asks for, and what it leaves behind: nothing."""
+"""`inference-worker check` on a real cluster: its report, its questions, and no trace left behind."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def deployment(kafka: Cluster, tmp_path: Path) -> Deployment:
 
 
 def check(environment: Mapping[str, str], *options: str) -> Result:
-    """The command, with these variables and no others of ours."""
+    """Run the command with these variables and no others of ours."""
     return CliRunner().invoke(cli.app, ["check", *options], env=dict(environment))
 
 
 def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment) -> None:
-    """Settings, model, cluster, topics, group and an example; exit code 0, no colour in a pipe. Then for programs."""
+    """Settings, model, cluster, topics, group and an example: exit code 0, no colour in a pipe; then as JSON."""
     result = check({**deployment.environment, "COLUMNS": "80"}, "--example")
     report = json.loads(check(deployment.environment, "--example", "--json").stdout)
 
@@ -73,7 +73,7 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
 
 
 def test_exactly_once_is_told_and_tried(deployment: Deployment) -> None:
-    """Its transactions, and whose they are."""
+    """The report says that transactions work, and under which ids."""
     wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
 
     result = check({**wanted, "COLUMNS": "80"})
@@ -84,7 +84,7 @@ def test_exactly_once_is_told_and_tried(deployment: Deployment) -> None:
 
 
 def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_path: Path) -> None:
-    """The changelog compacted, and all with as many partitions as the request topic; a second time nothing is made."""
+    """The changelog is compacted, all have as many partitions as the request topic; a second run makes nothing."""
     requests, name = kafka.create_topic("requests", partitions=3), fresh("made")
     model = models.save(models.running_mean(), tmp_path)
     deployment = {
@@ -106,7 +106,7 @@ def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_pat
 
 
 def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> None:
-    """A worker whose transactional id outlives it goes on beside `check`, whose settings are the same."""
+    """A worker with a stable transactional id goes on while `check` runs with its settings."""
     name = f"{deployment.group}-fixed"
     wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
     serving = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
@@ -123,7 +123,7 @@ def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> 
 
 
 def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> None:
-    """A missing model and a missing topic: neither hides the other, and the rest is still shown."""
+    """A missing model does not hide a missing topic, and the rest is still shown."""
     wrong = {
         **deployment.environment,
         "WORKER_MODEL__PATH": "/nowhere/model.onnx",
@@ -157,7 +157,7 @@ def test_nothing_is_left_behind(kafka: Cluster, deployment: Deployment) -> None:
 
 
 def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lets us connect and says nothing: the wait is bounded, its address is named, the model told all the same."""
+    """It accepts the connection and says nothing: the wait is bounded, its address is named, the model is told."""
     monkeypatch.setattr("worker.commands.checking.START_TIMEOUT", 1.0)
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -174,7 +174,7 @@ def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_mock_cluster_is_looked_at_as_far_as_it_answers(tmp_path: Path) -> None:
-    """It says nothing of limits, groups and controllers, and that keeps nobody waiting."""
+    """It tells no limits, groups and controllers, and `check` does not wait for them."""
     with EmbeddedBroker() as broker:
         broker.create_topic("requests")
         broker.create_topic("answers")

@@ -1,4 +1,4 @@
-"""The oracle itself: it sees each way of breaking a promise, and finds nothing where all were kept."""
+"""The oracle itself sees each broken promise, and finds nothing where all were kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_missing_answer_is_lost() -> None:
 
 
 def test_a_repeat_in_order_is_counted_and_no_disorder() -> None:
-    """An answer read again after a take-over is a repeat, which a consumer drops."""
+    """An answer repeated after a take-over is a repeat, which a consumer drops."""
     verdict = judge([answered(p, n) for p in (0, 1) for n in (0, 1, 0, 1, 2)], OWED)
 
     verdict.expect_clean(repeats=4)
@@ -53,7 +53,7 @@ def test_an_answer_that_comes_first_after_a_later_one_is_disorder() -> None:
 
 
 def test_less_order_is_held_to_what_it_promises() -> None:
-    """Where only those of one key wait for one another, others may pass; without any order all may."""
+    """Where only requests of one key keep their order, others may pass; without any order all may."""
     of_one_key = [answered(0, n) for n in (0, 2, 1)]
     without = [answered(0, n, key=None) for n in (0, 2, 1)]
     owed = {position: raw(position.offset, key=b"k") for position in OWED if position.partition == 0}
@@ -75,21 +75,21 @@ def test_less_order_is_held_to_what_it_promises() -> None:
     ],
 )
 def test_a_wrong_header_is_a_fault(wrong: Answer, fault: str) -> None:
-    """Each header that is not what the contract says is named."""
+    """Each header that breaks the contract is named."""
     verdict = judge([wrong], {Position("t", 0, 0): OWED[Position("t", 0, 0)]})
 
     assert [fault in found for found in verdict.faults] == [True]
 
 
 def test_an_answer_to_nothing_is_unasked() -> None:
-    """An answer whose source nobody sent, or none at all, is named."""
+    """An answer is named if nobody sent its source, or it has none."""
     without = answer(Read(0, 0, None, b"", [("status", b"ok")]))
 
     assert len(judge([answered(0, 7), without], {}).unasked) == 2
 
 
 def test_swapped_answers_are_wrong_values() -> None:
-    """Two requests that got each other's answer are both named; right ones are not."""
+    """Two requests that got each other's answer are both named; the right answer is not."""
     reference = Reference(MODEL)
     owed = {Position("t", 0, n): Sent(b"k", row(n)) for n in range(3)}
     rows = reference.run(np.frombuffer(b"".join(row(n) for n in (1, 0, 2)), "<f4").reshape(3, -1))

@@ -1,4 +1,4 @@
-"""The client library on a real Kafka with real workers: what a program sees, whatever dies in between."""
+"""The client library on a real Kafka with real workers: a program gets its results, whatever dies in between."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ METADATA: Mapping[str, Any] = {
 
 
 def expected(rows: int) -> np.ndarray:
-    """What ONNX Runtime alone says to the first so many rows."""
+    """ONNX Runtime's own result for the first `rows` rows."""
     (found,) = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"]).run(None, {"x": ROWS[:rows]})
     return np.asarray(found)
 
 
 def client_of(scene: Scene, **options: Any) -> InferenceClient:
-    """One that knows the model, unless told otherwise."""
+    """A client with the model's signature, unless `options` say otherwise."""
     options = {"signature": METADATA, "timeout": TIMEOUT, **options}
     return InferenceClient(scene.kafka.bootstrap_servers, requests=scene.topic, answers=scene.response_topic, **options)
 
 
 @pytest.fixture(scope="module")
 def scene(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Its topics."""
+    """The topics of these tests."""
     with Scene(kafka, tmp_path_factory.mktemp("client")) as scene:
         yield scene
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worker(scene: Scene) -> Replica:
-    """The one that serves."""
+    """The worker that serves them."""
     return scene.replica()
 
 
 @pytest.mark.parametrize("reply_partition", [None, "any", 3])
 @pytest.mark.parametrize("known", [METADATA, None])
 def test_results_are_those_of_the_model(scene: Scene, known: Any, reply_partition: Any) -> None:
-    """In order, with a signature or without, from all partitions or from one; `close` found nothing left."""
+    """They come in order, with a signature or without, from all partitions or from one; `close` finds nothing left."""
     with client_of(scene, signature=known, reply_partition=reply_partition) as client:
         rows = ({"x": row[None]} for row in ROWS[:2000])
         found = [result["y"] for result in client.map(rows, key=lambda row: row["x"].tobytes()[:4], in_flight=500)]
@@ -76,7 +76,7 @@ def test_results_are_those_of_the_model(scene: Scene, known: Any, reply_partitio
 
 
 def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
-    """Of the worker's types, with the request's place; the client goes on."""
+    """Exceptions have the worker's types and the request's place; the client goes on."""
     with client_of(scene, signature=None) as client:
         with pytest.raises(InvalidArgument, match="expected datatype FP32, got 'FP64'") as caught:
             client.infer({"x": ROWS[:1].astype("f8")})
@@ -93,7 +93,7 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
 
 @pytest.mark.parametrize("role", ["requests", "answers"])
 def test_a_topic_that_is_deleted_is_named(kafka: Cluster, role: str) -> None:
-    """Kafka's clients say nothing: the one waits for it to come back, the other for records."""
+    """Kafka's clients do not report it: the producer waits for the topic to come back, the consumer for records."""
     topics = {name: kafka.create_topic(name) for name in ("requests", "answers")}
     with InferenceClient(kafka.bootstrap_servers, requests=topics["requests"], answers=topics["answers"]) as client:
         kafka.delete_topic(topics[role])
@@ -105,7 +105,7 @@ def test_a_topic_that_is_deleted_is_named(kafka: Cluster, role: str) -> None:
 
 @pytest.mark.parametrize("role", ["request", "answer"])
 def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
-    """Which of the two it is, and what makes it; after as long as one is waited for that is just being made."""
+    """The error names the topic and the command that makes it, after the wait for a topic that is just being made."""
     topics = {"requests": scene.topic, "answers": scene.response_topic, f"{role}s": "nowhere"}
 
     with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist, asked for 2 s; .* check --create-"):
@@ -113,7 +113,7 @@ def test_a_topic_that_is_not_there_is_said(scene: Scene, role: str) -> None:
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:
-    """It goes on, and so do its other requesters."""
+    """The worker goes on, and so do its other requesters."""
     answers = scene.kafka.end_offsets(scene.response_topic)
     bad = [[("reply-partition", b"99")], [("reply-topic", b"elsewhere")], [("kafka_replyPartition", b"\0\0\0\x63")]]
     scene.kafka.produce(scene.topic, [Sent(b"k", ROWS[0].tobytes(), [RAW_HEADER, *headers]) for headers in bad])
@@ -127,7 +127,7 @@ def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) ->
 
 
 def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -> None:
-    """One that the response topic's readers do not read; with Spring's headers, too."""
+    """The response topic's readers do not get them; Spring's headers work, too."""
     replies = kafka.create_topic("replies", partitions=2)
     with Scene(kafka, tmp_path, {"KAFKA__REPLY_TOPICS": replies}) as scene:
         scene.replica()
@@ -144,7 +144,7 @@ def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -
 
 
 def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
-    """More than its places; a task that is cancelled gives up its place, and the loop ticks meanwhile."""
+    """There are more tasks than places; a cancelled task gives up its place, and the loop ticks meanwhile."""
 
     async def main() -> tuple[np.ndarray, float]:
         slowest = 0.0
@@ -180,7 +180,7 @@ def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
 
 @quick_exactly_once
 def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Killed twice under load, and followed by another: each result is right, and exactly once nothing is repeated."""
+    """Killed twice under load and replaced: each result is right, and exactly once nothing is repeated."""
     with Scene(kafka, tmp_path, guarantee=guarantee, session=MORTAL) as scene:
         first, _ = scene.replicas(2)
         with client_of(scene, timeout=2 * TIMEOUT, in_flight=2000, reply_partition="any") as client:
@@ -196,7 +196,7 @@ def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path,
 
 
 def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_path: Path) -> None:
-    """Requests wait in the client until it is back; without a broker for too long they end with their time."""
+    """Requests wait in the client until the broker is back; if that takes too long they time out."""
     kafka = Cluster(hurt_broker.bootstrap_servers)
     kafka.wait_until_coordinating()
     with Scene(kafka, tmp_path, session=MORTAL) as scene:
@@ -214,7 +214,7 @@ def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_
 
 
 def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> None:
-    """A worker that was started since then uses them; here the test answers."""
+    """A worker started since then uses the new partitions; here the test answers."""
     requests, answers = kafka.create_topic("requests", partitions=1), kafka.create_topic("answers", partitions=1)
     with InferenceClient(
         kafka.bootstrap_servers, requests=requests, answers=answers, signature=METADATA, timeout=TIMEOUT
@@ -224,7 +224,7 @@ def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> No
         admin = AdminClient(dict(kafka.login))
         admin.create_partitions([NewPartitions(answers, 3)])[answers].result(TIMEOUT)
         while len(admin.list_topics(answers, timeout=TIMEOUT).topics[answers].partitions) < 3:
-            time.sleep(0.02)  # the controller has them; the broker hears of it a moment later, and refused the record
+            time.sleep(0.02)  # the controller has them; the broker hears of it a moment later and refuses the record
         headers = [("status", b"ok"), ("request-id", dict(request.headers)["request-id"])]
         kafka.produce(answers, [Sent(None, bytes(16), headers, partition=2)])
 
@@ -241,7 +241,7 @@ future = client.submit({{"x": np.zeros((1, {width}), "f4")}})
 
 
 def program(scene: Scene, rest: str, interrupt: bool = False) -> tuple[int, str]:  # noqa: FBT001  # a test's own
-    """The exit code and the output of a program with a client and a future."""
+    """Run a program with a client and a future; return its exit code and output."""
     start = PROGRAM.format(
         bootstrap=scene.kafka.bootstrap_servers, requests=scene.topic, answers=scene.response_topic, width=WIDTH
     )
@@ -285,7 +285,7 @@ def test_a_program_may_be_interrupted_while_it_waits(idle: Scene) -> None:
 
 
 def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
-    """The parent's says so there; closing it does nothing, and the parent's futures stay its own."""
+    """The parent's client says so in the child; closing it there does nothing, and the parent keeps its futures."""
     code, out = program(
         idle,
         """
@@ -306,7 +306,7 @@ def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
 
 
 def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:
-    """But not before its futures have ended."""
+    """The thread ends only after the client's futures."""
     future = client_of(scene).submit(ROWS[0])
 
     assert future.result(TIMEOUT)["y"].shape == (1, 4)

@@ -49,7 +49,7 @@ class Stage:
         key: bytes | None = b"k",
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> list[str]:
-        """So many dead letters more, over all partitions. Returns the places of their requests."""
+        """Write `count` dead letters over all partitions. Returns the places of their requests."""
         letters, places = [], []
         for _ in range(count):
             number = self._count
@@ -64,9 +64,9 @@ class Stage:
         return places
 
     def run(self, *words: str, code: int = 0, typed: str | None = None) -> tuple[str, str]:
-        """What `dead-letters` wrote to standard output and error. Fails for another exit code.
+        """Run `dead-letters`; return its standard output and error. Fails for another exit code.
 
-        A replay is agreed to beforehand, unless something is `typed`.
+        Confirms a replay beforehand, unless something is `typed`.
         """
         agreed = ["--yes"] if words[0] == "replay" and typed is None else []
         result = CliRunner().invoke(cli.app, ["dead-letters", *words, *agreed], env=self._settings, input=typed)
@@ -74,7 +74,7 @@ class Stage:
         return result.stdout, result.stderr
 
     def die(self, point: str) -> None:
-        """A replay that is killed there."""
+        """Run a replay that is killed at `point`."""
         kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         words = [sys.executable, "-m", "tests.kafka.dying_replay", point, "dead-letters", "replay", "--yes"]
         done = subprocess.run(words, capture_output=True, env=kept | self._settings, timeout=TIMEOUT, check=False)
@@ -92,7 +92,7 @@ class Stage:
         return self.kafka.read_all(topic or self.requests)
 
     def places_replayed(self) -> Counter[str]:
-        """Which requests were sent back, and how often."""
+        """The number of times that each request was sent back."""
         return Counter((dict(read.headers)["replay-of"] or b"").decode() for read in self.replayed())
 
 
@@ -104,7 +104,7 @@ def stage(kafka: Cluster) -> Stage:
 
 @pytest.mark.slow
 def test_a_replay_killed_anywhere_loses_nothing(stage: Stage) -> None:
-    """Killed at four points of its work, one after the other: each request is sent back, a portion or less twice."""
+    """Killed at four points in turn, it sends each request back, and at most a portion twice."""
     places = stage.reject(500)
 
     for point in POINTS:
@@ -118,7 +118,7 @@ def test_a_replay_killed_anywhere_loses_nothing(stage: Stage) -> None:
 
 
 def test_a_replay_goes_on_where_the_last_one_ended(stage: Stage) -> None:
-    """One with a filter does not move that place; `--since` goes back before it."""
+    """A replay with a filter does not move that place; `--since` goes back before it."""
     places = stage.reject(5)
     internal = stage.reject(5, Code.INTERNAL)
 
@@ -133,7 +133,7 @@ def test_a_replay_goes_on_where_the_last_one_ended(stage: Stage) -> None:
 
 
 def test_a_replay_asks_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a yes or a terminal nothing is sent, nor by a dry run, which leaves no group behind."""
+    """Without a yes or a terminal it sends nothing; a dry run sends nothing and leaves no group behind."""
     stage.reject(3)
 
     _, refused = stage.run("replay", typed="", code=2)
@@ -155,7 +155,7 @@ def test_a_replay_asks_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_topic_that_is_missing_is_told_and_holds_up_no_other(stage: Stage) -> None:
-    """Exit code 7. Once it is there its requests are sent by its name."""
+    """Exit code 7. Once the topic is there its requests are sent by its name."""
     stage.reject(4)
     stage.reject(2, topic=f"{stage.requests}-gone")
     stage.reject(1)
@@ -170,7 +170,7 @@ def test_a_topic_that_is_missing_is_told_and_holds_up_no_other(stage: Stage) -> 
 
 
 def test_reasons_are_listed_and_letters_shown(stage: Stage) -> None:
-    """Like messages in one entry, with an example that `show` takes; a request's own place is found too."""
+    """Like messages share an entry with an example for `show`, which also finds a request's own place."""
     stage.reject(5)
     (internal,) = stage.reject(1, Code.INTERNAL, headers=[("h", b"[bold]\x1b[31m")], value=b'{"a": "\xc3\xa9"}')
 
@@ -193,9 +193,9 @@ def test_reasons_are_listed_and_letters_shown(stage: Stage) -> None:
 
 @pytest.mark.slow
 def test_a_request_sent_back_is_answered_under_its_first_name(kafka: Cluster, stage: Stage, tmp_path: Path) -> None:
-    """Rejected for its size, sent back to a worker that takes it: the answer names the place where it lay first.
+    """Rejected for its size, sent back to a worker that takes it: the answer names its first place.
 
-    The one that is still wrong becomes a dead letter again, and the replay ends all the same.
+    A request that is still wrong becomes a dead letter again, and the replay still ends.
     """
     with Scene(kafka, tmp_path, {"KAFKA__MAX_REQUEST_BYTES": "10"}, partitions=1) as scene:
         stage.dead = scene.dead_letter_topic

@@ -1,4 +1,4 @@
-"""Requests that come too late: answered, kept as dead letters, and never run."""
+"""Late requests are answered, kept as dead letters, and never run."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ BACKLOG = 400
 
 
 def within(timeout_ms: int, number: int) -> Sent:
-    """The n-th raw request, to be answered in so many milliseconds."""
+    """The n-th raw request, with a timeout of `timeout_ms`."""
     sent = raw(number, key=b"key-%d" % number)
     return sent._replace(headers=[*sent.headers, ("timeout-ms", b"%d" % timeout_ms)])
 
 
 def by(instant: float, number: int) -> Sent:
-    """The n-th raw request, to be answered by this time."""
+    """The n-th raw request, with `instant` as its deadline."""
     sent = raw(number, key=b"key-%d" % number)
     return sent._replace(headers=[*sent.headers, ("deadline", b"%d" % (instant * 1000))])
 
 
 def runs(metrics: str) -> float:
-    """How many inferences a page of metrics counts."""
+    """The number of inferences on a page of metrics."""
     lines = [line for line in metrics.splitlines() if line.startswith("inference_worker_inference_runs_total{")]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 @quick_at_least_once
 def test_what_comes_too_late_is_answered_without_an_inference(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """A backlog older than its timeout costs no run, and what comes in time is answered as ever."""
+    """A backlog older than its timeout costs no run, and requests in time are answered as ever."""
     with Scene(kafka, tmp_path, guarantee=guarantee) as scene:
         late = scene.publish([within(200, number) for number in range(BACKLOG)])
         late |= scene.publish([by(time.time() - 1.0, number) for number in range(BACKLOG, BACKLOG + 40)])

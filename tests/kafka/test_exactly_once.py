@@ -1,6 +1,6 @@
-"""Where a transaction can be caught: killed, fenced, rebalanced, outlived, cut off between its answers and its commit.
+"""Transactions that are killed, fenced, rebalanced, outlived, or cut off between answers and commit.
 
-Every case ends with each answer there once, in order, for readers of committed data.
+Every case ends with each answer once, in order, for readers of committed data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.kafka.test_faults import RATE, expect_unharmed
 from tests.kafka.test_killers import wait_until_running
 from tests.models import spinner
 
-# Long enough to be caught in: a transaction stays open for two seconds while answers come.
+# A transaction stays open for two seconds while answers come: long enough to be hit.
 WIDE = {"DELIVERY__COMMIT_INTERVAL_MS": "2000", "DELIVERY__TRANSACTION_TIMEOUT_MS": "60000"}
 
 
@@ -28,7 +28,7 @@ def staged(kafka: Cluster, folder: Path, **settings: str) -> Scene:
 
 
 def wait_for_open_transaction(scene: Scene) -> None:
-    """Until answers are written that nobody may read yet."""
+    """Wait until answers are written that nobody may read yet."""
     deadline = time.monotonic() + TIMEOUT
     while not scene.kafka.has_open_transaction(scene.response_topic):
         assert time.monotonic() < deadline, "no transaction opens"
@@ -52,7 +52,7 @@ STATIC = {
 def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(
     kafka: Cluster, tmp_path: Path, named: dict[str, str]
 ) -> None:
-    """Killed in a transaction of 60 s, it holds readers up until its return and first commit, and not for a minute."""
+    """Killed in a transaction of 60 s, it holds readers up until its return and first commit, not for a minute."""
     with staged(kafka, tmp_path, **STATIC, **named) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
@@ -71,7 +71,7 @@ def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(
 
 
 def test_the_older_of_two_replicas_with_one_id_exits(kafka: Cluster, tmp_path: Path) -> None:
-    """It is fenced off by the younger one: exit 4, with one line that names the id and the setting."""
+    """The younger one fences it off: exit 4, with one line that names the id and the setting."""
     with staged(kafka, tmp_path, DELIVERY__TRANSACTIONAL_ID="shared", DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
         older = scene.replica()
         with scene.publishing(RATE) as load:
@@ -94,7 +94,7 @@ def test_the_older_of_two_replicas_with_one_id_exits(kafka: Cluster, tmp_path: P
 def test_a_rebalance_in_the_middle_of_a_transaction_repeats_nothing(
     kafka: Cluster, tmp_path: Path, protocol: str
 ) -> None:
-    """It is ended before its partitions move, or taken back: the new owner begins behind it, or answers it all."""
+    """It ends before its partitions move, or is taken back: the new owner begins behind it, or answers it all."""
     with staged(kafka, tmp_path, KAFKA__GROUP_PROTOCOL=protocol) as scene:
         first = scene.replica()
         with scene.publishing(RATE) as load:
@@ -113,7 +113,7 @@ def test_a_rebalance_in_the_middle_of_a_transaction_repeats_nothing(
 
 
 def test_an_inference_longer_than_the_transactions_timeout_costs_nothing(kafka: Cluster, tmp_path: Path) -> None:
-    """One of four seconds where transactions end after two: no transaction is open meanwhile, and none fails."""
+    """It takes four seconds where transactions end after two: none is open meanwhile, and none fails."""
     settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "2000", "BATCHING__MAX_BATCH_SIZE": "2"}
     with Scene(kafka, tmp_path, settings, guarantee="exactly_once", model=spinner(), partitions=2) as scene:
         replica = scene.replica()
@@ -127,7 +127,7 @@ def test_an_inference_longer_than_the_transactions_timeout_costs_nothing(kafka: 
 def test_partitions_that_move_during_an_inference_longer_than_the_timeout_lose_nothing(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Transactions end while the revoke waits for the inference; whoever answers it, it is answered once."""
+    """Transactions end while the revoke waits for the inference; its request is answered once, by either replica."""
     settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "1000", "BATCHING__MAX_BATCH_SIZE": "2"}
     with Scene(kafka, tmp_path, settings, guarantee="exactly_once", model=spinner(), partitions=2) as scene:
         first = scene.replica()
@@ -146,7 +146,7 @@ def test_partitions_that_move_during_an_inference_longer_than_the_timeout_lose_n
 def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_commit(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """AUTO_OFFSET_RESET=latest: where it began is committed first, so its heir begins there, not at the new end."""
+    """AUTO_OFFSET_RESET=latest: its start is committed first, so its heir begins there, not at the new end."""
     settings = {"KAFKA__AUTO_OFFSET_RESET": "latest"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=2, session=MORTAL) as scene:
         scene.publish([spin(0.001)] * 10)
@@ -164,7 +164,7 @@ def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_co
 
 
 def test_of_two_replicas_with_one_instance_id_the_groups_choice_goes_on(kafka: Cluster, tmp_path: Path) -> None:
-    """A classic group keeps the younger. The older ends (4) for its instance id, however their transactions met."""
+    """A classic group keeps the younger one. The older one ends (4), however their transactions met."""
     with staged(kafka, tmp_path, **STATIC, DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
         older = scene.replica()
         with scene.publishing(RATE) as load:
@@ -180,7 +180,7 @@ def test_of_two_replicas_with_one_instance_id_the_groups_choice_goes_on(kafka: C
 
 
 def test_a_replica_that_a_group_refuses_leaves_its_namesake_alive(kafka: Cluster, tmp_path: Path) -> None:
-    """A KIP-848 group keeps the older of two with one instance id: what the younger took of it, it takes back."""
+    """A KIP-848 group keeps the older of two with one instance id; that one takes its transactional id back."""
     settings = {"KAFKA__GROUP_PROTOCOL": "consumer", "KAFKA__GROUP_INSTANCE_ID": "the-one"}
     with staged(kafka, tmp_path, **settings, DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
         older = scene.replica()

@@ -1,6 +1,6 @@
 """Processes die, members come and go, the broker restarts: nothing is lost, order holds, repeats stay within bounds.
 
-Under exactly once there are none, for whoever reads committed data only.
+Under exactly once, readers of committed data get no repeats.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.kafka.scene import GUARANTEES, Scene, quick_exactly_once
 RATE = 1000.0  # requests per second
 INFLIGHT = 500
 COMMIT_INTERVAL = 0.2  # seconds
-# What one death may repeat: what was answered and not yet committed, where the machine has time for a commit whenever
-# one is due. Nothing under exactly once.
+# The most repeats of one death: answers not yet committed, on a machine that commits as soon as a commit is due.
+# Under exactly once there are none.
 REPEATS_PER_DEATH = int(INFLIGHT + COMMIT_INTERVAL * RATE)
 TUNED = {
     "BATCHING__MAX_INFLIGHT_RECORDS": str(INFLIGHT),
@@ -34,14 +34,14 @@ WAYS = [" ".join(pair) for pair in itertools.product(GUARANTEES, ("consumer", "c
 
 
 def each_way(quick: str) -> pytest.MarkDecorator:
-    """Both guarantees under both group protocols: this one ("exactly_once classic") at once, the rest in long runs."""
+    """Both guarantees under both group protocols: `quick` ("exactly_once classic") always, others in long runs."""
     assert quick in WAYS
     slow = (pytest.mark.slow,)
     return pytest.mark.parametrize("way", [pytest.param(way, marks=() if way == quick else slow) for way in WAYS])
 
 
 def staged(kafka: Cluster, folder: Path, way: str, session: float = MORTAL) -> Scene:
-    """A stage for replicas that keep this guarantee in this kind of group, where one is silent for at most so long."""
+    """A stage for replicas with this guarantee and group protocol (`way`); `session` is in seconds."""
     guarantee, protocol = way.split()
     classic = {"KAFKA__SESSION_TIMEOUT_MS": str(int(session * 1000))} if protocol == "classic" else {}
     settings = {**TUNED, "KAFKA__GROUP_PROTOCOL": protocol, **classic}
@@ -49,7 +49,7 @@ def staged(kafka: Cluster, folder: Path, way: str, session: float = MORTAL) -> S
 
 
 def kill_under_load(scene: Scene, kills: int) -> None:
-    """Two replicas under load; so many times one that has settled 200 answers dies by kill -9 and is replaced."""
+    """Two replicas under load; `kills` times, after 200 more settled answers, one is killed and replaced."""
     replicas, repeats = scene.replicas(2), 0
     with scene.publishing(RATE) as load:
         for _ in range(kills):
@@ -64,7 +64,7 @@ def kill_under_load(scene: Scene, kills: int) -> None:
 
 
 def restart_under_load(scene: Scene, restarts: int) -> None:
-    """Two replicas under load; so many times a new one joins and the oldest leaves by SIGTERM, with exit code 0."""
+    """Two replicas under load; `restarts` times a new one joins and the oldest leaves by SIGTERM, exit code 0."""
     replicas = scene.replicas(2)
     with scene.publishing(RATE) as load:
         for _ in range(restarts):
@@ -81,7 +81,7 @@ def restart_under_load(scene: Scene, restarts: int) -> None:
 
 @each_way("at_least_once consumer")
 def test_nothing_is_lost_when_a_replica_is_killed(kafka: Cluster, tmp_path: Path, way: str) -> None:
-    """kill -9 under load: the other replica takes over; repeats are at most what was not committed."""
+    """kill -9 under load: the other replica takes over; at most the uncommitted answers are repeated."""
     with staged(kafka, tmp_path, way) as scene:
         kill_under_load(scene, 1)
 
@@ -101,7 +101,7 @@ def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: P
 
 
 def storm(scene: Scene, protocol: str, visits: int) -> None:
-    """Two replicas under load, and so many visits of a plain consumer, one every 1.2 s; answers go on in each."""
+    """Two replicas under load, and a plain consumer that visits every 1.2 s; answers go on in each visit."""
     scene.replicas(2)
     with scene.publishing(RATE) as load:
         for _ in range(visits):
@@ -114,7 +114,7 @@ def storm(scene: Scene, protocol: str, visits: int) -> None:
 
 
 def visit(scene: Scene, protocol: str, seconds: float) -> None:
-    """A plain consumer in the workers' group, for a while in which they answer; it answers and commits nothing."""
+    """A plain consumer joins the workers' group until they have answered meanwhile; it commits nothing."""
     visitor = scene.kafka.visitor(scene.group, protocol, scene.topics)
     answers, began = len(scene.auditor.answers), time.monotonic()
     while time.monotonic() < began + seconds or len(scene.auditor.answers) == answers:
@@ -125,7 +125,7 @@ def visit(scene: Scene, protocol: str, seconds: float) -> None:
 
 @each_way("at_least_once classic")
 def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, tmp_path: Path, way: str) -> None:
-    """SIGSTOP past the session timeout, then SIGCONT: the sleeper's partitions have moved; it commits none of them."""
+    """SIGSTOP past the session timeout, then SIGCONT: the sleeper's partitions have moved; it commits none."""
     with staged(kafka, tmp_path, way) as scene:
         sleeper, _ = scene.replicas(2)
         with scene.publishing(RATE) as load:
@@ -144,7 +144,7 @@ def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, 
         assert sleeper.is_running
 
 
-# Exactly once meets restarts of brokers in test_three_brokers.py: a lone one loses the ends of transactions.
+# `test_three_brokers.py` restarts brokers under exactly once: a lone broker loses the ends of transactions.
 
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
@@ -155,12 +155,12 @@ def test_a_broker_restart_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, 
 
 @pytest.mark.slow
 def test_ten_seconds_without_a_broker_lose_nothing(hurt_broker: JvmBroker, tmp_path: Path) -> None:
-    """Longer than sessions last: all of it is read again, and answered once the broker is back."""
+    """It is longer than sessions last: requests are read again, and answered once the broker is back."""
     restart_broker_under_load(hurt_broker, tmp_path, "kill", seconds=10.0)
 
 
 def restart_broker_under_load(broker: JvmBroker, folder: Path, how: str, seconds: float) -> None:
-    """One replica under load, whose broker ends this way, and starts again so many seconds later."""
+    """One replica under load; its broker ends by `how` and starts again `seconds` later."""
     with Scene(Cluster(broker.bootstrap_servers), folder, TUNED) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
@@ -176,7 +176,7 @@ def restart_broker_under_load(broker: JvmBroker, folder: Path, how: str, seconds
 
 
 def expect_unharmed(scene: Scene, replica: Replica) -> None:
-    """It has kept its promises, runs, ends well, and leaves nothing uncommitted."""
+    """Fail the test unless the replica kept its promises, runs, ends with 0, and leaves nothing uncommitted."""
     scene.expect_kept(repeats=REPEATS_PER_DEATH)
     scene.expect_right_values()
     assert replica.is_running, replica.log
@@ -187,7 +187,7 @@ def expect_unharmed(scene: Scene, replica: Replica) -> None:
 
 @quick_exactly_once
 def test_a_broker_that_stalls_loses_nothing(new_broker: NewBroker, tmp_path: Path, guarantee: str) -> None:
-    """A broker that is there and does not answer for four seconds is waited for."""
+    """The worker waits for a broker that does not answer for four seconds."""
     broker = new_broker(NEVER_FENCED)
     with Scene(Cluster(broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
         replica = scene.replica()

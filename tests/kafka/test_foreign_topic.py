@@ -1,4 +1,4 @@
-"""A worker that was pointed at a topic of another team leaves it as it was."""
+"""A worker that reads another team's topic by mistake leaves no trace there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kafka.scene import Scene, both_guarantees, quick_exactly_once, raw
 
 
 def payments(count: int) -> list[Sent]:
-    """The records that another team publishes."""
+    """Another team's records."""
     return [
         Sent(b"p-%d" % at, json.dumps({"payment_id": at, "amount": 9.5, "currency": "EUR", "by": "x"}).encode(), [])
         for at in range(count)
@@ -19,11 +19,11 @@ def payments(count: int) -> list[Sent]:
 
 @both_guarantees
 def test_a_worker_at_a_foreign_topic_stops_and_leaves_no_trace(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """However often it is started again: no answer, no dead letter, no offset. The log says what it saw."""
+    """However often it starts again: no answer, no dead letter, no offset. The log says what it saw."""
     with Scene(kafka, tmp_path, guarantee=guarantee) as scene:
         scene.publish(payments(2000))
 
-        for _ in range(5):  # after three ends without progress, partitions would be in quarantine
+        for _ in range(5):  # three ends without progress would put partitions into quarantine
             replica = scene.start()
             assert replica.exit_code() == 6, replica.log
             assert "looks like a JSON object with the fields 'payment_id', 'amount'" in replica.log
@@ -39,7 +39,7 @@ def test_a_worker_at_a_foreign_topic_stops_and_leaves_no_trace(kafka: Cluster, t
 
 @both_guarantees
 def test_a_group_that_answered_a_few_is_put_back(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Where records come slowly each is answered, until there are a hundred. Exactly once those stay answered."""
+    """Slow records are answered one by one up to a hundred. Exactly once these answers stay."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
         scene.publish(payments(50))
@@ -60,7 +60,7 @@ def test_a_group_that_answered_a_few_is_put_back(kafka: Cluster, tmp_path: Path,
 def test_a_group_that_has_served_answers_any_number_of_bad_records(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Also from its start on: a broken publisher does not stop the workers that come up behind it."""
+    """A broken publisher does not stop workers that start later either."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=2) as scene:
         first = scene.replica()
         scene.publish([raw(at, key=b"k-%d" % at) for at in range(20)])

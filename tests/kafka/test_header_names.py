@@ -1,7 +1,7 @@
-"""Headers whose names are not UTF-8, which Kafka takes and its Python client does not, on a real Kafka.
+"""Headers whose names are not UTF-8, on a real Kafka, which takes them; its Python client does not.
 
-Where `Message.headers()` of confluent-kafka 2.16 is called often, it hands out what it has, and the exception is raised
-by what is done next; what it has may not be looked at. So each test reads many good records before.
+Where `Message.headers()` of confluent-kafka 2.16 is called often, it returns an unusable list, and the next operation
+raises the exception. So each test reads many good records before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRODUCER = 0
 
 
 def produce_oddly_named(kafka: Cluster, topic: str) -> None:
-    """A record with such a header between two others. Python's client sends none, and the library under it any."""
+    """Send a record with such a header between two others. Only the library under Python's client can send it."""
     library = ctypes.CDLL(cimpl.__file__)
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
     config, why = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
@@ -36,8 +36,8 @@ def produce_oddly_named(kafka: Cluster, topic: str) -> None:
 
 
 def test_a_worker_and_a_client_go_on(kafka: Cluster, tmp_path: Path) -> None:
-    """Among the requests such a record is answered with an error; among the answers it is passed over."""
-    row, answers = {"x": ROWS[:1]}, kafka.create_topic("answers")  # which the scene does not read: it would die of them
+    """A request with such a header is answered with an error; the client passes over such an answer."""
+    row, answers = {"x": ROWS[:1]}, kafka.create_topic("answers")  # the scene's own reader would die of them
     with Scene(kafka, tmp_path, {"KAFKA__RESPONSE_TOPIC": answers}, partitions=1) as scene:
         replica = scene.replica()
         kafka.produce(scene.topic, [raw(number) for number in range(500)])

@@ -1,4 +1,4 @@
-"""`inference-worker init` on a real cluster: its file, the command that it ends with, and a worker that starts."""
+"""`inference-worker init` on a real cluster: its file, the next command that it prints, and a worker that starts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from worker import cli
 
 
 def told(*words: str, **environment: str) -> Result:
-    """A command, with these variables and no others of ours."""
+    """Run a command with these variables and no others of ours."""
     return CliRunner().invoke(cli.app, words, env=environment)
 
 
 def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster, tmp_path: Path) -> None:
-    """One topic is there; the others are made by the command that is printed, with as many partitions."""
+    """One topic is there; the printed command makes the others, with as many partitions."""
     requests, answers = kafka.create_topic("requests", partitions=3), fresh("answers")
     model = models.save(models.mlp(4, (8,), 3), tmp_path, "scores")
 
@@ -55,7 +55,7 @@ def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster,
 def test_a_file_that_cannot_be_written_is_told_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, words: Sequence[str], said: str
 ) -> None:
-    """A model that can be served is needed, and no file is written over unasked."""
+    """It needs a model that can be served, and overwrites no file unasked."""
     monkeypatch.chdir(tmp_path)
     models.save(models.mlp(4, (8,), 3), tmp_path)
     (tmp_path / "there.toml").write_text("mine")

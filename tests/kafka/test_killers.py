@@ -1,6 +1,6 @@
-"""Records that end the process which runs them: each costs four deaths, then it is answered and its partition goes on.
+"""Records that end the process which runs them: after four deaths each is answered and its partition goes on.
 
-The death is a real one: a division that the processor refuses (SIGFPE), or an inference that never ends.
+The cause is a division that the processor refuses (SIGFPE), or an inference that never ends.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tests.models import least_divided, spinner
 
 LEAST = -(2**63)
 traps = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors divide without a trap")
-DEATHS = 4  # three might be bad luck with machines; the fourth is on trial, alone
-# A static member that comes back has its partitions at once, as a restarted pod of a StatefulSet has.
+DEATHS = 4  # three might be bad luck with machines; the fourth time the record runs alone
+# A static member that comes back gets its partitions at once, like a restarted pod of a StatefulSet.
 COMES_BACK = {
     "KAFKA__GROUP_PROTOCOL": "classic",
     "KAFKA__SESSION_TIMEOUT_MS": "6000",
     "KAFKA__GROUP_INSTANCE_ID": "the-one",
 }
-REPEATS = 200  # what was answered and not yet committed when it died
+REPEATS = 200  # answers not yet committed when it died
 
 
 def divide_by(number: int, partition: int) -> Sent:
-    """A request for the least number divided by this one. By -1: the end."""
+    """A request to divide the least number by this one. Dividing by -1 ends the process."""
     return Sent(b"k%d" % number, np.int64(number).tobytes(), [RAW_HEADER], partition)
 
 
 def run_until_answered(scene: Scene, settings: Mapping[str, str] | None = None) -> list[int]:
-    """Start one replica after the other until every request has its answer: the exit codes of those that died."""
+    """Start one replica after the other until every request has its answer; return the exit codes of the dead."""
     codes: list[int] = []
     deadline = time.monotonic() + 2 * TIMEOUT
     replica = scene.start(settings)
@@ -53,12 +53,12 @@ def run_until_answered(scene: Scene, settings: Mapping[str, str] | None = None) 
 
 
 def is_answered(scene: Scene) -> bool:
-    """Whether every request has an answer."""
+    """True if every request has an answer."""
     return set(scene.acknowledged) <= {found.source for found in scene.auditor.answers}
 
 
 def expect_clean_end(replica: Replica) -> None:
-    """It runs, and ends well."""
+    """Fail the test unless the replica ends with 0."""
     replica.terminate()
     assert replica.exit_code() == 0, replica.log
 
@@ -66,7 +66,7 @@ def expect_clean_end(replica: Replica) -> None:
 @traps
 @quick_exactly_once
 def test_a_record_that_kills_the_process_is_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """After four deaths it is answered INTERNAL and dead-lettered without being run; all others get their quotients."""
+    """After four deaths it is answered INTERNAL and dead-lettered without a run; all others get their quotients."""
     requests = [divide_by(number, partition) for partition in (0, 1) for number in range(1, 41)]
     requests.insert(20, divide_by(-1, 0))
     with Scene(kafka, tmp_path, COMES_BACK, guarantee=guarantee, model=least_divided(), partitions=2) as scene:
@@ -81,7 +81,7 @@ def test_a_record_that_kills_the_process_is_convicted(kafka: Cluster, tmp_path: 
 
 
 def expect_deaths(codes: Sequence[int], code: int) -> None:
-    """Fail the test unless all died of this, as often as is needed. One that dies at once may not have been counted."""
+    """Fail the test unless all died with this code, often enough. A death right at the start may go uncounted."""
     assert set(codes) == {code}
     assert DEATHS <= len(codes) <= DEATHS + 2, codes
 
@@ -105,7 +105,7 @@ def expect_quotients(scene: Scene) -> None:
 @pytest.mark.slow
 @both_guarantees
 def test_a_record_that_hangs_is_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """The watchdog ends the worker (3) each time; after four times the record is not run any more."""
+    """The watchdog ends the worker (3) each time; after four times the record is no longer run."""
     settings = {**COMES_BACK, "MODEL__RUN_TIMEOUT_S": "1"}
     hangs = spin(1e6)._replace(key=b"hangs")
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
@@ -122,7 +122,7 @@ def test_a_record_that_hangs_is_convicted(kafka: Cluster, tmp_path: Path, guaran
 @traps
 @both_guarantees
 def test_two_killers_in_a_row_are_convicted_one_after_the_other(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Each dies its deaths in a group of the new protocol, and what lies around them is answered."""
+    """Each costs its deaths in a group of the new protocol, and the records around them are answered."""
     requests = [divide_by(number, 0) for number in range(1, 21)]
     requests[10:10] = [divide_by(-1, 0), divide_by(-1, 0)]
     with Scene(kafka, tmp_path, guarantee=guarantee, model=least_divided(), partitions=1) as scene:
@@ -139,7 +139,7 @@ def test_two_killers_in_a_row_are_convicted_one_after_the_other(kafka: Cluster, 
 
 @quick_exactly_once
 def test_a_record_whose_worker_was_killed_is_not_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Three workers are killed from outside while it runs: the fourth runs it alone, and it gets its answer."""
+    """Three workers are killed from outside while it runs: the fourth runs it alone and answers it."""
     with Scene(kafka, tmp_path, COMES_BACK, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         scene.publish([spin(1.0)._replace(key=b"k%d" % number) for number in range(3)])
         for _ in range(DEATHS - 1):
@@ -154,7 +154,7 @@ def test_a_record_whose_worker_was_killed_is_not_convicted(kafka: Cluster, tmp_p
 
 
 def wait_until_running(replica: Replica) -> None:
-    """Until an inference runs."""
+    """Wait until an inference runs."""
     deadline = time.monotonic() + TIMEOUT
     while not replica.metric("inference_worker_inference_running_seconds"):
         assert time.monotonic() < deadline, "nothing runs"

@@ -1,4 +1,4 @@
-"""How a worker starts, refuses to start, and ends: exit codes, deadlines, and what an operator can see."""
+"""A worker starts, refuses to start, and ends with the right exit codes, in time, and visibly for an operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.models import fixed_batch, identity, save, slow_lookup, spinner
 
 @quick_exactly_once
 def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Exit 3 after RUN_TIMEOUT_S; what hangs is neither answered nor committed, what came before is."""
+    """Exit 3 after RUN_TIMEOUT_S; the hung request is neither answered nor committed, earlier requests are."""
     with Scene(
         kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "3"}, guarantee=guarantee, model=spinner(), partitions=1
     ) as scene:
@@ -51,7 +51,7 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
 def test_a_worker_that_hangs_leaves_its_group(
     kafka: Cluster, tmp_path: Path, protocol: str, guarantee: str, brief: int
 ) -> None:
-    """Others need not wait for its session. In a lane, and after brief inferences on the loop's own thread."""
+    """Others need not wait for its session. It hangs in a lane, or on the loop's thread after brief inferences."""
     settings = {"MODEL__RUN_TIMEOUT_S": "2", "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
@@ -67,7 +67,7 @@ def test_a_worker_that_hangs_leaves_its_group(
 
 @quick_at_least_once
 def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Nothing is held yet: it ends at once, and well. Until then it counts as alive, whatever RUN_TIMEOUT_S says."""
+    """It holds nothing yet and ends at once with 0. Until then it counts as alive, whatever RUN_TIMEOUT_S says."""
     settings = {"MODEL__RUN_TIMEOUT_S": "1"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(10**12), partitions=1) as scene:
         replica = scene.start()
@@ -85,7 +85,7 @@ def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, g
 
 
 def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
-    """The start asks for 15 s, and ends with 2 by itself."""
+    """Without the stop the start would ask for 15 s, and end with 2."""
     settings = {
         "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
         "KAFKA__REQUEST_TOPICS": "requests",
@@ -104,7 +104,7 @@ def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
 
 @quick_at_least_once
 def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Dozens of short runs that take longer than the timeout together: each run is short, so nothing trips."""
+    """Dozens of runs together take longer than the timeout: each run is short, so the watchdog is content."""
     settings = {"MODEL__RUN_TIMEOUT_S": "2", "BATCHING__LINGER_MS": "200"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:
         replica = scene.replica()
@@ -122,7 +122,7 @@ def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str
 def expect_running_inferences_to_finish(
     kafka: Cluster, folder: Path, guarantee: str, tell: Callable[[Replica], None]
 ) -> None:
-    """Three requests were taken when it is told: they are answered and committed; exit 0."""
+    """Fail the test unless three requests, taken before `tell`, are answered and committed; exit 0."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "60"}  # 4.5 s of a core
     with Scene(kafka, folder, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
@@ -138,13 +138,13 @@ def expect_running_inferences_to_finish(
 
 @quick_exactly_once
 def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """What was taken is answered and committed; exit 0."""
+    """Taken requests are answered and committed; exit 0."""
     expect_running_inferences_to_finish(kafka, tmp_path, guarantee, Replica.terminate)
 
 
 @quick_exactly_once
 def test_a_terminal_that_closes_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Kernel and shell both tell it, and neither is the second signal that hurries."""
+    """Kernel and shell each send a signal, and neither counts as the second one that hurries."""
 
     def close_terminal(replica: Replica) -> None:
         replica.hang_up()
@@ -156,7 +156,7 @@ def test_a_terminal_that_closes_lets_a_running_inference_finish(kafka: Cluster, 
 
 @quick_at_least_once
 def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Non-zero, long before the inference ends, with nothing committed that is not answered."""
+    """The exit code is not 0, the inference has not ended, and nothing unanswered is committed."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
@@ -174,7 +174,7 @@ def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path
 
 @quick_exactly_once
 def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Exit 3 at DRAIN_TIMEOUT_S, with nothing committed that is not answered."""
+    """Exit 3 at DRAIN_TIMEOUT_S, with nothing unanswered committed."""
     with Scene(
         kafka, tmp_path, {"DELIVERY__DRAIN_TIMEOUT_S": "1"}, guarantee=guarantee, model=spinner(), partitions=1
     ) as scene:
@@ -192,7 +192,7 @@ def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path,
 
 @quick_at_least_once
 def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """SIGTERM with nothing held: exit 0 without waiting for anything, and the group is left."""
+    """SIGTERM without records in flight: exit 0 without any wait, and it leaves the group."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
@@ -205,12 +205,12 @@ def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee:
 
 @quick_at_least_once
 def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """A worker told to stop while it starts ends soon and without a traceback, after each step, and loses nothing."""
+    """A worker stopped after any step of its start ends soon, without a traceback, and loses nothing."""
     with Scene(kafka, tmp_path, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:
         scene.publish([Sent(b"k", np.int64(n % 4).tobytes(), [RAW_HEADER]) for n in range(40)])
         for step in ("", "http_listening", "cluster_examined", "model_warmed", "partitions_assigned"):
             replica = scene.start()
-            time.sleep(0.2)  # the first step says nothing: modules are loaded
+            time.sleep(0.2)  # the first step, loading modules, logs nothing
             replica.wait_until_logged(step)
 
             replica.terminate()
@@ -223,7 +223,7 @@ def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path,
 
 
 def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker, tmp_path: Path) -> None:
-    """SIGTERM ends it by the drain's deadline; the next worker answers what it could not, and nothing is lost."""
+    """SIGTERM ends it by the drain's deadline; the next worker answers the rest, and nothing is lost."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "2"}
     with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, partitions=1, session=MORTAL) as scene:
         replica = scene.replica()
@@ -246,7 +246,7 @@ def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker
 
 @quick_exactly_once
 def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """With REJECTION_LIMIT=5 the fifth in a row is the last: exit 6."""
+    """With REJECTION_LIMIT=5 the fifth rejection in a row ends it: exit 6."""
     with Scene(kafka, tmp_path, {"DELIVERY__REJECTION_LIMIT": "5"}, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
 
@@ -256,7 +256,7 @@ def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, 
 
 
 def test_a_mistake_in_the_settings_is_one_clear_line(kafka: Cluster, tmp_path: Path) -> None:
-    """Exit 2 before the group is joined, with a line that names what is wrong, and no traceback."""
+    """Exit 2 before it joins the group, with a line that names the mistake, and no traceback."""
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"this is no model")
     wrong = {
@@ -280,7 +280,7 @@ def test_a_mistake_in_the_settings_is_one_clear_line(kafka: Cluster, tmp_path: P
 
 
 def _any_total(replica: Replica, count: int) -> bool:
-    """Whether some counter stands at so many, within its snapshot's age."""
+    """True once some counter stands at `count`; the snapshot of the metrics may come late."""
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         families = text_string_to_metric_families(replica.text("/metrics"))
@@ -291,7 +291,7 @@ def _any_total(replica: Replica, count: int) -> bool:
 
 
 def test_logs_and_metrics_tell_how_it_works_and_nothing_that_a_request_held(kafka: Cluster, tmp_path: Path) -> None:
-    """The metrics are Prometheus's and move; payloads, keys and header values stay out of both, also at DEBUG."""
+    """Metrics have Prometheus's format and move; payloads, keys and header values stay out of both, even at DEBUG."""
     headers = [RAW_HEADER, ("correlation-id", b"hidden-correlation"), ("hidden-name", b"1")]
     bad = Sent(b"hidden-key", b'{"hidden-payload": ', [("content-type", b"application/json"), *headers[1:]])
     with Scene(kafka, tmp_path, {"TELEMETRY__LOG_LEVEL": "DEBUG"}, partitions=1) as scene:

@@ -1,4 +1,4 @@
-"""More than it can take, and topics that change under it: pressure, backlogs, partitions, transactions, retention."""
+"""Overload, and topics that change under a worker: pressure, backlogs, partitions, transactions, retention."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MIB = 1024 * 1024
 
 
 def slow(number: int, partition: int = -1) -> Sent:
-    """A request whose batch takes about 20 ms; its answer is its own number of turns."""
+    """A request whose batch takes about 20 ms; the answer is its number of turns."""
     return Sent(b"key-%d" % (number % 97), np.int64(turns(0.02) + number % 50).tobytes(), [RAW_HEADER], partition)
 
 
 def expect_own_turns(scene: Scene) -> None:
-    """Fail the test unless each answer is the number that its request held."""
+    """Fail the test unless each answer is its request's number of turns."""
     for found in scene.answers():
         assert found.source is not None
         value = scene.acknowledged[found.source].value
@@ -38,7 +38,7 @@ def expect_own_turns(scene: Scene) -> None:
 
 @quick_at_least_once
 def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """In-flight bound reached, fetching paused, partitions move, then all is answered once and in order."""
+    """The in-flight bound pauses fetching, partitions move, then all is answered once and in order."""
     settings = {"BATCHING__MAX_INFLIGHT_RECORDS": "64"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner()) as scene:
         first = scene.replica()
@@ -54,7 +54,7 @@ def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_pat
 
 @quick_exactly_once
 def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """SIGTERM finishes what was taken, not what waits in Kafka; the next worker goes on, and nothing comes twice."""
+    """SIGTERM finishes taken requests, not the backlog; the next worker goes on, and nothing comes twice."""
     with Scene(
         kafka, tmp_path, {"BATCHING__MAX_INFLIGHT_RECORDS": "200"}, guarantee=guarantee, model=spinner(), partitions=2
     ) as scene:
@@ -73,7 +73,7 @@ def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path, guar
 
 @quick_exactly_once
 def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Requests of partitions that were added later are answered, those of the first ones as before."""
+    """Requests of partitions that were added later are answered, like requests of the first partition."""
     metadata = {"KAFKA__CONFIG": '{"topic.metadata.refresh.interval.ms": "1000", "metadata.max.age.ms": "2000"}'}
     with Scene(kafka, tmp_path, metadata, guarantee=guarantee, partitions=1) as scene:
         scene.replica()
@@ -90,7 +90,7 @@ def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path, guarantee:
 
 @quick_at_least_once
 def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """The group's offset points at records that are gone: the worker says so and answers what is left."""
+    """The group's offset points at deleted records: the worker says so and answers the remaining ones."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         first = scene.replica()
         scene.publish([raw(n, key=b"k") for n in range(20)])
@@ -114,7 +114,7 @@ def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: 
 def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """With AUTO_OFFSET_RESET=error: exit 4, with the place that is gone, and nothing answered."""
+    """With AUTO_OFFSET_RESET=error: exit 4, with the deleted place in the log, and nothing answered."""
     with Scene(kafka, tmp_path, {"KAFKA__AUTO_OFFSET_RESET": "error"}, guarantee=guarantee, partitions=1) as scene:
         first = scene.start({"KAFKA__AUTO_OFFSET_RESET": "earliest"}).wait_until_ready()
         scene.publish([raw(n, key=b"k") for n in range(20)])
@@ -136,7 +136,7 @@ def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
 def test_a_response_topic_that_vanishes_stops_the_worker(
     hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
 ) -> None:
-    """What cannot be answered is not committed: the worker ends, and answers it once there is a topic again."""
+    """Unanswered requests are not committed: the worker ends, and answers them once the topic is back."""
     cluster = Cluster(hurt_broker.bootstrap_servers)
     metadata = {"KAFKA__CONFIG": '{"topic.metadata.propagation.max.ms": "1000", "metadata.max.age.ms": "2000"}'}
     with Scene(cluster, tmp_path, metadata, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
@@ -160,7 +160,7 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
 def test_inferences_longer_than_the_poll_interval_lose_no_partition(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Two of four seconds each, where Kafka gives a member up that does not poll for three: it polls meanwhile."""
+    """Two take four seconds each; Kafka gives up a member that does not poll for three, but it polls meanwhile."""
     settings = {
         "KAFKA__GROUP_PROTOCOL": "classic",
         "KAFKA__SESSION_TIMEOUT_MS": "3000",
@@ -178,7 +178,7 @@ def test_inferences_longer_than_the_poll_interval_lose_no_partition(
 
 @quick_at_least_once
 def test_a_backlog_does_not_fill_the_memory(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """150 MB wait for a slow model; the worker holds its prefetch and its bound, not the backlog."""
+    """150 MB wait for a slow model; the worker keeps only its prefetch and its in-flight bound in memory."""
     model = mlp(256, (2048, 2048, 2048), 16)
     settings = {"BATCHING__MAX_INFLIGHT_BYTES": str(4 * MIB), "BATCHING__MAX_BATCH_BYTES": str(MIB)}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=model) as scene:

@@ -1,4 +1,4 @@
-"""What a group has lost while no worker ran is said at the start and by `check`; states are not applied twice."""
+"""The start and `check` report what a group lost while no worker ran; no request is applied to a state twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stop(replica: Replica) -> None:
 
 
 def warnings(scene: Scene) -> list[str]:
-    """Of `check`."""
+    """The texts of `check`'s warnings."""
     [report] = run(scene, "check", "--json").documents
     return [warning["text"] for warning in report["warnings"]]
 
@@ -34,14 +34,14 @@ def lose(scene: Scene, *partitions: int) -> None:
 
 
 def requests_in(scene: Scene, key: bytes) -> int:
-    """How many the state of a key has in it."""
+    """The number of requests in a key's state."""
     [state] = run(scene, "state", "get", key.decode(), "--json").documents
     return int(state["tensors"]["count_in"]["data"][0])
 
 
 @both_guarantees
 def test_offsets_that_are_partly_gone_are_said_with_counts(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """By the first worker that begins and by `check`; nothing is said of a group that has all, or never had any."""
+    """The first worker and `check` say it, but not of a group that has all its offsets or never had any."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=3) as scene:
         assert not [text for text in warnings(scene) if "has no offset" in text]
         replica = scene.replica()
@@ -60,7 +60,7 @@ def test_offsets_that_are_partly_gone_are_said_with_counts(kafka: Cluster, tmp_p
 
 
 def test_exactly_once_states_are_not_applied_twice(kafka: Cluster, tmp_path: Path) -> None:
-    """The changelog's own offsets tell. The message's way out is the right one: no request is lost or repeated."""
+    """The changelog's own offsets tell it. The way out in the message is right: no request is lost or repeated."""
     with StatefulScene(kafka, tmp_path, partitions=2) as scene:
         replica = scene.replica()
         scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS * 2)])
@@ -85,7 +85,7 @@ def test_exactly_once_states_are_not_applied_twice(kafka: Cluster, tmp_path: Pat
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Path, *, is_cut: bool) -> None:
-    """Whose changelog is another one, made anew or cut: their keys begin anew."""
+    """The changelog was made anew or cut, so its keys begin anew."""
     with StatefulScene(kafka, tmp_path, partitions=2) as scene:
         replica = scene.replica()
         scene.publish([number(1.0, key)._replace(partition=at % 2) for at, key in enumerate(KEYS)])
@@ -110,7 +110,7 @@ def test_states_that_are_gone_are_said_with_counts(kafka: Cluster, tmp_path: Pat
 
 @both_guarantees
 def test_a_foreign_record_in_the_changelog_costs_nothing(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """It ended each worker that was given the partition, after each restart. It is named and counted, by tools too."""
+    """It is named and counted, by the tools too, and ends no worker."""
     with StatefulScene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
         scene.publish([number(1.0, key) for key in KEYS])

@@ -19,7 +19,7 @@ JSON_HEADER = ("content-type", b"application/json")
 
 
 def json_request(number: int) -> bytes:
-    """The value of an Open Inference Protocol request of the n-th row."""
+    """The value of an Open Inference Protocol request for the n-th row."""
     tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": ROWS[number].tolist()}
     return json.dumps({"inputs": [tensor]}).encode()
 
@@ -49,7 +49,7 @@ def test_every_raw_request_gets_its_answer(kafka: Cluster, tmp_path: Path, proto
 
 
 def test_the_answer_is_encoded_as_the_request_asks(shared: Scene) -> None:
-    """`accept` chooses the answer's encoding; what cannot be served is an error."""
+    """`accept` chooses the answer's encoding; one that cannot be served is an error."""
     shared.publish(
         [
             Sent(b"to json", row(0), [RAW_HEADER, ("accept", b"application/json")]),
@@ -71,7 +71,7 @@ def test_the_answer_is_encoded_as_the_request_asks(shared: Scene) -> None:
 
 
 def test_trace_and_correlation_headers_come_back(shared: Scene) -> None:
-    """What lets a publisher find its answer is echoed; headers that are nobody's business are not."""
+    """Headers by which a publisher finds its answer are echoed; private headers are not."""
     echoed = {"correlation-id": "c-1", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     sent = {**echoed, "kafka_correlationId": "c-2", "correlation_id": "c-3", "secret": "s", "status": "forged"}
     headers = [(name, value.encode()) for name, value in sent.items()]
@@ -95,7 +95,7 @@ def plain(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_keyless_requests_keep_their_order(plain: Scene) -> None:
-    """Without a key an answer goes to the response partition of its request's number, so order holds there too."""
+    """A keyless answer goes to the response partition with its request partition's number, so order holds."""
     plain.publish([raw(n, partition=n % 4) for n in range(2000)])
 
     plain.verdict().expect_clean()
@@ -112,7 +112,7 @@ def test_keyless_requests_keep_their_order(plain: Scene) -> None:
 def test_requests_without_a_key_are_answered_in_a_compacted_topic(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """It takes no record without a key: the answer has an empty one, and the workers live on."""
+    """Such a topic takes no record without a key: the answer has an empty key, and the workers live on."""
     with Scene(kafka, tmp_path, guarantee=guarantee, response_config={"cleanup.policy": "compact"}) as scene:
         replica = scene.replica()
 
@@ -125,7 +125,7 @@ def test_requests_without_a_key_are_answered_in_a_compacted_topic(
 
 
 def test_a_request_may_hold_more_rows_than_a_batch(plain: Scene) -> None:
-    """Beside batches of 32, one size after another and many of a size: each gets all its rows, in its own order."""
+    """Batches hold 32; sizes are mixed, or many alike: each request gets all its rows, in its own order."""
     rows = [1, 500, 2, 31, 33, 1, 64, 1] * 10 + [33] * 40 + [96] * 40
     requests = [
         Sent(b"k%d" % n, b"".join(row(n + i) for i in range(size)), [RAW_HEADER]) for n, size in enumerate(rows)

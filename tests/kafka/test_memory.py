@@ -1,4 +1,4 @@
-"""A worker whose machine has not enough memory for its batches: really so, by the operating system's own limit."""
+"""A worker without enough memory for its batches: the operating system enforces a real limit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.kafka.replica import Replica
 from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import hungry
 
-ROW_BYTES = 32 << 20  # what one row takes in the model, beside the weights
-COUNT, BATCH = 640, 32  # 20 batches, that would fail three times each if nothing were learned
-# Those closed when memory runs out for the first time: two under way, two that wait, the one that fills. Each may fail
-# as one, as two halves and as four quarters.
+ROW_BYTES = 32 << 20  # memory that the model needs for one row, besides the weights
+COUNT, BATCH = 640, 32  # 20 batches, which would each fail three times if the worker learned nothing
+# Batches that exist when memory first runs out: two under way, two that wait, one that fills. Each may fail as one, as
+# two halves and as four quarters.
 MOST_FAILURES = (2 + 2 + 1) * (1 + 2 + 4)
 
 
 @contextmanager
 def room_for(replica: Replica, size: int) -> Iterator[None]:
-    """Meanwhile it may have so many bytes more than it has."""
+    """Limit the process to `size` bytes more than it has now."""
     pages = int(Path(f"/proc/{replica.pid}/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + size
     found = resource.prlimit(replica.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))

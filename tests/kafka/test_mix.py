@@ -1,4 +1,4 @@
-"""The mix of faults of `make faults`, short: each kind once, both guarantees, a broker of its own, and states."""
+"""A short mix of faults, as `make faults` runs it: each kind once, both guarantees, its own broker, and states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kafka.fixtures import NewBroker
 from tests.stores.running import RunningStore
 
 PACE = 0.25  # of the long run's times
-# Seeds whose further member is an idle one: whole replicas join in the other tests.
+# Seeds in which the joining member is an idle consumer: whole replicas join in the other tests.
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_mix_of_faults_keeps_the_promise(
 
 @pytest.mark.slow
 def test_a_mix_of_faults_leaves_no_wrong_state_in_a_store(new_broker: NewBroker, tmp_path: Path) -> None:
-    """Which is killed and silent itself, beside all else."""
+    """The store itself is killed and falls silent, besides all other faults."""
     folder = tmp_path / fresh("mix")
     folder.mkdir()
     each = kinds("at_least_once", 1, has_store=True)

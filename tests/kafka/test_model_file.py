@@ -1,4 +1,4 @@
-"""The model's file, written in the place of another under its version, on a real broker."""
+"""A new model file in the place of another, under its version, on a real broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models import mlp
 
 
 def test_a_file_written_in_the_place_of_another_is_told_and_its_answers_show_it(kafka: Cluster, tmp_path: Path) -> None:
-    """By the start that picks it up, by each answer, and at the address of the model."""
+    """The next start, each answer, and the model's address tell it."""
     with Scene(kafka, tmp_path, {"MODEL__NAME": "digits"}) as scene:
         first = scene.replica()
         Path(scene.settings["MODEL__PATH"]).write_bytes(mlp(WIDTH, (32,), 4, seed=1))

@@ -1,4 +1,4 @@
-"""Models of all kinds, from Kafka to Kafka: each a real ONNX file, and each answer what ONNX Runtime alone computes."""
+"""Models of all kinds, each a real ONNX file, from Kafka to Kafka: each answer equals ONNX Runtime's own result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Values = dict[str, Any]
 
 
 def alone(model: bytes, feeds: Mapping[str, np.ndarray]) -> Values:
-    """What ONNX Runtime gives for one request without any worker, by the names of the outputs."""
+    """ONNX Runtime's own outputs for one request, by name."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
@@ -45,7 +45,7 @@ def as_json(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
 
 
 def as_binary(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
-    """The same in the binary-data form."""
+    """A JSON request of these tensors in the binary-data form."""
     inputs = [
         {
             "name": name,
@@ -61,7 +61,7 @@ def as_binary(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
 
 
 def as_protobuf(feeds: Mapping[str, np.ndarray]) -> Sent:
-    """The same as protobuf."""
+    """A protobuf request of these tensors."""
     inputs = [
         Output(TensorSpec(name, DATATYPES[x.dtype.name], x.shape[1:]), x, x.tobytes()) for name, x in feeds.items()
     ]
@@ -69,7 +69,7 @@ def as_protobuf(feeds: Mapping[str, np.ndarray]) -> Sent:
 
 
 def values(found: Answer) -> Values:
-    """The tensors of an answer in any encoding but plain rows."""
+    """The tensors of an answer in any encoding except plain rows."""
     assert not found.is_error, found.value
     headers = [(name, value.encode()) for name, value in found.headers.items()]
     reading = read(Record(Partition("answers", 0), 0, None, found.value, headers, None))
@@ -77,7 +77,7 @@ def values(found: Answer) -> Values:
 
 
 def expect(got: Values, expected: Values) -> None:
-    """The same outputs in the same order, with the same shapes and values."""
+    """Fail the test unless both have equal outputs in equal order, with equal shapes and values."""
     assert list(got) == list(expected)
     for name, array in expected.items():
         assert got[name].shape == array.shape, name
@@ -88,7 +88,7 @@ def expect(got: Values, expected: Values) -> None:
 
 
 def answered(scene: Scene, requests: Sequence[Sent]) -> list[Answer]:
-    """The answers, each request's at its place. They lie on one partition."""
+    """Publish requests to one partition and return their answers in the requests' order."""
     offsets = {id(sent): position.offset for position, sent in scene.publish(requests).items()}
     scene.verdict().expect_clean()
     found = {answer.source.offset: answer for answer in scene.answers() if answer.source}
@@ -96,7 +96,7 @@ def answered(scene: Scene, requests: Sequence[Sent]) -> list[Answer]:
 
 
 def wait_for_rows(replica: Replica, rows: int) -> None:
-    """Until its metrics, which it publishes now and then, count so many."""
+    """Wait until its metrics, which it publishes now and then, count `rows`."""
     deadline = time.monotonic() + TIMEOUT
     while replica.metric("inference_worker_batch_rows_total") < rows:
         assert time.monotonic() < deadline
@@ -104,7 +104,7 @@ def wait_for_rows(replica: Replica, rows: int) -> None:
 
 
 def test_one_scalar_a_row_and_the_outputs_that_a_request_chooses(kafka: Cluster, tmp_path: Path) -> None:
-    """Outputs of shape [batch], numbers and strings, in every encoding; only those asked for, in the order asked."""
+    """Outputs of shape [batch], numbers and strings, in every encoding; only the chosen ones, in the chosen order."""
     model = models.scalars_per_row()
     x = np.random.default_rng(1).standard_normal((3, 4), dtype=np.float32)
     whole = alone(model, {"x": x})
@@ -134,7 +134,7 @@ def test_one_scalar_a_row_and_the_outputs_that_a_request_chooses(kafka: Cluster,
 
 
 def test_inputs_left_out_are_filled_in(kafka: Cluster, tmp_path: Path) -> None:
-    """Ragged ids alone are answered as with the mask and the types they stand for; what is given counts as given."""
+    """Ragged ids alone are answered as with the default mask and types; given inputs are used as given."""
     model = models.text_scores()
     settings = {
         "MODEL__INPUT_DEFAULTS": '{"attention_mask": 1, "token_type_ids": 0}',
@@ -163,7 +163,7 @@ def test_inputs_left_out_are_filled_in(kafka: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path: Path) -> None:
-    """At most so many share a batch, short ones are padded, larger requests cut; nobody sees a row not his own."""
+    """Batches are padded up to that number and larger requests cut; no answer holds another request's rows."""
     model = models.mlp()
     x = np.random.default_rng(6).standard_normal((200, 4), dtype=np.float32)
     pieces = np.split(x, [1, 2, 5, 9, 17, 40, 41, 64, 70, 150])

@@ -1,4 +1,4 @@
-"""Partitions that are added under workers whose keys have states: the workers stop, and no state is lost at random."""
+"""Added partitions move keys that have states: the workers stop, and no state is lost at random."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = [b"key-%d" % at for at in range(40)]
 
 
 def test_workers_stop_when_the_request_topic_gets_partitions(kafka: Cluster, tmp_path: Path) -> None:
-    """All of them, and not the one alone that gets a new partition: keys move to old ones, too."""
+    """All workers stop, not only the one with a new partition: keys move to old partitions, too."""
     with StatefulScene(kafka, tmp_path, partitions=2) as scene:
         replicas = scene.replicas(2)
         scene.publish([number(1.0, key) for key in KEYS])

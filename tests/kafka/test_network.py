@@ -1,4 +1,4 @@
-"""Slow, lossy and cut networks between the worker and its brokers; the test's own clients have a way of their own."""
+"""Slow, lossy and cut networks between the worker and its brokers; the test's own clients connect directly."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RATE = 500.0  # requests per second
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[Cluster, Proxy]]:
-    """A broker, and the way in through a network that can be disturbed."""
+    """A broker, and the proxy before it that can disturb the network."""
     proxy = Proxy()
     with broker_behind(proxy) as cluster:
         yield cluster, proxy
 
 
 def staged(proxied: tuple[Cluster, Proxy], folder: Path, guarantee: str, **settings: str) -> Scene:
-    """A stage whose replicas come in by the proxy."""
+    """A stage whose replicas connect through the proxy."""
     cluster, proxy = proxied
     proxy.heal()
     return Scene(cluster, folder, {**TUNED, "KAFKA__BOOTSTRAP_SERVERS": proxy.address, **settings}, guarantee=guarantee)
@@ -36,7 +36,7 @@ def staged(proxied: tuple[Cluster, Proxy], folder: Path, guarantee: str, **setti
 def test_a_slow_and_lossy_network_costs_time_alone(
     proxied: tuple[Cluster, Proxy], tmp_path: Path, guarantee: str
 ) -> None:
-    """50 ms each way, give or take 20, and every hundredth packet lost: all is answered once, and the lag goes."""
+    """50 ms ± 20 each way, and every hundredth packet lost: all is answered once, and the lag goes."""
     with staged(proxied, tmp_path, guarantee) as scene:
         replica = scene.replica()
         proxied[1].slow_down(0.05, jitter=0.02, loss=0.01)
@@ -54,7 +54,7 @@ def test_a_slow_and_lossy_network_costs_time_alone(
 def test_a_transaction_whose_end_nobody_hears_of_is_answered_once(
     proxied: tuple[Cluster, Proxy], tmp_path: Path
 ) -> None:
-    """Cut off while transactions end, for longer than they may stay open: what became of them is asked, not guessed."""
+    """A cut while transactions end outlasts their timeout: the worker asks for the outcome and does not guess."""
     with staged(proxied, tmp_path, "exactly_once", DELIVERY__COMMIT_INTERVAL_MS="500") as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
@@ -67,7 +67,7 @@ def test_a_transaction_whose_end_nobody_hears_of_is_answered_once(
             scene.wait_for_progress(50)
             load.stop()
 
-        replica.wait_until_taken_back()  # else none was under way
+        replica.wait_until_taken_back()  # else no transaction was under way
         expect_unharmed(scene, replica)
 
 
@@ -76,7 +76,7 @@ def test_a_transaction_whose_end_nobody_hears_of_is_answered_once(
 def test_a_minute_without_the_broker_is_waited_for(
     proxied: tuple[Cluster, Proxy], tmp_path: Path, guarantee: str
 ) -> None:
-    """Cut off for a minute, past sessions, requests and transactions; then on, with nothing lost, and the lag goes."""
+    """Sessions, requests and transactions end in that minute; then it goes on, nothing is lost, and the lag goes."""
     with staged(proxied, tmp_path, guarantee) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:

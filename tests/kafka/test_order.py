@@ -1,4 +1,4 @@
-"""Less order on a real broker: what may pass a slow request passes it, and a kill in that moment loses nothing."""
+"""Less order on a real broker: answers that may pass a slow request do, and a kill in that moment loses nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.kafka.test_killers import COMES_BACK
 from tests.models import spinner
 
 SLOW_SECONDS = 4.0
-# One request to a batch, and a lane for others beside the slow one's.
+# One request to a batch, and a second lane next to the slow request's.
 TWO_LANES = {"BATCHING__MAX_BATCH_SIZE": "1", "BATCHING__LANES": "2", "BATCHING__LINGER_MS": "0"}
 
 
 def fast(key: bytes | None, number: int) -> Sent:
-    """A request of so many turns: microseconds."""
+    """A request of `number` turns, which take microseconds."""
     return spin(0.0)._replace(key=key, value=np.int64(number).tobytes())
 
 
@@ -27,7 +27,7 @@ def fast(key: bytes | None, number: int) -> Sent:
 def test_a_slow_request_is_passed_and_a_kill_meanwhile_loses_nothing(
     kafka: Cluster, tmp_path: Path, order: str, waiting: set[bytes]
 ) -> None:
-    """Those of its key wait for it under `key` alone; no commit passes it, and the next worker answers all again."""
+    """Requests of its key wait only under `key`; no commit passes it, and the next worker answers all again."""
     settings = {**COMES_BACK, **TWO_LANES, "DELIVERY__ORDER": order}
     with Scene(kafka, tmp_path, settings, model=spinner(), partitions=1) as scene:
         replica = scene.replica()

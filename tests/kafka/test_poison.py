@@ -1,4 +1,4 @@
-"""Bad requests among good ones: each gets one error answer and a dead letter, and its neighbours never notice."""
+"""Bad requests among good ones: each gets one error answer and a dead letter; its neighbours get their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
 
 
 def tensor(**changes: Any) -> dict[str, Any]:
-    """A right input tensor, but for the changes."""
+    """A right input tensor, except for the changes."""
     return {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH, **changes}
 
 
@@ -32,7 +32,7 @@ def as_json(*tensors: dict[str, Any], **more: Any) -> Sent:
 
 
 def text(value: bytes) -> Sent:
-    """Something that says it is JSON."""
+    """A request with JSON's content type and this value."""
     return Sent(b"poison", value, [JSON_HEADER])
 
 
@@ -109,7 +109,7 @@ def among_good(poison: Sequence[Sent], good: int) -> list[Sent]:
 def expect_errors_for(
     scene: Scene, poison: Sequence[Sent], codes: frozenset[str] = frozenset({"INVALID_ARGUMENT"})
 ) -> None:
-    """Exactly the poison got error answers, each as the contract says, and each has a complete dead letter."""
+    """Fail the test unless the poison alone got error answers, by the contract, each with a complete dead letter."""
     errors = {a.source: a for a in scene.answers() if a.is_error and a.source}
     guilty = {position: sent for position, sent in scene.acknowledged.items() if any(sent is bad for bad in poison)}
     assert set(errors) == set(guilty), (
@@ -125,14 +125,14 @@ def expect_errors_for(
 
 
 def odd_ones(scene: Scene, errors: dict[Position, Answer], guilty: dict[Position, Sent]) -> list[object]:
-    """What is in one and not in the other."""
+    """Poison without an error, and errors for good requests."""
     unpunished = [scene.acknowledged[p] for p in guilty if p not in errors]
     innocent = [(found.value, scene.acknowledged[p]) for p, found in errors.items() if p not in guilty]
     return [*unpunished, *innocent]
 
 
 def expect_error_body(found: Answer, sent: Sent) -> None:
-    """An Open Inference Protocol error object whose message says something; protobuf is answered in protobuf."""
+    """Fail the test unless the body is an Open Inference Protocol error with a message, or protobuf for protobuf."""
     assert found.value, sent
     if found.headers["content-type"] == "application/json":
         body = json.loads(found.value)
@@ -144,7 +144,7 @@ def expect_error_body(found: Answer, sent: Sent) -> None:
 
 
 def expect_dead_letter(scene: Scene, letter: Read, errors: dict[Position, Answer]) -> None:
-    """The original key, value and headers, and where it came from and why."""
+    """Fail the test unless the letter has the original key, value and headers, its position and the reason."""
     said = {name: value or b"" for name, value in letter.headers}
     partition, offset = int(said["__dlq.errors.partition"]), int(said["__dlq.errors.offset"])
     position = Position(said["__dlq.errors.topic"].decode(), partition, offset)
@@ -158,7 +158,7 @@ def expect_dead_letter(scene: Scene, letter: Read, errors: dict[Position, Answer
 
 @quick_at_least_once
 def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Each kind alone is refused before inference, with a message, and its neighbours get their results."""
+    """Each kind is refused before inference, with a message, and its neighbours get their results."""
     with Scene(kafka, tmp_path, {"KAFKA__MAX_REQUEST_BYTES": "65536"}, guarantee=guarantee) as scene:
         replica = scene.replica()
 
@@ -172,7 +172,7 @@ def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp
 
 @quick_exactly_once
 def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Ids out of a table's range fail the whole inference: the batch is split until only they are refused."""
+    """Ids out of a table's range fail the whole inference: the batch is split until only their requests fail."""
     bad = [7, 8, 100, 101, 255, 300, 499]
     with Scene(kafka, tmp_path, {"BATCHING__LINGER_MS": "50"}, guarantee=guarantee, model=lookup(rows=10)) as scene:
         replica = scene.replica()
@@ -193,7 +193,7 @@ def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: 
 
 @quick_exactly_once
 def test_rows_that_get_lost_are_nobody_s_answer(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Once a batch has other rows than went in each row runs alone: only rows that are none or two get an error."""
+    """A batch with a wrong number of output rows is run row by row: only rows with none or two get an error."""
     lost = {1: 1e10, 100: 1e10, 101: -1e10, 103: 1e10, 104: -1e10, 300: 1e10}
     with Scene(kafka, tmp_path, guarantee=guarantee, model=counted_out(), partitions=1) as scene:
         scene.replica()
@@ -211,7 +211,7 @@ def test_rows_that_get_lost_are_nobody_s_answer(kafka: Cluster, tmp_path: Path, 
 
 @quick_exactly_once
 def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """300 requests that the model fails on, in a row: the probe clears the device, all are answered, and it goes on."""
+    """The model fails on 300 requests in a row: the probe clears the device, all are answered, and it goes on."""
     with Scene(kafka, tmp_path, guarantee=guarantee, model=lookup(rows=10), partitions=1) as scene:
         replica = scene.replica()
 
@@ -227,10 +227,10 @@ def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path, 
 def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """1,000 rows answer with 16 KB where the topic takes 4 KB: an error instead, and its neighbours are answered."""
+    """1,000 rows answer with 16 KB where the topic takes 4 KB: an error instead; its neighbours are answered."""
     requests = [raw(n, key=b"k") for n in range(200)]
     requests.insert(100, Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER]))
-    # None fails because the machine is slow.
+    # A timeout so long that no transaction fails on a slow machine.
     settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "60000"} if guarantee == "exactly_once" else {}
     with Scene(
         kafka, tmp_path, settings, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
@@ -250,11 +250,11 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
 def test_an_answer_too_large_for_any_request_to_the_broker_becomes_an_error(
     new_broker: NewBroker, tmp_path: Path, guarantee: str
 ) -> None:
-    """Its topic would take it; the broker hangs up at a request of more than `socket.request.max.bytes`."""
+    """Its topic would take it, but the broker hangs up at a request of more than `socket.request.max.bytes`."""
     broker = new_broker({"socket.request.max.bytes": "200000"})
     cluster = Cluster(broker.bootstrap_servers)
     requests = [raw(n, key=b"k") for n in range(20)]
-    for rows in (1000, 750):  # of 256 bytes in their answer: the second is a little below
+    for rows in (1000, 750):  # 256 bytes each in the answer: the second is a little below
         requests.insert(10, Sent(b"%d" % rows, b"".join(row(n) for n in range(rows)), [RAW_HEADER]))
     model = mlp(WIDTH, (32,), 64)
     with Scene(cluster, tmp_path, guarantee=guarantee, partitions=1, model=model, session=MORTAL) as scene:
@@ -274,7 +274,7 @@ def test_an_answer_too_large_for_any_request_to_the_broker_becomes_an_error(
 def test_a_limit_that_is_lowered_under_way_is_read_by_the_next_start(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """The worker ends. Answers that the response topic no longer takes become errors, all others leave in order."""
+    """The worker ends. Answers that have become too large turn into errors; all others leave in order."""
     large = Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER])
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=2) as scene:
         replica = scene.replica()
@@ -293,7 +293,7 @@ def test_a_limit_that_is_lowered_under_way_is_read_by_the_next_start(
 
 @quick_at_least_once
 def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Where the key alone is too large the answer comes without it and says so."""
+    """If the key alone is too large, the answer comes without it and says so."""
     with Scene(
         kafka, tmp_path, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
     ) as scene:

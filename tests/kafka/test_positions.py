@@ -1,4 +1,4 @@
-"""Where a consumer goes on on a real Kafka: rewound beside a backlog, at the end of a topic, after an outage."""
+"""A consumer's position on a real Kafka: after a rewind with a backlog, at a topic's end, after an outage."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ REWINDS = 25
 
 
 def send(cluster: Cluster, topic: str, count: int, partitions: int = 1) -> None:
-    """So many records in each partition."""
+    """Send `count` records to each partition."""
     cluster.produce(topic, [Sent(b"k", b"v", (), n % partitions) for n in range(count * partitions)])
 
 
 def transaction(cluster: Cluster) -> Producer:
-    """One that is open."""
+    """A producer with an open transaction."""
     producer = Producer({**cluster.login, "transactional.id": fresh("id"), "retry.backoff.ms": 2})
     producer.init_transactions()
     producer.begin_transaction()
@@ -38,7 +38,7 @@ def transaction(cluster: Cluster) -> Producer:
 
 
 def offsets_within(source: KafkaSource, seconds: float) -> list[int]:
-    """What comes in this time."""
+    """The offsets that come in this time."""
     deadline = time.monotonic() + seconds
     found: list[int] = []
     while time.monotonic() < deadline:
@@ -52,7 +52,7 @@ def settle_marks(source: KafkaSource, topic: str) -> None:
 
 @quick_consumer
 def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluster, protocol: str) -> None:
-    """However much was read ahead, and whatever else is withheld, paused and released at the time."""
+    """This holds however much was read ahead, and while records are withheld, paused and released."""
     topic = kafka.create_topic("requests", partitions=4)
     send(kafka, topic, BACKLOG, partitions=4)
     source = joined(settings(kafka, topic), Told(), MEMBERSHIPS[f"kafka-{protocol}"])
@@ -85,7 +85,7 @@ def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluste
 
 
 def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) -> None:
-    """Nothing comes and the loop goes round until the outcome is known; then it counts."""
+    """No record comes and the loop goes round until the outcome is known; then the outcome counts."""
     topic = kafka.create_topic()
     send(kafka, topic, 100)
     source = joined(settings(kafka, topic), Told())
@@ -103,7 +103,7 @@ def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) 
 
 
 def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) -> None:
-    """Hardly a poll blocks, nothing comes, and in the end everything from the committed offset on."""
+    """Hardly a poll blocks and nothing comes; in the end all records come from the committed offset on."""
     cluster = Cluster(hurt_broker.bootstrap_servers)
     topic = cluster.create_topic()
     send(cluster, topic, 100)
@@ -121,7 +121,7 @@ def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) 
         seconds.append(time.monotonic() - began)
     hurt_broker.start()
 
-    assert sorted(seconds)[30] < 1.0, seconds  # a few may have met a stall of the machine
+    assert sorted(seconds)[30] < 1.0, seconds  # the machine may have stalled in a few
     assert max(seconds) < 10.0
     assert [record.offset for record in read(source, 80)] == list(range(20, 100))
     source.close()
@@ -149,7 +149,7 @@ def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
 def test_an_offset_beyond_the_end_holds_nothing_up(
     kafka: Cluster, caplog: pytest.LogCaptureFixture, reset: str, published: int, expected: int
 ) -> None:
-    """The topic was made anew, or its log cut short: the policy says where to begin, and that is the end of it."""
+    """The topic was made anew, or its log cut short: the policy says where to begin."""
     topic = kafka.create_topic()
     send(kafka, topic, 10)
     config = settings(kafka, topic, auto_offset_reset=reset)
@@ -173,7 +173,7 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
 
 @quick_classic
 def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Cluster, protocol: str) -> None:
-    """What a dead replica was about to commit the group does not tell until its transaction ends."""
+    """The group does not tell an offset in a dead replica's transaction until the transaction ends."""
     topic = kafka.create_topic(partitions=2)
     for partition in range(2):
         kafka.produce(topic, [Sent(b"k", b"v", partition=partition) for _ in range(10)])
@@ -197,7 +197,7 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
 
 
 def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) -> None:
-    """The second consumer marks, rewinds and starts at the end as the first one would have."""
+    """The second consumer marks, rewinds and starts at the end as the first one would."""
     cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
     topic = cluster.create_topic()
     config = settings(cluster, topic, auto_offset_reset="latest")

@@ -1,4 +1,4 @@
-"""`publish` and `consume` on a real Kafka, with real workers: each request published once, each answer known again."""
+"""`publish` and `consume` on a real Kafka, with real workers: each request goes out once, each answer is recognised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENCODINGS = ["rows", "json", "protobuf", "binary"]
 
 
 class Run(NamedTuple):
-    """What a command printed on standard output and standard error, and its exit code."""
+    """A command's standard output, standard error and exit code."""
 
     output: str
     errors: str
@@ -40,14 +40,14 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(scene: Scene, *arguments: str | Path) -> Run:
-    """The command, in this process, with the scene's settings."""
+    """Run the command in this process, with the scene's settings."""
     found = CliRunner().invoke(cli.app, [str(word) for word in arguments], env=environment(scene.settings))
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exc_info
     return Run(found.stdout, found.stderr, found.exit_code)
 
 
 def started(scene: Scene, *arguments: str) -> subprocess.Popen[bytes]:
-    """The command as a process of its own, with pipes."""
+    """Start the command as a process of its own, with pipes."""
     return subprocess.Popen(
         [sys.executable, "-m", "worker", *arguments],
         env=environment(scene.settings),
@@ -69,7 +69,7 @@ def consumed(scene: Scene, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_made_up_requests_are_right_in_every_encoding(kafka: Cluster, tmp_path: Path) -> None:
-    """And so are the answers as `consume` reads them: the same numbers, however they travel."""
+    """`consume` reads equal answers from all encodings."""
     with Scene(kafka, tmp_path) as scene:
         scene.replica()
 
@@ -93,9 +93,9 @@ def test_made_up_requests_are_right_in_every_encoding(kafka: Cluster, tmp_path: 
 
 
 def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_path: Path) -> None:
-    """By code, beside the good answers, and are a failure that says where to see why: exit code 7.
+    """Errors are counted by code, next to the good answers; they are a failure with a hint: exit code 7.
 
-    A request's own names are its answer's.
+    A request's own id and key come back in its answer.
     """
     tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}
     path = written(
@@ -125,7 +125,7 @@ def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_p
 
 
 def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_path: Path) -> None:
-    """With the cure; its neighbours are published, though Kafka would refuse the set that they share."""
+    """The error names the cure; its neighbours are published, though Kafka would refuse their common batch."""
     with Scene(kafka, tmp_path) as scene:
         small = kafka.create_topic("small", config={"max.message.bytes": "20000"})
         sizes = [50_000 if n == 50 else 1_000 for n in range(100)]
@@ -141,7 +141,7 @@ def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_p
 
 
 def test_an_interrupted_publication_says_how_far_it_came(kafka: Cluster, tmp_path: Path) -> None:
-    """What is out is acknowledged, and there is exactly as much in the topic: exit code 7."""
+    """The count is that of the topic's records, all acknowledged: exit code 7."""
     with Scene(kafka, tmp_path) as scene:
         publishing = started(scene, "publish", "--random", "1000000", "--rate", "500", "--json")
         deadline = time.monotonic() + TIMEOUT
@@ -158,7 +158,7 @@ def test_an_interrupted_publication_says_how_far_it_came(kafka: Cluster, tmp_pat
 
 
 def test_the_last_ones_are_records_and_no_markers_of_transactions(kafka: Cluster, tmp_path: Path) -> None:
-    """Of twelve transactions with an answer each, every third taken back: an offset is not a record."""
+    """Every third of twelve transactions, with an answer each, is aborted: not every offset is a record."""
     with Scene(kafka, tmp_path, partitions=1) as scene:
         producer = Producer({**kafka.login, "transactional.id": fresh("writer")})
         producer.init_transactions(TIMEOUT)

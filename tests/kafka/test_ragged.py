@@ -1,4 +1,4 @@
-"""Requests of all lengths through a worker on a real Kafka: each gets what it would have got by itself, in order."""
+"""Requests of all lengths through a worker on a real Kafka: each gets its result as if run alone, in order."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MODEL = encoder(layers=2)
 
 
 def requests(lengths: list[int]) -> list[Sent]:
-    """Keyed, one row each, of these lengths."""
+    """Keyed requests of one row each, of these lengths."""
     rows = texts(lengths, vocabulary=100)
     return [Sent(b"key-%d" % (at % 37), as_request(row), [PROTOBUF]) for at, row in enumerate(rows)]
 
 
 def faults(scene: Scene, answers: list[Answer]) -> list[str]:
-    """What is wrong with the results, beside those of ONNX Runtime alone."""
+    """The differences between the results and ONNX Runtime's own."""
     alone, found = Alone(MODEL), []
     for answer in answers:
         assert answer.source is not None
@@ -32,7 +32,7 @@ def faults(scene: Scene, answers: list[Answer]) -> list[str]:
 
 @quick_exactly_once
 def test_requests_of_any_length_are_answered_from_buckets(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Padding changes no answer, what is for each token is cut back, and one beyond the last bucket is an error."""
+    """Padding changes no answer, outputs for each token are cut back, and a length beyond the last bucket fails."""
     settings = {"BATCHING__BUCKETS": BUCKETS}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=MODEL) as scene:
         scene.publish(requests([*long_tailed(COUNT), MOST, MOST + 1]))

@@ -1,4 +1,4 @@
-"""A reply topic has another owner than the worker: whatever it does to the topic costs no other request its answer."""
+"""A reply topic has another owner than the worker: nothing he does to it costs other requests their answers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ MANY = 200
 
 
 def naming(topic: str, numbers: Sequence[int], *more: tuple[str, bytes]) -> list[Sent]:
-    """Requests that want their answers there."""
+    """Requests that name `topic` for their answers."""
     wanted = [("reply-topic", topic.encode()), *more]
     return [one._replace(headers=[*one.headers, *wanted]) for one in usual(numbers)]
 
 
 def usual(numbers: Sequence[int]) -> list[Sent]:
-    """Requests that want nothing special."""
+    """Requests without a reply topic."""
     return [raw(n, key=b"k%d" % (n % 8)) for n in numbers]
 
 
 def expect_errors(scene: Scene, topic: str, count: int) -> None:
-    """So many requests have got an error in the response topic, which names the topic, and all others a result.
+    """Fail the test unless `count` requests have an error that names `topic`, and all others a result.
 
-    The errors may come behind what overtook them when their answers were still on the way to the other topic.
+    Errors may come late: other answers overtook them while theirs were still on the way to the other topic.
     """
     answers = scene.answers()
     judge(answers, scene.acknowledged, scene.auditor.unsafe_commits, order="none").expect_clean(repeats=sys.maxsize)
@@ -41,7 +41,7 @@ def expect_errors(scene: Scene, topic: str, count: int) -> None:
 
 
 def succeed(scene: Scene, replica: Replica) -> None:
-    """The replica ends for the topic that refused an answer, and the supervisor starts another one."""
+    """Wait for the replica's end because a topic refused an answer, and start another one, as a supervisor does."""
     assert replica.exit_code(60.0) == 4, replica.log
     scene.replica()
 
@@ -50,7 +50,7 @@ def succeed(scene: Scene, replica: Replica) -> None:
 def test_a_reply_topic_that_is_gone_is_the_error_of_the_requests_that_name_it(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Deleted with answers to it under way: all others get theirs, from the process that takes this one's place."""
+    """It is deleted with answers under way: all other requests get theirs from the next process."""
     replies = kafka.create_topic("replies")
     settings = {"KAFKA__REPLY_TOPICS": replies}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=2, session=MORTAL) as scene:
@@ -67,7 +67,7 @@ def test_a_reply_topic_that_is_gone_is_the_error_of_the_requests_that_name_it(
 
 
 def test_the_limit_of_a_reply_topic_is_its_own(kafka: Cluster, tmp_path: Path) -> None:
-    """Answers to the response topic may be as large as that takes."""
+    """Answers to the response topic may be as large as the response topic takes."""
     replies = kafka.create_topic("replies", config={"max.message.bytes": "600"})
     large = Sent(b"big", b"".join(row(n) for n in range(5000)), [RAW_HEADER])
     with Scene(kafka, tmp_path, {"KAFKA__REPLY_TOPICS": replies}, partitions=1) as scene:

@@ -12,7 +12,7 @@ from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, quick_at_least_once, quick_classic, quick_exactly_once, raw
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
-# A classic group without traffic is looked after every 30 s; else it takes 5.
+# The client checks a classic group without traffic every 30 s; with traffic every 5.
 SOON = 50.0
 REQUESTS = 400
 
@@ -27,7 +27,7 @@ def publish(scene: Scene, topic: str) -> None:
 
 
 def wait_until_reported(replica: Replica, topic: str) -> None:
-    """Until its client has said, as it does every second, that it reads the topic: the test begins in that second."""
+    """Wait until its client has said, as it does every second, that it reads the topic."""
     deadline = time.monotonic() + SOON
     while not any(topic in line for line in replica.text("/metrics").splitlines() if "consumer_lag{" in line):
         assert time.monotonic() < deadline, replica.log
@@ -47,7 +47,7 @@ def wait_until_unready(replica: Replica, topic: str) -> None:
 def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
     kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str
 ) -> None:
-    """Whole, and committed where it stands: nothing of the old topic is taken for the new one's."""
+    """The new topic is read whole and committed: no offset of the old one is applied to it."""
     with staged(kafka, tmp_path, guarantee, protocol, topics=2) as scene:
         replica = scene.replica()
         gone, other = scene.topics
@@ -80,7 +80,7 @@ def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
 def test_a_worker_whose_topic_was_deleted_under_it_stops_in_good_order(
     kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str
 ) -> None:
-    """What it had answered and could not commit any more is owed to nothing."""
+    """Requests answered but no longer committable do not hold up its stop."""
     with staged(kafka, tmp_path, guarantee, protocol) as scene:
         replica = scene.replica()
         with scene.publishing(500.0):

@@ -1,4 +1,4 @@
-"""A right that is taken away from a running worker: it stops, has committed nothing unanswered, and goes on later."""
+"""A running worker loses a right: it stops, has committed nothing unanswered, and goes on later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """A broker that lets nobody do anything unasked."""
+    """A broker with access rules."""
     broker = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("guarded")))
     yield broker
     broker.remove()
@@ -54,7 +54,7 @@ def test_a_worker_that_may_not_answer_any_more_stops(guarded: GuardedKafka, tmp_
 def test_a_worker_that_may_not_write_a_reply_topic_goes_on_without_it(
     guarded: GuardedKafka, tmp_path: Path, guarantee: str
 ) -> None:
-    """Requests that name it get an error, all others their results, from the next start."""
+    """From the next start, requests that name the topic get an error, and all others their results."""
     replies = guarded.cluster.create_topic("replies")
     settings = {**guarded.scram(), **GUARANTEES[guarantee], "KAFKA__REPLY_TOPICS": replies}
     with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
@@ -66,7 +66,7 @@ def test_a_worker_that_may_not_write_a_reply_topic_goes_on_without_it(
         guarded.take(rule(ResourceType.TOPIC, replies, AclOperation.WRITE))
         scene.publish([*naming(replies, range(20)), *usual(range(20))])
 
-        if guarantee == "exactly_once":  # the client does not say which topic it was
+        if guarantee == "exactly_once":  # the client does not name the topic
             succeed(scene, replica)
         expect_errors(scene, replies, 20)
 
@@ -75,7 +75,7 @@ def test_a_worker_that_may_not_write_a_reply_topic_goes_on_without_it(
 def test_a_reply_topic_that_refuses_answers_for_a_reason_no_start_sees_ends_no_worker_for_ever(
     guarded: GuardedKafka, tmp_path: Path, guarantee: str
 ) -> None:
-    """It takes no answer without a key, and its settings may not be read. Requests that name it get an error."""
+    """It takes no answer without a key, and the worker may not read its settings. Requests that name it get errors."""
     replies = guarded.cluster.create_topic("replies", config={"cleanup.policy": "compact"})
     settings = {**guarded.scram(), **GUARANTEES[guarantee], "KAFKA__REPLY_TOPICS": replies}
     with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1, session=MORTAL) as scene:

@@ -1,4 +1,4 @@
-"""A password that is changed while a worker runs: with its file changed, a new start is all that is missing."""
+"""A password that changes while a worker runs: once its file is changed too, a new start is enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW_PASSWORD = b"another-secret"
 
 @pytest.fixture
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """Of its own: its worker's password changes."""
+    """A broker of this module's own: its worker's password changes."""
     kafka = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("certificates")))
     yield kafka
     kafka.remove()
@@ -28,7 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
 def test_a_worker_whose_password_was_changed_ends_and_logs_in_with_the_new_one(
     guarded: GuardedKafka, tmp_path: Path
 ) -> None:
-    """Connections that stand are not asked again. After the broker's restart it would try the old one for ever."""
+    """Open connections stay. After the broker's restart it would try the old password for ever."""
     secret = tmp_path / "password"
     secret.write_text(PASSWORD)
     door = guarded.scram()

@@ -1,4 +1,4 @@
-"""TLS, logins and access rules on a real broker: what is enough works, and what is missing is named.
+"""TLS, logins and access rules on a real broker: the documented rights are enough, and a missing one is named.
 
 Rights are granted from the one table of `worker.kafka.cluster.topics`, which the deploy guide lists.
 """
@@ -23,13 +23,13 @@ from worker.kafka.client.membership import resolve_transactional_id
 from worker.kafka.cluster.topics import Right, needed, needed_for_transactions, wished
 from worker.settings import KafkaSettings, load
 
-# What a broker that is merely away is given, and what is well below: no machine is so slow.
+# Seconds that an absent broker is given, and a time well below it that even a slow machine keeps.
 PATIENCE, SOON = 60.0, 30.0
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """One broker for all of them."""
+    """One broker for all tests here."""
     kafka = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("certificates")))
     yield kafka
     kafka.remove()
@@ -82,7 +82,7 @@ def test_the_documented_rights_are_enough(
 
 
 def rights(settings: Settings) -> list[Right]:
-    """All that a worker with these settings needs."""
+    """All rights that a worker with these settings needs."""
     kafka = section(settings)
     if "DELIVERY__GUARANTEE" not in settings:
         return needed(kafka)
@@ -90,7 +90,7 @@ def rights(settings: Settings) -> list[Right]:
 
 
 def test_the_wished_rights_tell_limits(guarded: GuardedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With them nothing is assumed."""
+    """With these rights the worker assumes nothing."""
     with Scene(guarded.cluster, tmp_path, guarded.scram()) as scene:
         guarded.grant([*needed(section(scene.settings)), *wished(section(scene.settings))])
         for name, value in scene.settings.items():
@@ -112,7 +112,7 @@ NAMED = ["REQUEST_TOPICS", "RESPONSE_TOPIC", "DEAD_LETTER_TOPIC", "GROUP_ID", "T
 def test_each_missing_right_is_named_before_anything_begins(
     guarded: GuardedKafka, missing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`check` and `run` say the same: operation and resource, and exit with 2."""
+    """`check` and `run` both name operation and resource, and exit with 2."""
     with Scene(guarded.cluster, tmp_path, guarded.scram() | EXACTLY_ONCE) as scene:
         granted = rights(scene.settings)
         right = granted.pop(missing)
@@ -177,7 +177,7 @@ def test_each_missing_right_is_named_before_anything_begins(
 def test_a_door_that_is_closed_names_the_setting_that_opens_it(
     guarded: GuardedKafka, door: Callable[[GuardedKafka], Settings], told: str
 ) -> None:
-    """In one line, soon, without a secret."""
+    """The error comes soon, in one line, without a secret."""
     began = time.monotonic()
 
     with pytest.raises(BadConfiguration) as refused:

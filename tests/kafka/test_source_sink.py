@@ -32,7 +32,7 @@ CONSUMER = MEMBERSHIPS["kafka-consumer"]
 
 
 def settings(cluster: Cluster, topic: str, **changes: object) -> KafkaSettings:
-    """A worker that reads one topic; what it answers to does not matter here."""
+    """Settings of a worker that reads one topic; its response topic does not matter here."""
     values = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "request_topics": (topic,),
@@ -50,7 +50,7 @@ def joined(
     onlooker: Onlooker | None = None,
 ) -> KafkaSource:
     """A consumer that has begun to join its group."""
-    if kafka.sasl_username is None:  # who logs in may not
+    if kafka.sasl_username is None:  # a client that logs in may not set it
         Cluster(kafka.bootstrap_servers).set_session(kafka.group_id)
     source = KafkaSource(kafka, membership, LOGGER, onlooker)
     source.subscribe(assignments)
@@ -68,7 +68,7 @@ def read(source: KafkaSource, count: int) -> list[Record]:
 
 
 def poll_until(source: KafkaSource, is_so: Callable[[], bool]) -> None:
-    """Serve the callbacks until it is so."""
+    """Serve the callbacks until `is_so`."""
     deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, f"not so after {PATIENCE} s"
@@ -76,7 +76,7 @@ def poll_until(source: KafkaSource, is_so: Callable[[], bool]) -> None:
 
 
 class Counting(Told):
-    """Counts how often it was told of what it has, if it has nothing, too."""
+    """Counts its assignments, empty ones too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Counting(Told):
 
 
 class CommitsLast(Told):
-    """Commits what it has settled as the last thing it does before its partitions move."""
+    """Commits its settled records as the last act before its partitions move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,16 +148,16 @@ def test_a_replica_without_a_partition_is_told_that_it_is_in_the_group(kafka: Cl
 
 
 def test_a_replica_that_its_classic_group_has_not_let_in_is_told_nothing(kafka: Cluster) -> None:
-    """It is not ready while it waits for a member that does not answer, though its coordinator does."""
+    """It is not ready while it waits for a member that does not answer, though the coordinator does."""
     classic = MEMBERSHIPS["kafka-classic"]
     config = settings(kafka, kafka.create_topic("requests", partitions=2))
     first = joined(config, holder := Told(), classic)
     poll_until(first, lambda: len(holder.held) == 2)
     second = joined(config, in_it := Counting(), classic)
-    poll_until(second, lambda: in_it.times > 0)  # half of its rebalance: the first has not given up a partition yet
+    poll_until(second, lambda: in_it.times > 0)  # halfway: the first one has not given up a partition yet
     third = joined(config, newcomer := Counting(), classic)
 
-    for _ in range(80):  # 4 s: so many statistics
+    for _ in range(80):  # 4 s: several statistics
         second.poll(1, 0.03)
         third.poll(1, 0.02)
 
@@ -169,7 +169,7 @@ def test_a_replica_that_its_classic_group_has_not_let_in_is_told_nothing(kafka: 
 
 @pytest.mark.parametrize("protocol", MEMBERSHIPS)
 def test_a_replica_without_a_partition_leaves_its_group_when_it_ends(kafka: Cluster, protocol: str) -> None:
-    """Nobody waits a session for a stand-by that has ended: it is missing from the group at once."""
+    """Nobody waits a session for a stand-by that has ended: it leaves the group at once."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     config = settings(kafka, kafka.create_topic())
     first = joined(config, holder := Told(), MEMBERSHIPS[protocol])
@@ -191,13 +191,13 @@ def test_a_replica_without_a_partition_leaves_its_group_when_it_ends(kafka: Clus
 
 
 def members(admin: AdminClient, group: str) -> int:
-    """How many the group has, once nobody is about to join or leave; 0 before."""
+    """The group's number of members once it is stable; 0 before."""
     found = admin.describe_consumer_groups([group])[group].result()
     return len(found.members) if found.state is ConsumerGroupState.STABLE else 0
 
 
 def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
-    """A failure while partitions move is not swallowed by the client."""
+    """The client does not swallow a failure while partitions move."""
 
     class Failing(Told):
         def assigned(self, partitions: Sequence[Partition]) -> None:
@@ -212,7 +212,7 @@ def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
 
 
 def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
-    """An offset of a member that the group does not know is reported as failed, and nothing is raised."""
+    """A commit by a member that the group does not know is reported as failed; nothing is raised."""
     topic = kafka.create_topic()
     config = settings(kafka, topic)
     source = joined(config, told := Told(), MEMBERSHIPS["kafka-classic"])
@@ -226,7 +226,7 @@ def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
 
 
 def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBroker) -> None:
-    """Each of its records is delivered once, without a value and with the reason, and what follows is read."""
+    """Each of its records comes once, without a value and with the reason, and the next records are read."""
     cluster = Cluster(hurt_broker.bootstrap_servers)
     topic = cluster.create_topic("requests")
     cluster.produce(topic, [Sent(b"k", b"good")])
@@ -246,7 +246,7 @@ def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBrok
 
 
 def damage(broker: JvmBroker, topic: str) -> None:
-    """Flip bits in the middle of the log's packed batches: one, or more where the producer was slow."""
+    """Flip bits in the middle of the log's compressed batches: one, or more if the producer was slow."""
     (segment,) = (broker.data / f"{topic}-0").glob("*.log")
     content = bytearray(segment.read_bytes())
     packed = [found.start() for found in re.finditer(GZIP, content)]
@@ -257,7 +257,7 @@ def damage(broker: JvmBroker, topic: str) -> None:
 
 
 def commit(config: KafkaSettings, *positions: TopicPartition) -> None:
-    """As somebody else of this group did earlier."""
+    """Commit positions for this group with another consumer."""
     consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": config.group_id})
     consumer.commit(offsets=list(positions), asynchronous=False)
     consumer.close()
@@ -272,7 +272,7 @@ def new_sink(
 
 
 def test_one_refused_answer_among_many_is_fatal(kafka: Cluster) -> None:
-    """The place of all of them is not reported, although the broker took the others; those before it are."""
+    """Their place is not reported, although the broker took the others; earlier places are."""
     topic = kafka.create_topic(config={"max.message.bytes": "1000"})
     sink = new_sink(kafka, topic, config={"batch.num.messages": "1"})
     good, bad = places(2)

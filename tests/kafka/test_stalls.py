@@ -1,4 +1,4 @@
-"""Partitions that stand still although their logs go on, on a real Kafka: damaged batches, open transactions."""
+"""Partitions that stall although their logs grow, on a real Kafka: damaged batches, open transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STALLED = "inference_worker_partition_stalled_seconds"
 def test_a_batch_that_cannot_be_parsed_is_passed_over_and_an_open_transaction_waited_for(
     hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
 ) -> None:
-    """Both are told after half a minute, in which the client says nothing of either. Other partitions go on."""
+    """The worker reports both after half a minute; the client reports neither. Other partitions go on."""
     kafka = Cluster(hurt_broker.bootstrap_servers)
     with (
         Scene(kafka, folder(tmp_path, "held"), guarantee=guarantee, partitions=1) as held,
@@ -76,7 +76,7 @@ def test_a_batch_that_cannot_be_parsed_is_passed_over_and_an_open_transaction_wa
 
 
 def folder(parent: Path, name: str) -> Path:
-    """One scene's own."""
+    """A new folder for one scene."""
     made = parent / name
     made.mkdir()
     return made
@@ -85,7 +85,7 @@ def folder(parent: Path, name: str) -> Path:
 def test_a_changelog_that_cannot_be_parsed_ends_the_worker_with_the_way_out(
     hurt_broker: JvmBroker, tmp_path: Path
 ) -> None:
-    """It would wait for ever, or answer from older states. The commands that read states refuse, too."""
+    """Else it would wait for ever, or answer from older states. The commands that read states refuse, too."""
     kafka = Cluster(hurt_broker.bootstrap_servers)
     with StatefulScene(kafka, tmp_path, partitions=1) as scene:
         kafka.produce(scene.topic, [number(1.0, b"key-%d" % key) for key in range(10)], AS_ONE)
@@ -115,7 +115,7 @@ def test_a_changelog_that_cannot_be_parsed_ends_the_worker_with_the_way_out(
 
 
 def test_an_open_transaction_in_a_changelog_is_told_and_waited_for(kafka: Cluster, tmp_path: Path) -> None:
-    """A former owner's ends by its timeout, and what it wrote may count."""
+    """A former owner's transaction ends by its timeout, and its states may count."""
     with StatefulScene(kafka, tmp_path, partitions=1) as scene:
         other = Producer({**kafka.login, "transactional.id": scene.group, "transaction.timeout.ms": 300_000})
         other.init_transactions()
@@ -131,13 +131,13 @@ def test_an_open_transaction_in_a_changelog_is_told_and_waited_for(kafka: Cluste
 
 
 def test_commands_name_what_they_cannot_parse_and_end_with_7(hurt_broker: JvmBroker, tmp_path: Path) -> None:
-    """They show what lies before it. They ended with 0, or stood for ever. A replay goes on there the next time."""
+    """They show all records before it. The next replay goes on there."""
     kafka = Cluster(hurt_broker.bootstrap_servers)
     with Scene(kafka, tmp_path, partitions=1) as scene:
         for topic in (scene.response_topic, scene.dead_letter_topic):
             for _ in range(2):
                 kafka.produce(topic, ten(), AS_ONE)
-        scene.auditor.wait_for_count(20)  # it could not read what is spoiled before
+        scene.auditor.wait_for_count(20)  # the auditor must read first: it cannot read spoiled batches
         for topic in (scene.response_topic, scene.dead_letter_topic):
             spoil(hurt_broker.data, topic, 0, offset=3)
         lost = "/0 from 3 to 9: its batch is damaged on the broker's disk"

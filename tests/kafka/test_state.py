@@ -1,4 +1,4 @@
-"""State by key over a real Kafka: answers and states are those of a serial replay, whatever dies in between."""
+"""State by key over a real Kafka: answers and states equal a serial replay's, whatever dies in between."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ class Serial:
         return np.concatenate(answers)
 
     def state_bytes(self, key: bytes) -> bytes:
-        """As it stands behind the head of a changelog value."""
+        """A key's state as it lies behind the head of a changelog value."""
         return b"".join(self.states[key][name].tobytes() for name in self._pairs)
 
 
 def last_states(scene: StatefulScene) -> dict[bytes, bytes | None]:
-    """What a reader of the changelog ends with, without the heads.
+    """The last state of each key in the changelog, without the heads.
 
-    At least once that is of each key what the latest request wrote: a replica that stood still may have written what is
-    older behind it.
+    At least once, a key's last state is its latest request's: a replica that stood still may have written an older one
+    behind it.
     """
     records = sorted(scene.kafka.read_all(scene.changelog), key=lambda read: (read.partition, read.offset))
     if scene.settings["DELIVERY__GUARANTEE"] == "at_least_once":
@@ -101,13 +101,13 @@ def last_states(scene: StatefulScene) -> dict[bytes, bytes | None]:
 
 
 def request_offset(value: bytes | None) -> int:
-    """Of the request that wrote this state; none of these tests forgets a key."""
+    """The offset of the request that wrote this state; none of these tests forgets a key."""
     assert value is not None
     return int.from_bytes(value[8:16], "little")
 
 
 def expect_serial(scene: StatefulScene, acknowledged: Acknowledged, serial: Serial, tolerance: float = 0.0) -> None:
-    """Fail the test unless all answers, in order, and all last states are those of a serial replay."""
+    """Fail the test unless all answers, in order, and all last states equal a serial replay's."""
     requests = sorted(acknowledged.items(), key=lambda item: item[0])
     answers = {answer.source: answer for answer in scene.answers()}
     for position, sent in requests:
@@ -133,7 +133,7 @@ def mean_serial() -> Serial:
 
 @quick_exactly_once
 def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """10,000 requests of 300 keys with a Zipf skew; a second replica joins, and the first one leaves, in between."""
+    """10,000 requests of 300 keys with a Zipf skew; meanwhile a second replica joins, and the first one leaves."""
     rng = np.random.default_rng(1)
     keys = [b"key-%d" % key for key in rng.zipf(1.3, 10_000) % 300]
     requests = [number(float(value), key) for value, key in zip(rng.integers(0, 1000, 10_000), keys, strict=True)]
@@ -150,7 +150,7 @@ def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_pat
 
 @quick_exactly_once
 def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Killed twice under load, and followed by another: no request is applied twice, and none is left out."""
+    """Killed twice under load and replaced: no request is applied twice, and none is left out."""
     values = np.random.default_rng(3).integers(0, 50, (65_536, 2))
     with StatefulScene(kafka, tmp_path, guarantee=guarantee) as scene:
 
@@ -172,7 +172,7 @@ def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, 
 def test_a_key_that_leaves_its_state_no_room_is_answered_with_an_error(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Request and answer fit into their topics, the changelog's record does not. Its neighbours get their results."""
+    """Request and answer fit their topics, the changelog's record does not. Its neighbours get their results."""
     width = 20_000
     model = identities({"": "FP32", "_h": "FP32", "_g": "FP32"}, (width,))
     settings = {"STATE__TENSORS": '{"x_h": "y_h", "x_g": "y_g"}'}
@@ -188,7 +188,7 @@ def test_a_key_that_leaves_its_state_no_room_is_answered_with_an_error(
 
 
 def test_a_leader_that_stands_still_tells_no_end(own_broker: JvmBroker) -> None:
-    """The client tells of no error then, but of an offset that is none."""
+    """The client reports no error then, but an invalid offset."""
     kafka = Cluster(own_broker.bootstrap_servers)
     topic = kafka.create_topic("states")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -203,7 +203,7 @@ def test_a_leader_that_stands_still_tells_no_end(own_broker: JvmBroker) -> None:
 
 
 def test_a_restore_asks_the_leader_that_was_elected_last(own_broker: JvmBroker) -> None:
-    """Whose epoch is another than the one that the client has heard of."""
+    """The new leader has another epoch than the client knows."""
     topic = Cluster(own_broker.bootstrap_servers).create_topic("states")
     kafka = settings(bootstrap_servers=own_broker.bootstrap_servers)
     layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
@@ -222,7 +222,7 @@ def test_a_restore_asks_the_leader_that_was_elected_last(own_broker: JvmBroker) 
 
 
 def test_states_beyond_memory_survive_a_kill(kafka: Cluster, tmp_path: Path) -> None:
-    """A third of the keys is in memory, the others in a directory, which the next replica does not trust."""
+    """A third of the keys is in memory, the rest in a directory, which the next replica does not trust."""
     settings = {
         **MEAN_SETTINGS,
         "STATE__DIRECTORY": str(tmp_path / "states"),

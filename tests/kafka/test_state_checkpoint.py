@@ -1,4 +1,4 @@
-"""Over a real Kafka: a clean stop leaves the states to the next start, which reads back only what came behind them."""
+"""On a real Kafka a clean stop leaves the states to the next start, which reads back only later ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PICKED = np.random.default_rng(5).integers(0, KEYS, 65_536)
 
 
 class KeepingScene(StatefulScene):
-    """Its replicas have 1,024 keys in memory and the others in a directory, the same one after the other or not."""
+    """A scene whose replicas keep 1,024 keys in memory and the others in a directory, shared or not."""
 
     def __init__(self, kafka: Cluster, folder: Path, guarantee: str) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class KeepingScene(StatefulScene):
         return started
 
     def ask(self, count: int) -> None:
-        """So many requests more, and wait until they are answered and committed."""
+        """Send `count` more requests, and wait until they are answered and committed."""
         numbers = range(self.sent, self.sent + count)
         self.sent += count
         self.publish([self._request(at) for at in numbers])
@@ -52,7 +52,7 @@ def stop(replica: Replica) -> None:
 
 @quick_exactly_once
 def test_a_restart_goes_on_from_what_a_clean_stop_left(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Also when another replica has served meanwhile, and when nothing came at all."""
+    """This holds if another replica has served meanwhile, and if no request came at all."""
     with KeepingScene(kafka, tmp_path, guarantee) as scene:
         first = scene.replica_in("a")
         scene.ask(8000)
@@ -97,7 +97,7 @@ def test_what_a_killed_process_had_is_thrown_away(kafka: Cluster, tmp_path: Path
 def test_one_that_stood_still_keeps_nothing_of_what_others_wrote(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """It is told to stop before it can learn that another replica has had its partitions."""
+    """It must stop before it can learn that another replica has had its partitions."""
     with KeepingScene(kafka, tmp_path, guarantee) as scene:
         first = scene.replica_in("a")
         scene.ask(4000)

@@ -1,4 +1,4 @@
-"""`state` commands on a real Kafka: what they show, save and bring back is what the workers go on from."""
+"""`state` commands on a real Kafka: workers go on from the states that they show, save and bring back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def key(at: int) -> bytes:
 
 
 class Served(StatefulScene):
-    """One whose forty keys had a request each, answered by a worker that goes on."""
+    """A scene with forty keys, one request each, answered by a worker that goes on."""
 
     def serve(self) -> Self:
         self._replica = self.replica()
@@ -33,7 +33,7 @@ class Served(StatefulScene):
         return self
 
     def stop(self) -> None:
-        """The worker leaves."""
+        """Stop the worker."""
         self._replica.terminate()
         assert self._replica.exit_code() == 0
 
@@ -45,7 +45,7 @@ def scene(kafka: Cluster, tmp_path: Path) -> Iterator[Served]:
 
 
 def test_a_key_is_shown_and_forgotten(scene: Served) -> None:
-    """With the request that wrote it; forgotten in its turn, by a request of its own."""
+    """It is shown with the request that wrote it, and forgotten by a request of its own, in order."""
     shown = run(scene, "state", "get", "key-7", "--json")
     [document] = shown.documents
     assert shown.code == 0
@@ -66,7 +66,7 @@ def test_a_key_is_shown_and_forgotten(scene: Served) -> None:
 
 
 def test_a_state_that_the_model_fails_on_is_forgotten(kafka: Cluster, tmp_path: Path) -> None:
-    """It begins anew first: no request can go on from it, that of the command neither."""
+    """The command's request begins anew first: no request can go on from this state."""
     settings = {"STATE__TENSORS": '{"s_in": "s_out"}'}
     with StatefulScene(kafka, tmp_path, settings, model=running_square()) as scene:
         scene.replica()
@@ -81,7 +81,7 @@ def test_a_state_that_the_model_fails_on_is_forgotten(kafka: Cluster, tmp_path: 
 
 
 def test_states_move_to_a_changelog_of_more_partitions(kafka: Cluster, scene: Served, tmp_path: Path) -> None:
-    """Exported, imported where keys lie in other partitions, and gone on from: no key begins anew."""
+    """They are exported, imported into other partitions, and used further: no key begins anew."""
     file = tmp_path / "states.npz"
     assert run(scene, "state", "export", file).code == 0
     assert "is there already" in run(scene, "state", "export", file).errors
@@ -101,7 +101,7 @@ def test_states_move_to_a_changelog_of_more_partitions(kafka: Cluster, scene: Se
 
 
 def test_an_import_keeps_partitions_where_there_are_as_many(kafka: Cluster, scene: Served, tmp_path: Path) -> None:
-    """So a backup comes back whichever partitioner the publishers have."""
+    """So a backup works with any partitioner of the publishers."""
     file = tmp_path / "states.npz"
     run(scene, "state", "export", file)
     before = run(scene, "state", "list", "--json").documents
@@ -116,7 +116,7 @@ def test_an_import_keeps_partitions_where_there_are_as_many(kafka: Cluster, scen
 
 
 def test_a_changelog_of_another_model_is_refused(kafka: Cluster, scene: Served, tmp_path: Path) -> None:
-    """And one whose partitions do not fit."""
+    """A changelog whose partitions do not fit is refused, too."""
     file = tmp_path / "states.npz"
     run(scene, "state", "export", file)
     scene.stop()

@@ -1,4 +1,4 @@
-"""State by key in a store outside, over a real Kafka: states are those of a serial replay, whatever dies in between."""
+"""State by key in an outside store, over a real Kafka: states equal a serial replay's, whatever dies in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[RunningStore]:
 
 
 class StoredScene(Scene):
-    """A scene whose replicas keep states in a store outside."""
+    """A scene whose replicas keep states in an outside store."""
 
     def __init__(self, kafka: Cluster, folder: Path, store: RunningStore, in_memory: int = 1_000_000) -> None:
         settings = {**MEAN_SETTINGS, "STATE__STORE": store.url, "STATE__KEYS_IN_MEMORY": str(in_memory)}
@@ -43,7 +43,7 @@ class StoredScene(Scene):
         return self.topic, number(float(value), b"key-%d" % key)
 
     def expect_serial(self, acknowledged: Acknowledged, serial: Serial) -> None:
-        """Fail the test unless every request is answered, each as in a serial replay, and so is every last state."""
+        """Fail the test unless every answer and every last state equal a serial replay's."""
         answers: dict[Position | None, set[bytes]] = {}
         for answer in self.answers():
             assert not answer.is_error, answer
@@ -78,7 +78,7 @@ def test_states_in_a_store_are_those_of_a_serial_replay(kafka: Cluster, tmp_path
 def test_a_killed_replica_leaves_no_wrong_state_in_the_store(
     kafka: Cluster, tmp_path: Path, store: RunningStore
 ) -> None:
-    """Killed twice under load, and followed by another: what was answered is not applied twice."""
+    """Killed twice under load and replaced: no answered request is applied twice."""
     with StoredScene(kafka, tmp_path, store) as scene:
         replica = scene.replica()
         with scene.publishing(600, scene.make) as load:
@@ -91,7 +91,7 @@ def test_a_killed_replica_leaves_no_wrong_state_in_the_store(
 
 
 def test_a_store_that_is_away_is_waited_for(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
-    """Killed under load, and started again on what it has on disk: nothing is lost, and the log says it once."""
+    """Killed under load, and started again from its disk: nothing is lost, and the log says it once."""
     with StoredScene(kafka, tmp_path, store) as scene:
         replica = scene.replica()
         with scene.publishing(600, scene.make) as load:
@@ -107,7 +107,7 @@ def test_a_store_that_is_away_is_waited_for(kafka: Cluster, tmp_path: Path, stor
 
 
 def test_a_replica_that_stood_still_overwrites_nothing(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
-    """Stopped under load until another has its partitions, and woken up: states stay its successor's."""
+    """Suspended until another has its partitions, and woken up: its successor's states stay."""
     with StoredScene(kafka, tmp_path, store) as scene:
         zombie = scene.replica()
         with scene.publishing(600, scene.make) as load:
@@ -122,7 +122,7 @@ def test_a_replica_that_stood_still_overwrites_nothing(kafka: Cluster, tmp_path:
 
 
 def test_the_commands_look_into_the_store(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
-    """`check` tries it; `state get` and `reset` work, and what reads a changelog is refused."""
+    """`check` tries it; `state get` and `reset` work, and commands that read a changelog refuse."""
     with StoredScene(kafka, tmp_path, store) as scene:
         checked = run(scene, "check", "--json").documents[0]
         assert checked["starts"], checked["problems"]

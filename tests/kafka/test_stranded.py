@@ -1,8 +1,8 @@
-"""Clients that have lost all their brokers: a broker that was just starting had named none.
+"""Clients that have lost all their brokers, because a broker that was just starting named none.
 
-librdkafka 2.16 takes its first brokers again after most such answers. After one that came when it had learned of a
-broker, but not what that one leads, it stayed without any in 2 of 17 tries (2026-11-25, by a proxy like this one before
-the client's mock). With `metadata.recovery.strategy=none` it does so after each, and so it is here.
+librdkafka 2.16 goes back to its first brokers after most such answers. When the answer came after it had learned of a
+broker, but not of its partitions, it stayed without brokers in 2 of 17 tries (2026-11-25, by a proxy like this one
+before the client's mock). With `metadata.recovery.strategy=none`, as here, it always does.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from worker.kafka.client.membership import CLIENT_ID
 PRODUCER, CONSUMER = CLIENT_ID, f"{CLIENT_ID}/"  # as their ids begin
 FORGETFUL = '{"metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": "1000"}'
 REQUESTS = 100
-# 5 s without a broker, a second until it is asked for and one until that is said, and one to give up what waits.
+# 5 s without a broker, a second until that is asked for, one until it is reported, one to give up waiting records.
 SOON = 12.0
 
 
 @pytest.fixture(scope="module")
 def nameless() -> Iterator[tuple[Cluster, Nameless]]:
-    """A broker, and a way in where it may name none."""
+    """A broker, and the proxy before it that can name none."""
     proxy = Nameless()
     with broker_behind(proxy) as cluster:
         yield cluster, proxy
@@ -45,7 +45,7 @@ def publish(scene: Scene, first: int) -> None:
 
 
 def cut_off(scene: Scene, proxy: Nameless, whose: str) -> Replica:
-    """A worker that has answered some requests, and whose client then loses its brokers with more to answer."""
+    """A worker that has answered some requests; then its client loses its brokers with more to answer."""
     replica = scene.replica()
     publish(scene, 0)
     replica.wait_until_settled(REQUESTS)
@@ -58,7 +58,7 @@ def cut_off(scene: Scene, proxy: Nameless, whose: str) -> Replica:
 def test_a_worker_whose_client_has_lost_its_brokers_ends_soon_and_loses_nothing(
     nameless: tuple[Cluster, Nameless], tmp_path: Path, whose: str, name: str
 ) -> None:
-    """It would stand for ever. The next one answers what it left."""
+    """Else it would stand for ever. The next one answers the rest."""
     with staged(nameless, tmp_path) as scene:
         lost = cut_off(scene, nameless[1], whose)
 
@@ -71,7 +71,7 @@ def test_a_worker_whose_client_has_lost_its_brokers_ends_soon_and_loses_nothing(
 def test_a_stop_is_not_held_up_by_a_producer_that_has_lost_its_brokers(
     nameless: tuple[Cluster, Nameless], tmp_path: Path
 ) -> None:
-    """What waits in it cannot be answered by this worker: it ends before its drain's time is over, and says why."""
+    """This worker cannot send the waiting answers: it ends before its drain timeout, and says why."""
     with staged(nameless, tmp_path) as scene:
         lost = cut_off(scene, nameless[1], PRODUCER)
         lost.wait_until_taken(2 * REQUESTS)
@@ -87,7 +87,7 @@ def test_a_stop_is_not_held_up_by_a_producer_that_has_lost_its_brokers(
 def test_a_transactional_producer_that_has_lost_its_brokers_is_replaced(
     nameless: tuple[Cluster, Nameless], tmp_path: Path
 ) -> None:
-    """Its transaction fails when its time is over, and another producer takes over its id."""
+    """Its transaction times out, and another producer takes over its id."""
     with staged(nameless, tmp_path, "exactly_once") as scene:
         replica = cut_off(scene, nameless[1], PRODUCER)
 

@@ -1,4 +1,4 @@
-"""A cluster that is always without one: brokers restart in turn, or cannot be reached, and the answers go on."""
+"""Three brokers restart in turn, or cannot be reached one after the other, and the answers go on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _trio() -> Iterator[Trio]:
 
 @pytest.fixture
 def trio(_trio: Trio) -> Iterator[Trio]:
-    """Three nodes to be stopped, killed and cut off; all of them are there when a test begins."""
+    """Three nodes to stop, kill and cut off; all of them are there when a test begins."""
     _trio.heal()
     yield _trio
     _trio.heal()
@@ -70,7 +70,7 @@ def test_each_broker_is_out_of_the_workers_reach_for_a_while(trio: Trio, tmp_pat
             scene.wait_for_progress(50, PATIENCE)
             load.stop()
 
-        # Beside a leader that can be reached, answers go on that no coordinator takes the offsets of.
+        # With a reachable leader and no reachable coordinator, answers go on uncommitted.
         scene.expect_kept(repeats=len(scene.acknowledged), timeout=PATIENCE)
         scene.expect_right_values()
         replica.terminate()
@@ -78,7 +78,7 @@ def test_each_broker_is_out_of_the_workers_reach_for_a_while(trio: Trio, tmp_pat
 
 
 def test_a_broker_that_dies_between_the_answers_and_their_commit_loses_nothing(trio: Trio, tmp_path: Path) -> None:
-    """kill -9 of each broker in turn while a transaction is open: it ends or is taken back, and nothing comes twice."""
+    """kill -9 of each broker in turn with an open transaction: it ends or is taken back, and nothing comes twice."""
     with staged(trio.cluster, tmp_path) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:

@@ -1,4 +1,4 @@
-"""A response topic with fewer replicas in sync than it asks for: it takes nothing, and an operator sees which it is."""
+"""A response topic with fewer replicas in sync than it needs: it takes nothing, and an operator sees its name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.kafka.fixtures import or_skip
 from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, quick_at_least_once, raw
 
-ON_BOTH = {"default.replication.factor": "2"}  # but for what the coordinators keep
+ON_BOTH = {"default.replication.factor": "2"}  # except the coordinators' own topics
 COUNT = 200
 HELD = 5  # seconds
 TRANSACTION = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "10000"}
 
 
 class Pair(NamedTuple):
-    """`other` is a broker alone, and may be missing."""
+    """Two nodes. `other` is only a broker, and may be missing."""
 
     cluster: Cluster
     other: JvmBroker
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Two brokers with all topics on both, and all coordinators on the first."""
+    """Two brokers with all topics on both and all coordinators on the first."""
     (seat,) = seats(1)
     port = free_port()
     beside = Seat(2, port, free_port(), seat.voters, seat.cluster_id)
@@ -50,7 +50,7 @@ def pair() -> Iterator[Pair]:
 
 
 def make_coordinators(cluster: Cluster) -> None:
-    """Their topics are made, where there are brokers now, when they are asked for first."""
+    """Ask for coordinators, so that their topics are made on the brokers that run now."""
     producer = Producer({**cluster.login, "transactional.id": fresh("id")})
     producer.init_transactions(TIMEOUT)
     consumer = Consumer({**cluster.login, "group.id": fresh("group")})
@@ -63,7 +63,7 @@ def make_coordinators(cluster: Cluster) -> None:
 
 
 def wait_for_both(cluster: Cluster) -> None:
-    """Until a topic can be made on both brokers."""
+    """Wait until a topic can be made on both brokers."""
     deadline = time.monotonic() + TIMEOUT
     while len(cluster.admin.list_topics(timeout=TIMEOUT).brokers) < 2:
         assert time.monotonic() < deadline, "the second broker does not join"
@@ -71,13 +71,13 @@ def wait_for_both(cluster: Cluster) -> None:
 
 
 def undelivered(replica: Replica, topic: str) -> float:
-    """What the replica says of the topic."""
+    """The replica's number of undelivered messages for a topic."""
     return replica.metric("inference_worker_undelivered_messages", topic=topic)
 
 
 @quick_at_least_once
 def test_a_topic_below_its_minimum_is_named_until_it_takes_again(pair: Pair, tmp_path: Path, guarantee: str) -> None:
-    """Second by second by the metric, which has an alert. Then all is answered, and nothing twice."""
+    """The metric, which has an alert, names it all the time. Then all is answered, and nothing twice."""
     settings = TRANSACTION if guarantee == "exactly_once" else {}
     with Scene(
         pair.cluster,
@@ -103,7 +103,7 @@ def test_a_topic_below_its_minimum_is_named_until_it_takes_again(pair: Pair, tmp
             waiting.append(undelivered(replica, scene.response_topic))
         pair.other.start()
 
-        # A transaction's producer is given up in vain, and the next one has nothing to send until a broker is there.
+        # A failed transaction's producer is replaced, and the next one has nothing to send until a broker is there.
         assert guarantee == "exactly_once" or min(waiting) > 0, waiting
         scene.expect_kept()
         scene.expect_right_values()

@@ -1,4 +1,4 @@
-"""What is asked of a real cluster before the group is joined; `test_security.py` has those with access rules."""
+"""The checks of a real cluster before a worker joins its group; `test_security.py` tests access rules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LOGGER = logging.getLogger("librdkafka")
 
 
 def problems(kafka: KafkaSettings, timeout: float = 15.0) -> list[str]:
-    """The lines with which the start is refused."""
+    """The lines of the start's error."""
     with pytest.raises(BadConfiguration) as refused:
         examine(kafka, LOGGER, timeout)
     return str(refused.value).splitlines()
 
 
 def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> None:
-    """What the worker needs to know comes from the broker, not from guesses."""
+    """The worker asks the broker and does not guess."""
     requests = kafka.create_topic("requests", partitions=3)
     answers = kafka.create_topic("answers", partitions=5, config={"max.message.bytes": "200000"})
     dead = kafka.create_topic("dead", config={"max.message.bytes": "5000"})
@@ -38,7 +38,7 @@ def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> 
 
 
 def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
-    """One start shows all there is to mend, and makes no topic."""
+    """One start names every missing topic, and makes none."""
     config = settings(kafka, "nothing-1", response_topic="nothing-2", dead_letter_topic="nothing-3")
 
     lines = problems(config)
@@ -54,7 +54,7 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_changelog_that_deletes_states_is_refused(kafka: Cluster, policy: str) -> None:
-    """Only a compacted one keeps the last state of each key."""
+    """Only a compacted changelog keeps the last state of each key."""
     requests, answers = kafka.create_topic("requests", partitions=2), kafka.create_topic("answers")
     states = kafka.create_topic("states", partitions=2, config={"cleanup.policy": policy})
     config = settings(kafka, requests, response_topic=answers, changelog_topic=states)

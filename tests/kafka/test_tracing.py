@@ -1,4 +1,4 @@
-"""Tracing with a real worker: spans at a collector, and no harm from one that is away."""
+"""Tracing with a real worker: spans reach a collector, and an absent collector does no harm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARENT = "b7ad6b7169203331"
 
 
 def traceparent(number: int, *, sampled: bool = True) -> str:
-    """Of the n-th request: a trace of its own."""
+    """The n-th request's `traceparent`, with a trace of its own."""
     return f"00-{number + 1:032x}-{PARENT}-{sampled:02x}"
 
 
@@ -25,13 +25,13 @@ def request(number: int, trace: str | None, value: bytes | None = None) -> Sent:
 
 
 def of_trace(spans: list[Span], number: int) -> Span:
-    """The only one of the n-th request's trace."""
+    """The only span of the n-th request's trace."""
     (span,) = [span for span in spans if span.trace_id.hex() == f"{number + 1:032x}"]
     return span
 
 
 def test_a_collector_gets_the_traces_that_publishers_sample(kafka: Cluster, tmp_path: Path) -> None:
-    """Each from the publisher's span to the answer's header; the last ones are sent before the worker ends."""
+    """Each trace goes from the publisher's span to the answer's header; the last spans leave before the worker ends."""
     with Collector() as collector, Scene(kafka, tmp_path, ON, partitions=1) as scene:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_SERVICE_NAME": "digits"}
         replica = scene.start(variables=variables).wait_until_ready()

@@ -1,4 +1,4 @@
-"""Requests that are published in transactions: what is taken back is not answered, and no lag stays behind it."""
+"""Requests published in transactions: aborted ones are not answered, and no lag stays behind them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTITIONS = 4
 
 
 def transaction(kafka: Cluster, topic: str, first: int, *, is_aborted: bool) -> None:
-    """Two requests for each partition, in a transaction of its own."""
+    """Publish two requests for each partition in one transaction."""
     producer = Producer({**kafka.login, "transactional.id": fresh("publisher")})
     producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
@@ -29,7 +29,7 @@ def transaction(kafka: Cluster, topic: str, first: int, *, is_aborted: bool) -> 
 
 @quick_exactly_once
 def test_the_group_comes_to_the_end_behind_transactions(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Markers and what was aborted are nobody's requests: a lag that stays would keep replicas scaled on it."""
+    """Markers and aborted records are no requests: a lasting lag would keep replicas scaled up."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=PARTITIONS) as scene:
         transaction(kafka, scene.topic, 0, is_aborted=True)  # the group has no offset yet
         replica = scene.replica()

@@ -25,11 +25,11 @@ from worker.core.records import Ending, Message
 from worker.kafka.client.membership import TransactionalId
 
 PATIENCE = 30.0
-SHORT_MS = 1_000  # the least timeout that librdkafka takes; the test broker looks for what is over it twice a second
+SHORT_MS = 1_000  # librdkafka's least timeout; the test broker looks for late transactions twice a second
 
 
 class NewStage(Protocol):
-    """What `new_stage` gives: call it to have one."""
+    """The function that `new_stage` yields: call it to make a stage."""
 
     def __call__(
         self,
@@ -44,7 +44,7 @@ class NewStage(Protocol):
 
 @pytest.fixture
 def new_stage(request: pytest.FixtureRequest) -> Iterator[NewStage]:
-    """Stages on the shared broker unless another is named; closed in the end."""
+    """Makes stages, on the shared broker unless another is named; closes them in the end."""
     with ExitStack() as stages:
 
         def make(cluster: Cluster | None = None, **options: object) -> KafkaStage:
@@ -56,39 +56,39 @@ def new_stage(request: pytest.FixtureRequest) -> Iterator[NewStage]:
 
 
 def stable() -> TransactionalId:
-    """A name that another process may have too."""
+    """A transactional id that another process may have too."""
     text = fresh("id")
     return TransactionalId(text, text, is_unique=False, is_stable=True)
 
 
 def commit(stage: KafkaStage, value: bytes, next_offset: int) -> Ending:
-    """One answer in a transaction of its own."""
+    """Commit one answer in a transaction of its own."""
     return commit_all(stage, [value], next_offset)
 
 
 def commit_all(stage: KafkaStage, values: list[bytes], next_offset: int) -> Ending:
-    """These answers in a transaction of their own; none, where requests are passed over."""
+    """Commit these answers in one transaction; none, where requests are passed over."""
     fill(stage, values)
     stage.transactions.commit({stage.requests: next_offset})
     return ending(stage)
 
 
 def commit_at_last(stage: KafkaStage, value: bytes, next_offset: int) -> None:
-    """The same where transactions are short: one that the machine has no time for is begun again, as the loop does."""
+    """Commit one answer where transactions are short: begin again, as the loop does, if the machine is too slow."""
     deadline = time.monotonic() + PATIENCE
     while (ended := commit(stage, value, next_offset)).failure is not None and stage.committed() != next_offset:
         assert time.monotonic() < deadline, ended
 
 
 def refused(stage: KafkaStage) -> None:
-    """A transaction with an answer that the client does not take: for a partition that is not there."""
+    """Begin a transaction with an answer that the client refuses: its partition does not exist."""
     (place,) = places(1)
     stage.transactions.begin()
     stage.transactions.send([Message(stage.topic, b"k", b"v", [], 0, 99)], place)
 
 
 def arrive(stage: KafkaStage) -> None:
-    """Until the broker has what was sent."""
+    """Wait until the broker has all that was sent."""
     deadline = time.monotonic() + PATIENCE
     while stage.producer.undelivered:
         assert time.monotonic() < deadline
@@ -96,13 +96,13 @@ def arrive(stage: KafkaStage) -> None:
 
 
 def threads() -> int:
-    """Of this process, librdkafka's with them."""
+    """The number of this process's threads, librdkafka's included."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 @contextmanager
 def frozen(broker: JvmBroker) -> Iterator[None]:
-    """It is there, and does not answer."""
+    """Meanwhile the broker does not answer."""
     broker.suspend()
     try:
         yield
@@ -110,11 +110,11 @@ def frozen(broker: JvmBroker) -> Iterator[None]:
         broker.heal()
 
 
-# Others with the same id
+# Other producers with this id
 
 
 def test_who_is_shut_out_by_another_replica_stops(new_stage: NewStage) -> None:
-    """Two replicas with one id would shut each other out for ever: the older one ends, and names the setting."""
+    """Two replicas with one id would shut each other out for ever: the older one ends and names the setting."""
     name = stable()
     old = new_stage(name=name)
     assert commit(old, b"old", 1).failure is None
@@ -134,7 +134,7 @@ def test_who_is_shut_out_by_another_replica_stops(new_stage: NewStage) -> None:
 
 
 def test_a_name_that_is_nobody_elses_is_taken_again(new_stage: NewStage) -> None:
-    """Shut out under a random name, only the broker can have done it: the worker goes on with another producer."""
+    """Only the broker can have shut out a random name: the worker goes on with another producer."""
     name = TransactionalId(fresh("random"), "random-", is_unique=True, is_stable=False)
     stage = new_stage(name=name)
     fill(stage, [b"never"])
@@ -154,13 +154,13 @@ def test_a_name_that_is_nobody_elses_is_taken_again(new_stage: NewStage) -> None
 
 
 def test_a_transaction_that_was_open_for_too_long_is_read_again(new_stage: NewStage) -> None:
-    """After a stop of the process the broker has taken it back; the worker goes on, though the id is not random."""
+    """The broker has taken it back while the process stood still; the worker goes on, though the id is not random."""
     stage = new_stage(name=stable(), timeout_ms=SHORT_MS)
     with Reader(stage.cluster, stage.topic) as reader:
         fill(stage, [b"late"])
         arrive(stage)
         stage.cluster.produce(stage.topic, [Sent(b"k", b"behind")])
-        reader.read_until(1)  # what is behind it may be read: it was taken back
+        reader.read_until(1)  # records behind it may be read: it was taken back
 
     stage.transactions.commit({stage.requests: 1})
     failure = ending(stage).failure
@@ -175,7 +175,7 @@ def test_a_transaction_that_was_open_for_too_long_is_read_again(new_stage: NewSt
 def test_a_predecessor_that_was_killed_holds_readers_up_no_longer_than_its_successor_needs(
     kafka: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With an id that outlives a restart what the dead process left open is taken back at once, not by the timeout."""
+    """With a stable id the dead process's transaction is taken back at once, not by its timeout."""
     name, topic = fresh("id"), kafka.create_topic("answers")
     command = [sys.executable, "-m", "tests.kafka.dying_transaction", kafka.bootstrap_servers, topic, name, "60000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dying, Reader(kafka, topic) as reader:
@@ -202,7 +202,7 @@ def test_a_predecessor_that_was_killed_holds_readers_up_no_longer_than_its_succe
 def test_a_producer_that_the_broker_has_forgotten_costs_one_transaction(
     new_broker: NewBroker, new_stage: NewStage, values: list[bytes]
 ) -> None:
-    """After `transactional.id.expiration.ms` of silence. Without an answer in it each further one failed, too."""
+    """The broker forgets it after `transactional.id.expiration.ms` of silence, also with no answer to send."""
     cluster = Cluster(new_broker(FORGETFUL).bootstrap_servers)
     cluster.wait_until_coordinating()
     stage = new_stage(cluster)
@@ -216,13 +216,13 @@ def test_a_producer_that_the_broker_has_forgotten_costs_one_transaction(
     assert stage.committed() == 2
 
 
-# What the broker refuses
+# Refused by the broker
 
 
 def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewStage) -> None:
-    """All of it is taken back, and the reason names the topic; what is sent behind it is dropped.
+    """All of it is taken back, and the reason names the topic; answers sent behind it are dropped.
 
-    It was refused for its size, which another producer has to know.
+    The size was the reason, which another producer has to know.
     """
     stage = new_stage(topic_config={"max.message.bytes": "1000"})
     fill(stage, [b"fine", b"x" * 2000])
@@ -238,7 +238,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
 
 
 def test_a_topic_that_is_gone_is_named_by_each_transaction_that_fails_for_it(new_stage: NewStage) -> None:
-    """The client says so after half a minute, and a producer whose transaction fails is replaced before."""
+    """The client says so after half a minute, but a producer whose transaction fails is replaced earlier."""
     stage = new_stage(timeout_ms=SHORT_MS)
     commit_at_last(stage, b"v", 1)
     stage.cluster.delete_topic(stage.topic)
@@ -250,10 +250,10 @@ def test_a_topic_that_is_gone_is_named_by_each_transaction_that_fails_for_it(new
 
 
 def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage) -> None:
-    """Its client ends with it: no thread of it waits for a garbage collection, which comes late or never."""
+    """Its client ends at once: no thread waits for a garbage collection, which comes late or never."""
     stage = new_stage()
     assert commit(stage, b"v", 1).failure is None
-    assert stage.values(1) == [b"v"]  # every client has a thread for each connection that it needs
+    assert stage.values(1) == [b"v"]  # now every client has its threads, one for each connection
     gc.disable()
     try:
         before = threads()
@@ -267,7 +267,7 @@ def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage)
 
 
 def test_who_has_left_the_group_commits_nothing(new_stage: NewStage) -> None:
-    """A zombie's offsets are refused by the group, and its answers go with them."""
+    """The group refuses a zombie's offsets, and so its answers are aborted."""
     stage = new_stage()
     assert commit(stage, b"member", 1).failure is None
     left = stage.consumer.consumer_group_metadata()
@@ -289,7 +289,7 @@ def test_who_has_left_the_group_commits_nothing(new_stage: NewStage) -> None:
 
 
 def test_a_cluster_that_cannot_keep_transactions_is_told_at_start(new_broker: NewBroker) -> None:
-    """One broker and the replication factor of three: nobody says no, nobody ever says yes."""
+    """One broker and a replication factor of three: the request never gets an answer."""
     cluster = Cluster(new_broker({"transaction.state.log.replication.factor": "3"}).bootstrap_servers)
     topic = cluster.create_topic()
 
@@ -300,17 +300,17 @@ def test_a_cluster_that_cannot_keep_transactions_is_told_at_start(new_broker: Ne
 # A broker that goes away
 
 
-# In these the broker lives on, or ends in good order. Killed hard, Kafka 4.3 may lose what was taken back: the
-# coordinator is at work again before the partitions have leaders, and passes over those without one: "these partitions
-# are likely deleted already and hence can be skipped" is in its log, no marker in theirs, and the next commit lets the
-# answers be read (measured, 4 of 7). No client can help it; three brokers can.
+# In these tests the broker lives on, or ends in good order. A lone Kafka 4.3 that is killed may lose an abort. Its
+# coordinator works again before the partitions have leaders, and skips partitions without one: "these partitions are
+# likely deleted already and hence can be skipped" is in its log. They get no marker, and the next commit makes the
+# aborted answers readable (measured, 4 of 7). No client can prevent it; three brokers can.
 
 
 @pytest.mark.parametrize("moments", [(0, 2), pytest.param((1, 4), marks=pytest.mark.slow)])
 def test_an_end_in_doubt_is_one_or_the_other(
     own_broker: JvmBroker, new_stage: NewStage, moments: tuple[int, ...]
 ) -> None:
-    """The broker freezes while a transaction is committed: its answers are there if its offset is, and not else."""
+    """The broker freezes during a commit: its answers are there exactly if its offset is."""
     stage = new_stage(Cluster(own_broker.bootstrap_servers), name=stable(), timeout_ms=SHORT_MS)
     seen: list[bytes] = []
     for milliseconds in moments:
@@ -335,9 +335,9 @@ def test_an_end_in_doubt_is_one_or_the_other(
 def test_a_broker_that_is_away_for_longer_than_a_transaction_is_waited_for(
     own_broker: JvmBroker, new_stage: NewStage
 ) -> None:
-    """Nothing fails for good: the transaction is lost, and the next one follows when the broker is back.
+    """The transaction is lost, and the next one follows when the broker is back.
 
-    What readers see of the lost one is not asked: a broker that restarts alone may lose the ends of transactions.
+    The test does not read the lost one: a broker that restarts alone may lose the ends of transactions.
     """
     stage = new_stage(Cluster(own_broker.bootstrap_servers), name=stable(), timeout_ms=SHORT_MS)
     commit_at_last(stage, b"before", 1)

@@ -1,4 +1,4 @@
-"""Batches that unpack to more than the client takes, and large ones that it takes, on a real Kafka."""
+"""Batches that decompress to more than the client takes, and large ones that it takes, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
 from tests.kafka.test_source_sink import joined, read, settings
 
-# So that a test need not unpack hundreds of megabytes.
+# Small limits, so that a test need not decompress hundreds of megabytes.
 SMALL = {"fetch.wait.max.ms": "10", "fetch.max.bytes": "1000000", "receive.message.max.bytes": "2000000"}
 BOMB = [Sent(b"k", bytes(4_000))] * 3_000
-# One batch of all that a flush finds.
+# A flush sends all waiting records as one batch.
 AS_ONE = {
     "compression.type": "zstd",
     "linger.ms": "30000",
@@ -31,7 +31,7 @@ GOOD = [Sent(b"k", b"good")] * 5
 
 @quick_consumer
 def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, protocol: str) -> None:
-    """Among good ones, two in a row, and as the last of the log: each record once, in order, in seconds."""
+    """They lie among good ones, two in a row, and last in the log: each record comes once, in order, in seconds."""
     topic = kafka.create_topic("requests")
     kafka.produce(topic, GOOD)
     for _ in range(2):
@@ -54,7 +54,7 @@ def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, p
 
 
 def test_a_partition_with_such_a_batch_does_not_hold_up_the_others(kafka: Cluster) -> None:
-    """What comes to them meanwhile is handed out meanwhile."""
+    """Records that come to the others meanwhile are handed out meanwhile."""
     topic = kafka.create_topic("requests", partitions=2)
     kafka.produce(topic, [Sent(b"k", bytes(4_000), (), 0)] * 3_000, AS_ONE)
     source = joined(settings(kafka, topic, config=SMALL), Told())
@@ -76,7 +76,7 @@ def test_a_partition_with_such_a_batch_does_not_hold_up_the_others(kafka: Cluste
         late.append(time.monotonic() - sent)
     source.close()
 
-    assert sorted(late[1:])[len(late) * 9 // 10] < 0.5, late  # but for the first, which joins the group
+    assert sorted(late[1:])[len(late) * 9 // 10] < 0.5, late  # except the first, which joins the group
 
 
 @quick_exactly_once
@@ -100,7 +100,7 @@ def test_a_kill_in_the_middle_of_such_a_batch_leaves_no_request_unanswered(
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-        scene.auditor.wait_for_count(count)  # what the killed one left open holds readers up until its timeout
+        scene.auditor.wait_for_count(count)  # the killed one's open transaction holds readers up until its timeout
         offsets = [found.source.offset for found in scene.auditor.answers if found.source is not None]
         while kafka.has_open_transaction(scene.dead_letter_topic):
             assert time.monotonic() < deadline
@@ -115,7 +115,7 @@ def test_a_kill_in_the_middle_of_such_a_batch_leaves_no_request_unanswered(
 
 
 def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka: Cluster) -> None:
-    """They have offsets, too, and what is open is not given to readers of what is committed."""
+    """They have offsets, too, and readers of committed data do not get an open transaction's records."""
     topic = kafka.create_topic("requests")
     packed = Producer({"bootstrap.servers": kafka.bootstrap_servers, **AS_ONE, "transactional.id": topic})
     packed.init_transactions()
@@ -137,7 +137,7 @@ def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka:
 
 
 def test_a_large_batch_in_good_faith_is_simply_read(kafka: Cluster) -> None:
-    """2,000 requests of 58 KiB are 120 MB, more than this client's own limit, of 100 MB, lets it unpack."""
+    """2,000 requests of 58 KiB are 120 MB, above the client's own limit of 100 MB."""
     topic = kafka.create_topic("requests")
     values = [b"%d" % n + bytes(58 * 1024) for n in range(2_000)]
     kafka.produce(topic, [Sent(b"k", value) for value in values], AS_ONE)

@@ -1,4 +1,4 @@
-"""Three Kafka nodes as child processes, each broker and controller, all topics on all three; any one may be missing.
+"""Three Kafka nodes as child processes, each broker and controller, with all topics; any one may be missing.
 
 Writes need two of the three. About 350 MB each. Binds to 127.0.0.1 alone.
 """
@@ -26,13 +26,13 @@ REPLICATED = {
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
 }
-IN_SYNC_WITHIN = 120.0  # a broker that was killed is let in again after its session, 3 s, and has to catch up
+IN_SYNC_WITHIN = 120.0  # a killed broker is let in again after its session, 3 s, and has to catch up
 
 
 class Trio:
     """Owns the nodes and a proxy before each; `with` starts and removes them. `config` is each broker's.
 
-    `cluster` is the direct way in; who comes in by `proxied` can be cut off from each node.
+    `cluster` connects directly; a client of `proxied` can be cut off from each node.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None) -> None:
@@ -62,7 +62,7 @@ class Trio:
         return self
 
     def heal(self) -> None:
-        """All of them run and can be reached again, and have all there is."""
+        """Let all of them run and be reached again; return when they are in sync."""
         for proxy in self.proxies:
             proxy.heal()
         for node in self.nodes:
@@ -70,7 +70,7 @@ class Trio:
         self.wait_until_in_sync()
 
     def wait_until_in_sync(self) -> None:
-        """Until all three are there, and each partition is whole on all of them."""
+        """Wait until all three are there, and each partition is whole on all of them."""
         deadline = time.monotonic() + IN_SYNC_WITHIN
         while not self._is_in_sync():
             assert time.monotonic() < deadline, "the nodes do not come to hold the same"
@@ -79,7 +79,7 @@ class Trio:
     def _is_in_sync(self) -> bool:
         try:
             found = self.cluster.admin.list_topics(timeout=2.0)
-        except KafkaException:  # the one that was asked is not back
+        except KafkaException:  # the node that was asked is not back
             return False
         partitions = [partition for topic in found.topics.values() for partition in topic.partitions.values()]
         return len(found.brokers) == 3 and all(len(partition.isrs) == 3 for partition in partitions)

@@ -13,9 +13,9 @@ LONGEST = 300.0  # seconds: each takes a few
 
 
 def run(names: Sequence[str], search: Callable[[str], Found]) -> int:
-    """Plant them side by side, and print each in its turn. The exit code."""
+    """Plant bugs in parallel, print each in order, and return the exit code."""
     survivors = []
-    # Begun anew, not forked: a fork of a process with threads may hang, and Python 3.12 warns of it.
+    # Spawned, not forked: a fork of a process with threads may hang, and Python 3.12 warns of it.
     spawned = multiprocessing.get_context("spawn")
     with spawned.Pool(min(len(names), multiprocessing.cpu_count())) as pool:
         running = {name: pool.apply_async(search, [name]) for name in names}
@@ -28,14 +28,14 @@ def run(names: Sequence[str], search: Callable[[str], Found]) -> int:
 
 
 def write(name: str, found: Found) -> None:
-    """One line for each test that caught it, with what it said."""
+    """Print one line for each test that caught the bug, with its message."""
     rows = [f"{'caught':9}{name:84}{catch.test}\n{'':13}{catch.said[:120]}\n" for catch in found]
     sys.stdout.write("".join(rows) or f"{'SURVIVES':9}{name}\n")
     sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """What the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Plant bugs, and see who notices.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only bugs whose name contains it")
     parser.add_argument("--all", action="store_true", help="show every test that notices, not the first alone")

@@ -1,4 +1,4 @@
-"""Every bug there is to plant, of whatever kind, in one form: its name, how it is planted, and the tests to try."""
+"""All bugs to plant, of any kind, in one form: a name, a way to plant it, and the tests to try."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.test_planted import PLANTED, Planted
 
 @dataclass(frozen=True)
 class Bug:
-    """`planted()` breaks the worker for a while. The first of the `tests` is there to fail then, with a `failure`."""
+    """A bug: `planted()` breaks the worker for a while. The first of `tests` should then fail, with a `failure`."""
 
     name: str
     planted: Callable[[], AbstractContextManager[object]]
@@ -31,7 +31,7 @@ class Bug:
 
 
 class Catch(NamedTuple):
-    """A test that failed, and the first line of what it said."""
+    """A failed test, and the first line of its message."""
 
     test: str
     said: str
@@ -41,7 +41,7 @@ Found = Sequence[Catch]
 
 
 def catches(bug: Bug) -> Iterator[Catch]:
-    """Plant it, try one test after the other, and give those that notice. Anything else that is raised is no catch."""
+    """Plant a bug, try one test after the other, and yield the tests that notice. Other exceptions are no catch."""
     for name, test in bug.tests.items():
         with bug.planted():
             try:
@@ -51,7 +51,7 @@ def catches(bug: Bug) -> Iterator[Catch]:
 
 
 def _test_in(failure: BaseException) -> str | None:
-    """The test function that it was raised in."""
+    """The test function that raised a failure."""
     names = [frame.name for frame in traceback.extract_tb(failure.__traceback__)]
     return next((name for name in reversed(names) if name.startswith("test_")), None)
 
@@ -81,10 +81,10 @@ BUGS: Mapping[str, Bug] = {
 
 
 def first_catch(name: str) -> Found:
-    """By the first test that notices; none if it survives."""
+    """The first test that notices; empty if the bug survives."""
     return list(islice(catches(BUGS[name]), 1))
 
 
 def all_catches(name: str) -> Found:
-    """By every test that notices."""
+    """Every test that notices."""
     return list(catches(BUGS[name]))

@@ -1,4 +1,4 @@
-"""The batcher through any traffic: it loses, repeats and reorders nothing, and no batch exceeds its limits."""
+"""In any traffic the batcher loses, repeats and reorders nothing, and no batch exceeds its limits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element
 
 
 def expected(kind: BatchKind, rows: int) -> float:
-    """Any rule that grows with the work."""
+    """An expected time that grows with the work; any such rule will do."""
     return 0.1 * tokens(kind.shapes) * rows
 
 
 class Walk:
-    """Requests come, groups are asked for in every way, partitions leave. Dice choose each step."""
+    """Adds requests, asks for groups in every way, and removes partitions. Dice choose each step."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -40,7 +40,7 @@ class Walk:
         self.waiting: dict[Shapes, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
         self.added_at: dict[int, float] = {}
         self.number = 0
-        self.is_urgent = False  # somebody was
+        self.is_urgent = False  # some request was urgent
 
     def go(self, steps: int) -> None:
         usual = [*[self.add] * 3, *[self.ahead, self.pressed, self.due] * 2]
@@ -97,7 +97,7 @@ class Walk:
             assert group.due_at <= group.opened_at + self.policy.linger
         second = self.batcher.due(self.now)
         met("two are due", is_so=second is not None)
-        if second is not None:  # what is ready goes in the order in which it is due
+        if second is not None:  # ready groups leave in the order of their due times
             assert second.due_at >= group.due_at
             self.check(second, ClosedBy.LINGER)
 
@@ -131,7 +131,7 @@ class Walk:
         }
 
     def check(self, group: Group | None, otherwise: ClosedBy) -> None:
-        """What leaves is the head of its shape's line, within the limits, and closed for a reason that holds."""
+        """The group is the head of its shape's line, within the limits, and closed for a true reason."""
         if group is None:
             return
         assert group.requests
@@ -160,7 +160,7 @@ class Walk:
         line = self.waiting[self.policy.buckets.padded(leaving.shapes)]
         at = [number for _, number, _ in line].index(leaving.record.offset)
         met("an urgent one overtakes", is_so=at > 0)
-        assert at == 0 or self.is_urgent  # only who is urgent overtakes others of its bucket
+        assert at == 0 or self.is_urgent  # only an urgent request overtakes others of its bucket
         partition, number, rows = line.pop(at)
         assert partition == leaving.record.partition
         met("a request in pieces", is_so=rows > leaving.rows)
@@ -182,5 +182,5 @@ class Walk:
     "a request in pieces",
 )
 def test_any_traffic_keeps_the_batchers_promises() -> None:
-    """What leaves is what came, in its order, within the limits, and closed for a reason that holds."""
+    """All requests leave in order, within the limits, in groups closed for a true reason."""
     with_each_seed(200, lambda dice: Walk(dice).go(40))

@@ -1,4 +1,4 @@
-"""Buckets through any sample: every row fits, ends ascend, and more of them never waste more."""
+"""Buckets for any sample: every row fits, ends ascend, and more buckets never waste more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_row_fits_and_ends_ascend(lengths: list[int], count: int) -> None:
 
 @given(lengths=LENGTHS, count=st.integers(1, 4))
 def test_more_buckets_never_waste_more(lengths: list[int], count: int) -> None:
-    """Twice as many have all the ends of the fewer, and others between them."""
+    """Twice as many buckets keep all ends and add others between them."""
     few, many = buckets(lengths, count), buckets(lengths, 2 * count)
 
     assert set(few.boundaries) <= set(many.boundaries)

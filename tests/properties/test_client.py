@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 
 def play(steps: list[tuple[str, int]]) -> tuple[Stage, Counter[bytes], Counter[str], int]:
-    """The stage, how often each future ended, what happened, and the answers that came to futures already ended."""
+    """Take the steps; return the stage, each future's number of ends, the events, and the number of answers."""
     stage = Stage(most=1000)
     answers = [stage.submit(1.0)]
     ends: Counter[bytes] = Counter()
@@ -55,7 +55,7 @@ def play(steps: list[tuple[str, int]]) -> tuple[Stage, Counter[bytes], Counter[s
 )
 @given(STEPS)
 def test_each_future_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
-    """And each answer that came is a result, late, or a repeat."""
+    """Each answer that came is a result, late, or a repeat."""
     stage, ends, happened, came = play(steps)
     for case in happened:
         met(case)

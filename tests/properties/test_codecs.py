@@ -1,4 +1,4 @@
-"""Whatever comes, a request or a rejection leaves the codecs; what is right comes through unchanged."""
+"""The codecs turn any record into a request or a rejection; right tensors come through unchanged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.core.tensors.stacking import Stacker
 
-LIMIT = 1024  # the least a topic may take by our settings
+LIMIT = 1024  # the smallest limit of a topic that our settings allow
 
 MODELS = [
     model(),
@@ -68,7 +68,7 @@ def limited(signature: Signature) -> Codecs:
 
 
 def expect_an_outcome(signature: Signature, came: Record) -> None:
-    """Decoding raises nothing; a request can be stacked and answered, a rejection sent, each within its topic."""
+    """Fail the test unless a request can be stacked and answered, or a rejection sent, within its topic."""
     codec = limited(signature)
     decoded = codec.decode(came)
     met("a request" if isinstance(decoded, Request) else "a rejection")
@@ -130,7 +130,7 @@ PARAMETERS = ["binary_data_size", "binary_data_output", "binary_data"]
 def test_any_member_may_be_anything(
     changes: dict[str, Any], entry: dict[str, Any], parameters: Any, output: dict[str, Any], tail: bytes | None
 ) -> None:
-    """A document that is right in all but a few places is answered, not raised over."""
+    """A document that is wrong in a few places is answered and raises nothing."""
     if parameters is not None:
         entry = {"parameters": parameters, **entry}
     outputs = [{"name": "y", "parameters": parameters, **output}] if output else []
@@ -140,7 +140,7 @@ def test_any_member_may_be_anything(
 
 
 def requests_in_every_encoding() -> list[Record]:
-    """Right requests for the models, in this order: numbers, booleans, strings."""
+    """Right requests for the models, in the order numbers, booleans, strings."""
     x = service_pb2.ModelInferRequest.InferInputTensor
     contents = service_pb2.InferTensorContents
     protobuf = service_pb2.ModelInferRequest(
@@ -175,7 +175,7 @@ OF_MODEL = [0, 0, 0, 1, 1, 2, 2]
 
 @pytest.mark.parametrize("which", range(len(RIGHT)))
 def test_what_the_examples_are_made_from_is_right(which: int) -> None:
-    """Else what is broken in them was broken before."""
+    """Else the examples would test nothing but their own faults."""
     assert isinstance(limited(MODELS[OF_MODEL[which]]).decode(RIGHT[which]), Request)
 
 
@@ -191,7 +191,7 @@ def test_what_the_examples_are_made_from_is_right(which: int) -> None:
 def test_any_bytes_under_any_headers_get_an_outcome(
     at: int, *, right: bool, which: int, value: bytes | None, headers: Any, key: bytes | None
 ) -> None:
-    """Nothing raises, and what is sent for it fits the smallest topic: also where only the headers are odd."""
+    """Nothing raises, and the answer fits the smallest topic, also where only the headers are odd."""
     if right:
         usual = [one for one, of in zip(RIGHT, OF_MODEL, strict=True) if of == at]
         came = usual[which % len(usual)]
@@ -208,7 +208,7 @@ cuts = st.tuples(st.integers(0, 400), st.integers(0, 8), st.binary(max_size=8))
 @meeting("a request", "a rejection")
 @given(mutations=st.lists(cuts, max_size=3))
 def test_right_requests_with_wrong_bytes_get_an_outcome(which: int, mutations: list[tuple[int, int, bytes]]) -> None:
-    """Bytes replaced, lost or added anywhere."""
+    """Bytes are replaced, lost or added anywhere."""
     value = RIGHT[which].value or b""
     for at, lost, added in mutations:
         at %= len(value) + 1  # noqa: PLW2901  # anywhere in what the value is by now
@@ -218,7 +218,7 @@ def test_right_requests_with_wrong_bytes_get_an_outcome(which: int, mutations: l
 
 
 def finite(datatype: str) -> st.SearchStrategy[Any]:
-    """Elements of a datatype that its JSON form can say."""
+    """Elements of a datatype that JSON can hold."""
     dtype = DTYPES[datatype]
     if dtype.kind in "iu":
         least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -258,13 +258,13 @@ def sent_as_protobuf(spec: TensorSpec, array: Array) -> Record:
     return record(message.SerializeToString(), AS_PROTOBUF)
 
 
-# Drawn with everything else, some datatypes come once in a hundred examples, or never.
+# If drawn with everything else, some datatypes come once in a hundred examples, or never.
 datatypes = pytest.mark.parametrize("datatype", DTYPES)
 FEW = 15
 
 
 def has_no_form(datatype: str, encoding: str) -> bool:
-    """A half float would be rounded twice."""
+    """True if the encoding cannot hold the datatype: JSON would round a half float twice."""
     return datatype == "FP16" and encoding == JSON
 
 
@@ -274,7 +274,7 @@ SENDERS = {JSON: sent_as_json, OCTETS: sent_as_binary, PROTOBUF: sent_as_protobu
 @datatypes
 @pytest.mark.parametrize("encoding", SENDERS)
 def test_tensors_come_through_unchanged(encoding: str, datatype: str) -> None:
-    """Every datatype and shape, in every encoding."""
+    """This holds for every datatype and shape, in every encoding."""
     if has_no_form(datatype, encoding):
         return
 
@@ -331,7 +331,7 @@ READERS = dict(zip(CONTENT_TYPES, [json_outputs, protobuf_outputs, binary_output
 @pytest.mark.parametrize("asked", [AS_ROWS, AS_JSON], ids=["rows", "json"])
 @pytest.mark.parametrize("accept", CONTENT_TYPES)
 def test_outputs_come_through_unchanged(asked: tuple[str, bytes], accept: str, datatype: str) -> None:
-    """Every datatype and shape, to rows and to JSON, in every encoding that can be accepted."""
+    """This holds for every datatype and shape, to rows and to JSON, in every encoding that can be accepted."""
     if has_no_form(datatype, accept):
         return
 
@@ -368,7 +368,7 @@ def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, arr
     )
 )
 def test_a_letter_keeps_every_header_and_has_no_word_but_its_own(headers: Headers) -> None:
-    """Whatever names a request's headers have: a reader of the letter finds ours, a replay those of the request."""
+    """Whatever the request's header names, a reader of the letter finds ours, and a replay finds the request's."""
     rejected = Rejection(record(b"{}", *headers, key=None), Code.INTERNAL, "no", Reply(JSON))
 
     letter = DeadLetters("dead", "group", 1_000_000).letter(rejected)
@@ -380,7 +380,7 @@ def test_a_letter_keeps_every_header_and_has_no_word_but_its_own(headers: Header
     assert (found.code, found.headers) == ("INTERNAL", list(headers))
 
 
-lengths = st.sampled_from([0, 1, 60, 400]) | st.integers(0, 1500)  # of bytes that are none, few, or too many
+lengths = st.sampled_from([0, 1, 60, 400]) | st.integers(0, 1500)  # no bytes, few, or too many
 
 
 @meeting(
@@ -414,7 +414,7 @@ def test_a_rejection_always_fits(
     echo: list[bytes],
     content_type: str,
 ) -> None:
-    """Its error and its dead letter, in topics that take 1 KiB, whatever came with the request."""
+    """Error and dead letter fit topics that take 1 KiB, whatever the request held."""
     names = ("correlation-id", "traceparent", "tracestate")
     reply = Reply(content_type, body_id, body_id, echo=tuple(zip(names, echo, strict=False)))
 

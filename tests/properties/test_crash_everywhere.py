@@ -1,9 +1,9 @@
-"""A worker that dies before, and so after, each of its steps: what it leaves is taken up, and no promise broken.
+"""A worker dies before, and so after, each of its steps: its successor goes on, and no promise is broken.
 
-`make unit` tries one crash in every state of the world that a worker passes through: between two of its steps between
-which nothing changed for others, a crash is the same crash. `make faults` tries every step of every configuration, and
-every second crash after a first. In most lives there is trouble besides (`troubled`): late reports, refused and unheard
-commits, transactions taken back, partitions that bounce.
+`make unit` tries one crash in every state of the world that a worker passes through: crashes at two steps are equal if
+nothing changed for others between them. `make faults` tries every step of every configuration, and every second crash
+after a first. Most lives have other trouble, too (`troubled`): late reports, refused and unheard commits, transactions
+taken back, partitions that bounce.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GUARANTEES = {
     "exactly_once-static": Setup(is_exact=True, is_static=True),
     "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),
 }
-# Ids of one's own differ in one thing, the wait for a dead one's transaction, and those of static members in what
-# follows when they are shut out: in `make unit` a smaller share will do.
+# An id of its own differs only in the wait for a dead process's transaction; a static member's id differs only in the
+# consequence of being shut out. In `make unit` a smaller share is enough.
 guarantees = pytest.mark.parametrize(
     "setup",
     [
@@ -47,7 +47,7 @@ guarantees = pytest.mark.parametrize(
 
 
 def configurations() -> Iterator[Setup]:
-    """Each guarantee with small and large lingers, one lane and two, commits all the time and rarely."""
+    """Each guarantee with small and large lingers, one lane and two, frequent and rare commits."""
     for setup, linger, lanes, interval in product(GUARANTEES.values(), (0.0, 0.01), (1, 2), (0.001, 0.02, 0.1)):
         yield replace(
             setup,
@@ -58,7 +58,7 @@ def configurations() -> Iterator[Setup]:
 
 
 def steps_of_a_life(scenario: Scenario) -> list[int]:
-    """What had changed in the world before each step of a life without a crash."""
+    """The number of changes in the world before each step of a life without a crash."""
     lives = Lives(scenario)
     lives.until_done()
     assert len(lives.lived) == 1
@@ -71,13 +71,13 @@ def states(steps: list[int]) -> list[int]:
 
 
 def crash(scenario: Scenario, *crashes: Crash) -> None:
-    """Raises `Broken` where a promise is. The first crash always has its step; a successor may be done sooner."""
+    """Live with these crashes. Raises `Broken`. The first crash always happens; a successor may be done earlier."""
     assert Lives(scenario).until_done(crashes) >= 1
 
 
 @guarantees
 def test_a_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> None:
-    """Three batches and more, of two partitions, every kind of poison; and, with trouble, that."""
+    """It has three batches or more, two partitions, every kind of poison, and the trouble that was asked for."""
     lives = Lives(troubled(setup))
 
     lives.until_done()
@@ -99,7 +99,7 @@ def test_a_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> Non
 
 @guarantees
 def test_a_crash_in_any_state_of_the_world_breaks_no_promise(setup: Setup) -> None:
-    """Whatever has happened by then; in turns, what is under way is lost, or arrives before or after the take-over."""
+    """In turns, requests under way are lost, or arrive before or after the take-over."""
     scenario = troubled(setup)
 
     for number, step in enumerate(states(steps_of_a_life(scenario))):
@@ -109,7 +109,7 @@ def test_a_crash_in_any_state_of_the_world_breaks_no_promise(setup: Setup) -> No
 @guarantees
 @pytest.mark.parametrize("what", MISHAPS)
 def test_partitions_that_go_and_come_in_any_state_of_the_world_break_no_promise(setup: Setup, what: str) -> None:
-    """All of them at once, while anything may be under way; offsets of a transaction are so for long."""
+    """All partitions go at once, whatever is under way; a transaction's offsets take long."""
     scenario = Scenario(setup, fates={"write offsets": [Fate(0.012)] * 9})
 
     for step in states(steps_of_a_life(scenario)):
@@ -120,7 +120,7 @@ def test_partitions_that_go_and_come_in_any_state_of_the_world_break_no_promise(
 
 @guarantees
 def test_a_second_crash_of_the_successor_breaks_no_promise(setup: Setup) -> None:
-    """It dies while it takes up what the first one left: a sample of pairs."""
+    """It dies while it takes over: a sample of pairs."""
     scenario = troubled(setup)
 
     for number, step in enumerate(states(steps_of_a_life(scenario))[5::9]):
@@ -133,7 +133,7 @@ def test_a_second_crash_of_the_successor_breaks_no_promise(setup: Setup) -> None
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", [make(setup) for setup in configurations() for make in (Scenario, troubled)])
 def test_a_crash_at_any_step_breaks_no_promise(scenario: Scenario) -> None:
-    """Every step of every configuration, and each way in which what is under way may fare."""
+    """This holds for every step, every configuration, and each fate of requests under way."""
     for step in range(1, len(steps_of_a_life(scenario)) + 1):
         for kind in Crash.kinds(step):
             crash(scenario, kind)
@@ -143,7 +143,7 @@ def test_a_crash_at_any_step_breaks_no_promise(scenario: Scenario) -> None:
 @pytest.mark.timeout(900)
 @guarantees
 def test_any_second_crash_breaks_no_promise(setup: Setup) -> None:
-    """After a crash in any state of the first life, one in any state of the second."""
+    """A crash in any state of the first life is followed by one in any state of the second."""
     scenario = Scenario(setup)
 
     for step in states(steps_of_a_life(scenario)):

@@ -1,4 +1,4 @@
-"""Deadlines, whatever the clocks say, and who runs, whatever is asked for."""
+"""Deadlines under any clocks, and the choice of requests that run, for any timeouts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIGGLE = 1e-3  # a float's last bits, of seconds since the epoch
 @meeting("no timestamp", "a timestamp that lies ahead", "a timestamp that lies back")
 @given(STAMPS, SECONDS, NOWS, INSTANTS)
 def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: float, now: float, wall: float) -> None:
-    """No age is below 0, whatever the publisher's clock says; without a timestamp the time begins now."""
+    """No age is below 0, whatever the publisher's clock says; without a timestamp the age is 0."""
     deadline = deadline_of(record(0, at=at).timestamp_ms, Timeout(seconds), now, wall)
 
     met("no timestamp", is_so=at is None)
@@ -40,7 +40,7 @@ def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: floa
 @meeting("deadlines that differ")
 @given(INSTANTS, INSTANTS, TIMEOUTS, NOWS, INSTANTS)
 def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout, now: float, wall: float) -> None:
-    """Of two that ask for the same."""
+    """This holds for two requests with equal timeouts."""
     deadlines = [deadline_of(record(0, at=at).timestamp_ms, timeout, now, wall) for at in sorted([one, other])]
 
     met("deadlines that differ", is_so=deadlines[0] != deadlines[1])
@@ -50,7 +50,7 @@ def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout
 @meeting("the timestamp lies back", "the timestamp lies ahead", "an instant is asked for")
 @given(INSTANTS, TIMEOUTS, NOWS, INSTANTS, st.floats(0.0, 1e4))
 def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: float, waited: float) -> None:
-    """Whoever asks later hears the same instant, unless the timestamp lies in the future: never an earlier one."""
+    """A later question gets an equal deadline; with a timestamp in the future perhaps a later one, never an earlier."""
     first = deadline_of(record(0, at=at).timestamp_ms, timeout, now, wall)
     later = deadline_of(record(0, at=at).timestamp_ms, timeout, now + waited, wall + waited)
 
@@ -66,7 +66,7 @@ def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: f
 def test_a_run_is_judged_as_its_records_are(
     asked: list[tuple[float | None, Timeout | None]], now: float, wall: float, data: st.DataObject
 ) -> None:
-    """Its deadline is the earliest, and taken apart each record is on its own side, in order."""
+    """Its deadline is the earliest; taken apart, each record is judged by its own deadline, in order."""
     run = run_asking(asked)
     alone = [
         float("inf") if timeout is None else deadline_of(single.record.timestamp_ms, timeout, now, wall)
@@ -90,7 +90,7 @@ def test_a_run_is_judged_as_its_records_are(
 
 
 class Foretold(Punctuality):
-    """What is taken is answered at one instant."""
+    """Expects every request to be answered at one instant."""
 
     def __init__(self, wall_clock: Callable[[], float], answered_at: float) -> None:
         super().__init__(wall_clock)
@@ -117,7 +117,7 @@ def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:
 def test_who_runs_is_in_time_and_who_does_not_is_not(
     asked: list[tuple[float | None, int]], fixed: float, each: float
 ) -> None:
-    """Everybody is judged once; who runs keeps the order; who is told to be late would be, by when it is told."""
+    """Each request is judged once; the runs keep their order; a rejected request would really be late."""
     requests = [request(at, rows=rows) for at, (_, rows) in enumerate(asked)]
     for one, (deadline, _) in zip(requests, asked, strict=True):
         one.deadline = deadline
@@ -143,7 +143,7 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
     st.integers(1, 300),
 )
 def test_expectations_are_bounded_by_what_was_seen(runs: list[tuple[int, int, float]], rows: int) -> None:
-    """Never negative, of no more shapes than are allowed, and 0 of what was never seen."""
+    """They are never negative, cover no more shapes than allowed, and are 0 for unknown shapes."""
     times, kinds = RunTimes(most_kinds=3), [BatchKind(MODEL, ((shape,),)) for shape in range(6)]
     for at, (shape, batch_rows, seconds) in enumerate(runs):
         times.note(kinds[shape], batch_rows, seconds, float(at))

@@ -1,4 +1,4 @@
-"""A request that leaves inputs out is the request that gives them: for any model, shapes and choice of inputs."""
+"""A request without optional inputs equals one that gives the defaults: for any model, shapes and choice of inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTHS = st.fixed_dictionaries({symbol: st.integers(1, 5) for symbol in SYMBOLS
 
 @st.composite
 def inputs(draw: st.DrawFn) -> list[TensorSpec]:
-    """The first is required and has every named axis; of the others each is what it likes, with a default or none."""
+    """A required input with every named axis, and any others, with a default or none."""
     first = TensorSpec("x0", "INT64", (None, None, None), SYMBOLS)
     others = []
     for number in range(draw(st.integers(1, 4))):
@@ -31,7 +31,7 @@ def inputs(draw: st.DrawFn) -> list[TensorSpec]:
 
 
 def tensor(spec: TensorSpec, rows: int, lengths: dict[str, int]) -> NamedTensor:
-    """The input as a request would give it whose axes of one name are equally long: its default, or sevens."""
+    """The input as a request gives it: its default, or sevens. Axes of one name are equally long."""
     dims = (lengths[symbol or ""] if dim is None else dim for dim, symbol in zip(spec.dims, spec.symbols, strict=True))
     shape = (rows, *dims)
     value = 7 if spec.default is None else spec.default
@@ -44,7 +44,7 @@ def tensor(spec: TensorSpec, rows: int, lengths: dict[str, int]) -> NamedTensor:
 def test_leaving_an_input_out_is_giving_its_default(
     specs: list[TensorSpec], lengths: dict[str, int], rows: int, data: st.DataObject
 ) -> None:
-    """Nothing behind the judge can tell the two apart: rows, shapes and bytes are the same."""
+    """Rows, shapes and bytes are equal, so nothing behind the judge can tell the two apart."""
     model = Signature("m", "1", tuple(specs), (TensorSpec("y", "FP32", ()),))
     whole = [tensor(spec, rows, lengths) for spec in specs]
     optional = [spec.name for spec in specs if spec.default is not None]

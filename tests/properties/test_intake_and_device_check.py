@@ -11,7 +11,7 @@ from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.ordering.ledger import OffsetLedger
 from worker.loop.outcomes import PATIENCE, DeviceCheck
 
-# Fetching pauses when each glance of a stall has brought a record for so long, so stalls are drawn as such.
+# Fetching pauses only when every glance for a while has brought a record, so stalls are drawn as a whole.
 STEPS = st.lists(
     st.tuples(st.sampled_from(["take", "settle", "glance"]), st.integers(1, 50)).map(lambda step: [step])
     | st.integers(1, 20).map(lambda many: [("settle", many)] * 3)
@@ -23,7 +23,7 @@ STEPS = st.lists(
 @meeting("the bound is reached", "the reserve is used", "fetching pauses", "fetching goes on before all is settled")
 @given(st.integers(1, 40), STEPS)
 def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tuple[str, int]]) -> None:
-    """Whoever takes no more than there is room for, and glances only while it may, stays within both."""
+    """A caller that takes only what there is room for, and glances only while it may, stays within both."""
     ledger = OffsetLedger()
     gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger, CHUNK)
     held = []
@@ -62,7 +62,7 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
     assert gate.room() > 0
 
 
-# Failures in a row are drawn as such: as many as it takes come of single events hardly ever.
+# Failures in a row are drawn as a whole: single events hardly ever give enough of them.
 FAILURES = st.lists(st.sampled_from(["single", "split"]), min_size=PATIENCE - 1, max_size=PATIENCE + 3)
 EVENTS = st.lists(
     st.sampled_from(["single", "split", "success", "ask", "probed"]).map(lambda event: [event])

@@ -1,4 +1,4 @@
-"""A value within its caps takes a bounded time and memory to judge, whatever is in it."""
+"""Judging a value within its caps takes bounded time and memory, whatever it holds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.judging import (
 from tests.unit.codecs.builders import AS_JSON
 from worker.codecs.wire_contract import MIB
 
-# With what is around the units, within the caps.
+# Units up to here stay within the caps, with the bytes around them.
 FULL = MIB - 4096
-PARSED = 256_000  # of protobuf, that is parsed whatever is in it
-# CI machines are shared and slower than the one of the promise.
+PARSED = 256_000  # of protobuf, which is always parsed
+# CI machines are shared and slower than the promise's machine.
 LENIENCY = 4
 
 
@@ -49,13 +49,13 @@ def expect_cheap(judges: Judges, case: Case) -> None:
 @pytest.mark.parametrize("size", [PARSED, FULL])
 @pytest.mark.parametrize("name", NASTY)
 def test_what_was_found_to_be_worst_is_cheap(judges: Judges, name: str, size: int) -> None:
-    """Found by hand, and by a search among mutations."""
+    """The cases were found by hand, and by a search among mutations."""
     expect_cheap(judges, NASTY[name](size))
 
 
 @pytest.mark.parametrize("distinct", [b'"%d":0,', b'"%d":{},'])
 def test_many_names_are_cheap(judges: Judges, distinct: bytes) -> None:
-    """A dictionary of them grows, and is copied each time."""
+    """A dictionary of names grows, and is copied each time."""
     names = b"".join(distinct % at for at in range(FULL // (len(distinct) + 4)))
 
     expect_cheap(judges, Case("plain", [AS_JSON], b'{%b"a":0}' % names))
@@ -63,7 +63,7 @@ def test_many_names_are_cheap(judges: Judges, distinct: bytes) -> None:
 
 @pytest.mark.parametrize("number", [b"1" * 10_000 + b".5", b"0." + b"3" * 10_000 + b"e300", b"1e-%b" % (b"9" * 10_000)])
 def test_long_numbers_are_cheap(judges: Judges, number: bytes) -> None:
-    """However many digits they have."""
+    """Any number of digits is cheap."""
     expect_cheap(judges, in_json("long", "data", number + b",", FULL))
 
 
@@ -90,14 +90,14 @@ PROTOBUF_CASES = st.tuples(
 @settings(max_examples=60)
 @given(JSON_CASES | PROTOBUF_CASES, st.sampled_from([PARSED, FULL]))
 def test_any_unit_repeated_anywhere_is_cheap(judges: Judges, found: tuple[Any, str, str, bytes], size: int) -> None:
-    """In every encoding, for every kind of model."""
+    """This holds in every encoding, for every kind of model."""
     build, name, place, unit = found
 
     expect_cheap(judges, build(name, place, unit, size))
 
 
 def test_many_bad_records_of_one_partition_cost_what_each_costs() -> None:
-    """Where rows are looked for among them, none is decoded more than twice."""
+    """The search for rows among them decodes none more than twice."""
     case = NASTY[r"json plain inputs b'[],'"](6_000)
     codecs, good = case.codecs(), Case("plain", [], bytes(12))
     records = [(case if at % 5 else good).record._replace(offset=at) for at in range(64)]

@@ -1,4 +1,4 @@
-"""Records that end the process, each time: the world gets past them in a few lives, and nobody else is blamed."""
+"""Records that always end the process: the workers get past them in a few lives, and blame no other record."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from worker.core.records import Record
 from worker.loop.conduct import Conduct
 
 IN_A_BATCH = floats(KILLER)
-IN_A_LARGE_REQUEST = floats(*[1.0] * 7, KILLER)  # cut into three pieces, the last one kills
+IN_A_LARGE_REQUEST = floats(*[1.0] * 7, KILLER)  # cut into three pieces; the last one kills
 IN_DECODING = UNDECODABLE_KILLER
 
 FEW = 70
 
-# Three that are counted, one in which it runs alone: the fifth life answers. One more if there was progress before the
-# first.
+# Three counted lives, one in which the record runs alone, and the fifth answers. One more if there was progress before
+# the first.
 LIVES_PER_KILLER = 6
-# A killer behind answers that are sent and not committed lets a life end without progress now and then.
+# A killer behind uncommitted answers sometimes ends a life without progress.
 LIVES_IN_ALL = 30
 
-# What a killer's process was about to send is lost with it: what counts has to be taken by then.
+# A killer's death loses all unsent messages: the note must have been taken by then.
 AFTER_A_DEATH = Crash(0, takeover=0.02)
 
 GUARANTEES = {
@@ -55,7 +55,7 @@ killers_of = pytest.mark.parametrize("killers", KILLERS.values(), ids=KILLERS)
 
 
 def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
-    """The usual requests, but for these."""
+    """The usual requests, with killers in these places."""
 
     def deadly(record: Record) -> Record:
         return record._replace(value=killers.get((record.partition, record.offset), record.value))
@@ -69,7 +69,7 @@ def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
 
 
 def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
-    """Until all is answered, whoever is killed."""
+    """Live until all is answered, through all deaths."""
     lives = Lives(scenario, last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     lives.until_done(crashes)
     return lives
@@ -80,7 +80,7 @@ def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
 def test_the_killers_are_found_in_a_few_lives_and_no_other_record(
     setup: Setup, killers: Mapping[Position, bytes]
 ) -> None:
-    """They get an error and a dead letter, in their turn; all others get what is theirs."""
+    """They get an error and a dead letter, in order; all others get their results."""
     lives = live_through(with_killers(setup, killers))
 
     lives.checker.require_poison(killers)
@@ -89,7 +89,7 @@ def test_the_killers_are_found_in_a_few_lives_and_no_other_record(
 
 @guarantees
 def test_an_isolated_run_whose_answer_is_not_committed_begins_again(setup: Setup) -> None:
-    """Every second commit is refused, of offsets alone, of notes, and within transactions."""
+    """Every second commit is refused: plain ones, notes, and within transactions."""
     killers = {(P0, 3): IN_A_BATCH}
     refused = [Fate(), Fate(refusal="refused for this time")] * 40
     fates = {"commit": refused, "write offsets": refused, "mark": refused[:20]}
@@ -101,7 +101,7 @@ def test_an_isolated_run_whose_answer_is_not_committed_begins_again(setup: Setup
 
 @guarantees
 def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup) -> None:
-    """Only what ran alone when a process died is marked: the killer, and at worst one that ran alone just then."""
+    """Only records that ran alone at a death are marked: the killer, and at worst one that ran alone just then."""
     killers = {(P0, 3): IN_A_BATCH}
     scenario = with_killers(setup, killers)
     calm = live_through(scenario)
@@ -126,7 +126,7 @@ def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup)
     ],
 )
 def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> None:
-    """Answers that are refused stop the worker while a record runs alone: no process died of that one."""
+    """Refused answers stop the worker while a record runs alone: that record killed no process."""
     killers = {(P0, 3): IN_A_BATCH}
     lives = Lives(with_killers(setup, killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> N
 
 @pytest.mark.parametrize("refused", range(1, 9))
 def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once(refused: int) -> None:
-    """It has moved on to another epoch, say, and takes the next one."""
+    """The group may have moved on to another epoch; it takes the next note."""
     killers = {(P0, 3): IN_A_BATCH}
     lives = Lives(with_killers(GUARANTEES["at_least_once"], killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once
 
 @guarantees
 def test_a_killer_behind_a_gap_is_found(setup: Setup) -> None:
-    """A compacted topic has offsets far apart, and one poll brings what lies on both sides."""
+    """A compacted topic has offsets far apart, and one poll brings records from both sides."""
     far = 1_000_000
     scenario = Scenario(setup, requests=[request(P0, 0, floats(1.0)), request(P0, far, IN_DECODING)], later=())
 
@@ -173,7 +173,7 @@ def test_a_killer_behind_a_gap_is_found(setup: Setup) -> None:
 
 @pytest.mark.parametrize("seed", range(FEW))
 def test_any_killers_anywhere_are_found_and_no_other_record(seed: int) -> None:
-    """Up to three of them, some that come late, whatever the lanes and the interval."""
+    """Up to three killers, some of them late, are found with any lanes and any commit interval."""
     dice = random.Random(seed)
     setup = replace(
         dice.choice(list(GUARANTEES.values())),

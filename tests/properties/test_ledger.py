@@ -1,4 +1,4 @@
-"""The ledgers against a model of what may leave and what Kafka may be told, through any order of events."""
+"""The ledgers equal a model of answers that may leave and offsets that may be committed, in any order of events."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.meeting import meeting, met, with_each_seed
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Partition, Place
 
-PARTITIONS = (P0, P0, P0, P1, Q0)  # most of one: there records wait for each other
+PARTITIONS = (P0, P0, P0, P1, Q0)  # mostly one, so that records wait for each other
 KEYS = (b"a", b"a", b"b", None)
 STEPS = 40
 
 
 class Walk:
-    """Records are taken, answered and acknowledged in any order; partitions come and go; commits fare as they will.
+    """Takes, answers and acknowledges records in any order; partitions come and go; commits succeed or fail.
 
-    Dice choose each step, and nothing else: a machine of rules leaves some of them out of most of its examples, and of
-    a hundred none heard of a commit.
+    Dice alone choose each step: Hypothesis's rule-based machine leaves some rules out of most examples, and in a
+    hundred examples no commit's result came.
     """
 
     def __init__(self, order: Order, dice: random.Random) -> None:
@@ -40,7 +40,7 @@ class Walk:
         self.next_offset: dict[Partition, int] = {}
 
     def go(self, steps: int) -> None:
-        """So many of them, and what must hold after each."""
+        """Take `steps` steps, and check after each."""
         usual: list[Callable[[], None]] = [self.take, self.answer, self.acknowledge, self.hear_of_a_commit]
         for _ in range(steps):
             self.dice.choice([*usual, *usual, *usual, self.hear_of_a_commit, self.take_a_run, self.forget])()
@@ -50,7 +50,7 @@ class Walk:
             self.each_partition_is_what_the_ledger_says()
 
     def drawn(self, places: list[Place]) -> list[Place]:
-        """Up to four of these, which are not among them any more."""
+        """Remove up to four of these places, and return them."""
         some = self.dice.sample(places, self.dice.randint(0, min(4, len(places))))
         places[:] = [place for place in places if place not in some]
         return some
@@ -65,7 +65,7 @@ class Walk:
             self.receive(partition, [place], [(key, rows, size)], float(offset))
 
     def take_a_run(self) -> None:
-        """Records that travel as one; it may be that each gets a place of its own after all."""
+        """Take records that travel as one; in the end each may still get a place of its own."""
         if self.order == "key":
             return
         partition, records = self.dice.choice(PARTITIONS), self.dice.randint(2, 4)
@@ -89,7 +89,7 @@ class Walk:
         self.taken_at.update(dict.fromkeys(places, now))
 
     def answer(self) -> None:
-        """Several at once, as a batch brings them home."""
+        """Answer several at once, as a batch does."""
         some = self.drawn(self.taken)
         met("it is answered for a partition that was forgotten", is_so=not all(map(self.ledger.knows, some)))
         leaving = self.ledger.answer([(place, rejection(place.offset)) for place in some])
@@ -118,7 +118,7 @@ class Walk:
         self.settled.update(some)
 
     def hear_of_a_commit(self) -> None:
-        """Of the newest commit or of an older one, as results come."""
+        """The result of the newest commit, or of an older one, comes."""
         partition, share = self.dice.choice(PARTITIONS), self.dice.choice([0.0, 0.0, 0.9, 1.0])
         for each, offset in self.ledger.committable([partition]).items():
             heard = round(offset * share)
@@ -139,7 +139,7 @@ class Walk:
         assert self.ledger.forget([partition]) == sum(place.records for place in repeated)
         assert not any(self.ledger.knows(place) for place in owed)
 
-    # What holds after each step
+    # After each step
 
     def a_commit_reaches_the_first_unsettled_record_and_no_further(self) -> None:
         reached = {
@@ -153,7 +153,7 @@ class Walk:
         }
 
     def the_counters_count_what_no_commit_may_pass(self) -> None:
-        """In a loose order what is settled there is a record still, and no more."""
+        """In a loose order a settled record behind an open one counts as a record, but not its rows and bytes."""
         owed = [place for line in self.received.values() for place in self._owed(line)]
         heavy = owed if self.order == "partition" else [place for place in owed if place not in self.settled]
 
@@ -185,12 +185,12 @@ class Walk:
         return (place for line in self.received.values() for place in line)
 
     def _owed(self, line: list[Place]) -> list[Place]:
-        """From the first that is not settled on."""
+        """The places from the first unsettled one on."""
         first = next((at for at, place in enumerate(line) if place not in self.settled), len(line))
         return line[first:]
 
     def _awaited(self, place: Place) -> set[Place]:
-        """Those whose answers go before this one's."""
+        """The places whose answers go before this one's."""
         line = self.received[place.line.partition]
         earlier = line[: line.index(place)]
         key = self.held[place][0]
@@ -222,7 +222,7 @@ RUNS = ("a run is taken apart between others",)
 
 @pytest.mark.parametrize("order", LEDGERS)
 def test_every_order_equals_its_model(order: Order) -> None:
-    """What leaves and when, how far a commit reaches, what is counted."""
+    """They agree on the answers that leave, the reach of a commit, and the counters."""
 
     with meeting(*IN_ANY_ORDER, *BESIDES[order], *(RUNS if order != "key" else ())):
         with_each_seed(100, lambda dice: Walk(order, dice).go(STEPS))

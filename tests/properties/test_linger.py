@@ -1,4 +1,4 @@
-"""The learned linger: the lanes that it simulates, beside the batcher itself, and its waits beside fixed ones."""
+"""The learned linger: its simulation agrees with the real batcher, and its waits compare well with fixed ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("10%", "90%", "48 in 3 ms", "32, 3 ms later 32")  # of the loads; `pyth
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of an inference; the loop itself takes no time."""
+    """Costs of inferences alone, in seconds; the loop itself takes no time."""
 
     fixed: float
     per_row: float
@@ -53,7 +53,7 @@ class Costs:
 def test_a_wait_costs_in_the_simulation_what_it_would_cost(
     gaps: list[float], rows: int, request_rows: int, linger: float, costs: Costs
 ) -> None:
-    """The learned linger knows of a wait that is not in force what the batcher would do with it."""
+    """The learned linger knows the effect of a linger that is not in force."""
     arrivals, rows, kind = np.cumsum(gaps), max(rows, request_rows), BatchKind(MODEL, ())
 
     found = simulate(
@@ -69,7 +69,7 @@ def test_a_wait_costs_in_the_simulation_what_it_would_cost(
 @pytest.mark.parametrize("load", PARTS)
 @pytest.mark.parametrize("model", MODELS)
 def test_auto_is_no_worse_than_the_best_fixed_linger(model: str, load: str) -> None:
-    """Within 5 %, by p99 and requests a second, with a model that gains all by batches and one that gains nothing."""
+    """It is within 5 % by p99 and requests a second, for a model that gains all by batches and one that does not."""
     costs = MODELS[model]
 
     found = cell(costs, LOADS[load], most(costs), 4000, seeds=(1,))

@@ -1,6 +1,6 @@
-"""What the simulator is worth: a promise broken on purpose does not pass its tests.
+"""The simulator's tests catch every promise that is broken on purpose.
 
-`python -m tests.mutants --all` tries every test on every mutant, and prints which one catches which, and how.
+`python -m tests.mutants --all` tries every test on every mutant, and prints which test catches which mutant, and how.
 """
 
 from __future__ import annotations
@@ -89,6 +89,6 @@ TESTS: Mapping[str, Callable[[str], None]] = {
     ("guarantee", "mutant"), CASES, ids=[f"{guarantee}-{mutant.what}" for guarantee, mutant in CASES]
 )
 def test_a_broken_promise_is_caught(guarantee: str, mutant: Mutant) -> None:
-    """By a judgement of the checker, or because the world does not come to rest; not by an accident on the way."""
+    """The checker judges so, or the world does not come to rest; no other exception counts."""
     with mutant.at_large(), pytest.raises((Broken, Spinning)):
         TESTS[mutant.by](guarantee)

@@ -1,6 +1,6 @@
-"""Two replicas of one group, and whatever may befall them, in an order that dice decide.
+"""Two replicas of one group and random events, in an order that dice decide.
 
-A failing seed is replayed, and its history printed, by `SEED=n pytest tests/properties/test_random_schedules.py`.
+`SEED=n pytest tests/properties/test_random_schedules.py` replays a failing seed and prints its history.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.properties.simulation.schedules import Play
 from worker.core.ordering.order_by_key import Order
 
 FEW, MANY = 30, 3000
-FEW_DEADLY = 60  # with them a worker that tells the group only once is caught
+FEW_DEADLY = 60  # enough to catch a worker that tells the group only once
 
 GUARANTEES: dict[str, tuple[bool, Order, Memory | None]] = {
     "at_least_once": (False, "partition", None),
@@ -33,13 +33,13 @@ guarantees = pytest.mark.parametrize("guarantee", GUARANTEES)
 
 
 def seeds(most: int) -> list[int]:
-    """The one that is asked for, or so many."""
+    """The seed in SEED, or the first `most` seeds."""
     asked = os.environ.get("SEED")
     return list(range(most)) if asked is None else [int(asked)]
 
 
 def play(seed: int, guarantee: str, *, is_deadly: bool = False) -> list[str]:
-    """The history of one seed, perhaps with far more killers; how to see it again is told if it breaks a promise."""
+    """The history of one seed; `is_deadly` adds far more killers. A failure says how to see it again."""
     try:
         return play_with(random.Random(seed), guarantee, is_deadly=is_deadly)
     except (AssertionError, Spinning) as error:
@@ -48,7 +48,7 @@ def play(seed: int, guarantee: str, *, is_deadly: bool = False) -> list[str]:
 
 
 def play_with(dice: random.Random, guarantee: str, *, is_deadly: bool = False) -> list[str]:
-    """The history of what these dice decide."""
+    """The history that these dice decide."""
     is_exact, order, memory = GUARANTEES[guarantee]
     game = Play(dice, is_exact=is_exact, order=order, memory=memory)
     return (game.make_deadly() if is_deadly else game).run()
@@ -57,7 +57,7 @@ def play_with(dice: random.Random, guarantee: str, *, is_deadly: bool = False) -
 @guarantees
 @pytest.mark.parametrize("is_deadly", [False, True], ids=["usual", "killers"])
 def test_no_schedule_breaks_a_promise(*, guarantee: str, is_deadly: bool) -> None:
-    """Rebalances, losses, stalls, crashes, late, refused and unknown commits; also while killers run alone."""
+    """It may have rebalances, losses, stalls, crashes, late, refused and unknown commits, also with killers."""
     for seed in seeds(FEW_DEADLY if is_deadly else FEW):
         play(seed, guarantee, is_deadly=is_deadly)
 
@@ -67,7 +67,7 @@ def test_no_schedule_breaks_a_promise(*, guarantee: str, is_deadly: bool) -> Non
 @guarantees
 @pytest.mark.parametrize("is_deadly", [False, True], ids=["usual", "killers"])
 def test_no_schedule_of_many_breaks_a_promise(*, guarantee: str, is_deadly: bool) -> None:
-    """The same, of as many seeds as there is time for."""
+    """This holds for many seeds; they take a long time."""
     for seed in seeds(MANY):
         play(seed, guarantee, is_deadly=is_deadly)
 
@@ -76,13 +76,13 @@ def test_no_schedule_of_many_breaks_a_promise(*, guarantee: str, is_deadly: bool
 @settings(max_examples=20)
 @given(dice=st.randoms(use_true_random=False))
 def test_no_schedule_found_by_search_breaks_a_promise(guarantee: str, dice: random.Random) -> None:
-    """Schedules that Hypothesis makes up, and makes small when they fail."""
+    """Hypothesis makes the schedules, and shrinks the failing ones."""
     play_with(dice, guarantee)
 
 
 @guarantees
 def test_the_same_seed_gives_the_same_history(guarantee: str) -> None:
-    """So a failure that was printed can be seen again."""
+    """So a printed failure can be seen again."""
     first, again, other = (play(seed, guarantee) for seed in (7, 7, 8))
 
     assert first == again

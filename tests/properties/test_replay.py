@@ -1,4 +1,4 @@
-"""A replay that is killed anywhere, as often as may be, loses no letter."""
+"""A replay that is killed at any point, any number of times, loses no letter."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PORTION = 3
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class Life:
-    """The steps that one process comes to take before it is killed, and how much of what it had sent arrives then."""
+    """One process: the number of its steps before it is killed, and of sent letters that then still arrive."""
 
     def __init__(self, steps: int | None, arriving: int = 0) -> None:
         self._steps = steps
@@ -48,7 +48,7 @@ class Life:
 
 
 class MortalWay(FakeWay):
-    """Takes a step for each record that is handed over, and for each that is acknowledged."""
+    """Takes a step for each record handed over, and for each acknowledgement."""
 
     def __init__(self, life: Life, log: Counter[bytes], topic: str) -> None:
         super().__init__(topic)
@@ -68,7 +68,7 @@ class MortalWay(FakeWay):
         return 0
 
     def arrive(self, count: int) -> None:
-        """The first of what is under way; the rest never does."""
+        """Let the first `count` letters under way arrive; the rest never do."""
         self._log.update(sent.value or b"" for sent, _ in self.waiting[:count])
 
 
@@ -77,7 +77,7 @@ KILLS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=5)
 
 
 def letters_of(kinds: list[tuple[int, str]]) -> list[Letter]:
-    """By partition and request topic; the value of each is its own."""
+    """Letters with these partitions and request topics; each has a value of its own."""
     offsets, made = Counter[int](), list[Letter]()
     for number, topic in kinds:
         at = Partition("dead", number)
@@ -91,7 +91,7 @@ def letters_of(kinds: list[tuple[int, str]]) -> list[Letter]:
 )
 @given(LETTERS, KILLS)
 def test_a_replay_killed_anywhere_loses_nothing(kinds: list[tuple[int, str]], kills: list[tuple[int, int]]) -> None:
-    """Each life begins where the last commit stands; what goes twice is no more than one portion for each kill."""
+    """Each life begins at the last commit; at most one portion goes twice for each kill."""
     module.PORTION, before = PORTION, module.PORTION
     topic, log, committed = letters_of(kinds), Counter[bytes](), dict[Partition, int]()
     ends = {at: 1 + max(one.record.offset for one in topic if one.record.partition == at) for at in partitions(topic)}

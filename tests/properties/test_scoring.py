@@ -1,4 +1,4 @@
-"""Files through any cut: every line is a record, and every row has the outcome that it has alone."""
+"""Files cut in any way: every line is a record, and every row has the outcome that it has alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONGEST = 5
 def test_lines_are_the_same_however_the_pipe_is_cut(
     lines: Sequence[bytes], end: bytes, cuts: Sequence[int], at_once: int
 ) -> None:
-    """Numbered from one, and what is too long only counted."""
+    """Lines are numbered from one, and too long lines are only counted."""
     content = b"\n".join(lines) + (end if lines else b"")
     expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None]
     met("a line is too long", is_so=any(len(line) > LONGEST for line in expected))
@@ -64,7 +64,7 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
 
 
 class Doubling:
-    """A model of one float that fails on guilty values, and on more rows than it has memory for."""
+    """A model of one float that fails on guilty values, and on more rows than fit its memory."""
 
     signature = MODEL
     padding = None
@@ -98,7 +98,7 @@ class Doubling:
 def test_every_row_has_the_outcome_that_it_has_alone(
     count: int, guilty: set[int], missing: set[int], batch: int, memory: int, *, are_lines: bool
 ) -> None:
-    """Whatever its neighbours are, and once."""
+    """Each row has it once, whatever its neighbours."""
     settings = load_scoring(None, {"WORKER_MODEL__PATH": "model.onnx", "WORKER_BATCHING__MAX_BATCH_SIZE": str(batch)})
     scorer = Scorer(cast("Model", Doubling(guilty, memory)), settings)
     values = np.arange(count, dtype="<f4").reshape(count, 1)

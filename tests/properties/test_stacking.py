@@ -1,4 +1,4 @@
-"""Stack, split, halve, cut and make whole: every row comes home to its own request, for every datatype."""
+"""Stacking, splitting, halving, cutting and rejoining return every row to its own request, for every datatype."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIMS = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 
 
 def as_tensor(array: Array, form: int) -> Tensor:
-    """The forms in which codecs hand tensors over: bytes, a view at any address, an array; strings flat."""
+    """A tensor in a codec's forms: bytes, an array, or a view at any address; strings flat."""
     if array.dtype == object:
         return array.reshape(-1)
     if form == 0:
@@ -45,7 +45,7 @@ def arrays_of(draw: st.DrawFn, datatype: str, shape: tuple[int, ...]) -> Array:
 
 @st.composite
 def models_and_requests(draw: st.DrawFn) -> tuple[Signature, list[Request], list[list[Array]]]:
-    """A model with one or two inputs of any datatypes, given back as they are; requests, and what each holds."""
+    """A model that returns its one or two inputs of any datatypes; requests, and the arrays of each."""
     inputs = tuple(
         TensorSpec(f"x{at}", draw(st.sampled_from(sorted(DTYPES))), draw(DIMS)) for at in range(draw(st.integers(1, 2)))
     )
@@ -61,7 +61,7 @@ def models_and_requests(draw: st.DrawFn) -> tuple[Signature, list[Request], list
 
 
 def _is_not_aligned(signature: Signature, one: Request) -> bool:
-    """Whether a tensor of its own is a view at an address that its numbers do not begin at."""
+    """True if one of its tensors is a view at an unaligned address."""
     views = [
         np.frombuffer(tensor, each.dtype)
         for each, tensor in zip(signature.inputs, one.tensors, strict=True)
@@ -100,7 +100,7 @@ def assert_holds(outcome: Outcome | None, content: list[Array]) -> None:
 @meeting("several requests", "two inputs", "strings", "bytes that are not aligned", "rows of several elements")
 @given(models_and_requests())
 def test_what_is_stacked_and_split_is_what_came(case: tuple[Signature, list[Request], list[list[Array]]]) -> None:
-    """Every request finds its own rows in the answer, whatever the datatype and however its bytes lay in memory."""
+    """Every request finds its own rows in the answer, for any datatype and any place in memory."""
     signature, requests, held = case
 
     met("several requests", is_so=len(requests) > 1)
@@ -122,7 +122,7 @@ def test_what_is_stacked_and_split_is_what_came(case: tuple[Signature, list[Requ
 def test_halves_of_halves_are_the_requests_themselves(
     case: tuple[Signature, list[Request], list[list[Array]]],
 ) -> None:
-    """Halved until each is alone, every request still finds its own rows."""
+    """After halving down to single requests, each still finds its own rows."""
     signature, requests, held = case
     met("halved twice", is_so=len(requests) > 2)
     open_batches, alone = [stacked(signature, requests)], []
@@ -146,7 +146,7 @@ def test_halves_of_halves_are_the_requests_themselves(
 def test_a_request_cut_and_made_whole_is_what_it_was(
     case: tuple[Signature, list[Request], list[list[Array]]], rows: int, dice: random.Random
 ) -> None:
-    """Each piece runs apart and comes home in any order; the answer has all rows in theirs, and comes once."""
+    """The pieces run apart and come back in any order; one answer has all rows in order."""
     signature, requests, held = case
     for whole, content in zip(requests, held, strict=True):
         pieces = cut(whole, rows)
@@ -167,7 +167,7 @@ def test_a_request_cut_and_made_whole_is_what_it_was(
 
 @given(st.lists(st.lists(st.sampled_from([1.0, 2.0, np.nan, np.inf, -np.inf]), min_size=1, max_size=3), min_size=1))
 def test_non_finite_values_cost_their_own_request_alone(values: list[list[float]]) -> None:
-    """In inputs and in outputs: who holds one is rejected, who holds none is answered, and nobody is both."""
+    """In inputs and in outputs, a request with such a value is rejected, and every other one is answered."""
     strict = Stacker(Signature("m", "1", (spec("x"),), (spec("y"),)))
     requests = [request(at, rows=len(v), tensors=[np.array(v, "<f4")]) for at, v in enumerate(values)]
     finite = [at for at, v in enumerate(values) if np.isfinite(v).all()]

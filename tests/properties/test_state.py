@@ -1,4 +1,4 @@
-"""Whatever comes, fails, is taken back or moves: answers and states are those of a serial replay, key by key."""
+"""Through failures, aborts and rebalances, answers and states equal a serial replay's, key by key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FATES = (
 
 
 class Ask(NamedTuple):
-    """One request: of which partition and key, its rows, and what it says of the state."""
+    """One request: its partition, key, rows and `state` header."""
 
     partition: Partition
     key: bytes
@@ -44,7 +44,7 @@ moves = st.sampled_from(["", "", "", "revoke", "lose"])
 
 
 def records(asked: Sequence[Ask]) -> list[Record]:
-    """As they stand in their partitions, whose keys are their own."""
+    """The records of these requests; each partition has keys of its own."""
     offsets = {P0: 0, P1: 0}
     made: list[Record] = []
     for partition, key, rows, state in asked:
@@ -56,7 +56,7 @@ def records(asked: Sequence[Ask]) -> list[Record]:
 
 
 def replayed(asked: Sequence[Ask]) -> tuple[dict[str, list[float] | str], dict[bytes, float]]:
-    """What each request is to be answered, and the states in the end."""
+    """The right answer to each request, and the final states."""
     expected: dict[str, list[float] | str] = {}
     states: dict[bytes, float] = {}
     for ask, one in zip(asked, records(asked), strict=True):
@@ -75,7 +75,7 @@ def replayed(asked: Sequence[Ask]) -> tuple[dict[str, list[float] | str], dict[b
 
 
 def can_be_answered(ask: Ask) -> bool:
-    """A last step may leave anything where its state is not kept."""
+    """True if the request gets a result. Its last step may spoil a state that is not kept."""
     *earlier, last = ask.rows
     return not set(earlier) & set(BAD) and (last not in BAD or (last == SPOILT and ask.state in {"read", "delete"}))
 
@@ -95,9 +95,9 @@ def test_exactly_once_all_is_as_in_a_serial_replay(
     joins: bool,
     in_memory_at_most: int | None,
 ) -> None:
-    """Each request is answered once, though transactions fail and partitions leave and come back.
+    """Each request is answered once, although transactions fail and partitions leave and come back.
 
-    Wherever the states are: all in memory, or but a few, the others in a store.
+    The states are all in memory, or only a few, with the others in a store.
     """
     policy = BatchPolicy(max_rows=most_rows, max_bytes=1 << 20, linger=0.005)
     world = World(has_state=True, exactly_once=True, joins=joins, policy=policy, **stored(in_memory_at_most)).start(
@@ -123,7 +123,7 @@ def test_exactly_once_all_is_as_in_a_serial_replay(
 def test_at_least_once_the_last_answers_and_states_are_those_of_a_serial_replay(
     portions: list[tuple[list[Ask], str]], commits: list[bool], *, joins: bool, in_memory_at_most: int | None
 ) -> None:
-    """Though commits are lost, and with them how far the partitions were, which leave and come back."""
+    """Commits are lost, and with them the positions of partitions that leave and come back."""
     world = World(has_state=True, joins=joins, **stored(in_memory_at_most)).start(P0, P1)
     left = iter(commits)
     world.source.commit_fate = lambda: CommitFate(is_taken=next(left, True))
@@ -136,12 +136,12 @@ def test_at_least_once_the_last_answers_and_states_are_those_of_a_serial_replay(
 
 
 def stored(most: int | None) -> dict[str, Any]:
-    """Of how many keys the states are in memory; None: of all."""
+    """Settings for `most` states in memory; None: for all."""
     return {} if most is None else {"store": FakeStore(), "most_in_memory": most}
 
 
 def publish_and_move(world: World, portions: list[tuple[list[Ask], str]]) -> list[Ask]:
-    """Publish one portion after the other; between them partitions leave and come back. Until all is answered."""
+    """Publish the portions; between them partitions leave and come back. Return when all is answered."""
     asked = [ask for portion, _ in portions for ask in portion]
     waiting = iter(records(asked))
     for portion, move in portions:

@@ -1,6 +1,6 @@
-"""A whole worker among fakes, which dice drive through arrivals, faults, rebalances, drains and crashes.
+"""A whole worker among fakes: dice drive it through arrivals, faults, rebalances, drains and crashes.
 
-What must hold after every step is stated as invariants; at the end the world heals and everything must be answered.
+Invariants are checked after every step; at the end the world heals and everything must be answered.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ FATES = (HEALTHY, CommitFate(is_taken=False), CommitFate(heard_after=1.0), Commi
 
 
 def rows_of(dice: random.Random) -> bytes:
-    """A value, most often a right one."""
+    """A value, mostly a right one."""
     rows = [float(dice.randint(0, 600)) for _ in range(dice.choice([1, 1, 1, 3, 11]))]
     bad = [[dice.choice(BAD)], [*rows, dice.choice(BAD)]]
     return dice.choice([*[floats(*rows)] * 5, *(floats(*some) for some in bad), b"", b"odd", b"skip"])
 
 
 class Walk:
-    """Lives of one worker after another on the same topics. Dice choose each step.
+    """One worker after another on the topics. Dice choose each step.
 
-    Hypothesis leaves some steps out of most of its examples: in sixty of them fetching never paused, no record was
-    marked, and one drain missed its deadline.
+    Hypothesis leaves some steps out of most examples: in sixty of them fetching never paused, no record was marked,
+    and one drain missed its deadline.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -75,7 +75,7 @@ class Walk:
         self.judged = self.idle_turns = 0
         self.last_sent: dict[Hashable, int] = {}
 
-    # What happens
+    # Events
 
     def publish(self, partition: Partition, batch: list[bytes], gap: int) -> None:
         for value in batch:
@@ -124,12 +124,12 @@ class Walk:
         self.world.source.lose(*partitions)
 
     def bounce(self, partitions: list[Partition]) -> None:
-        """Revoked and assigned again within one poll."""
+        """Revoke partitions and assign them again within one poll."""
         self.world.source.revoke(*partitions)
         self.world.source.assign(*partitions)
 
     def end(self, how: str, leaving: list[Partition] | None, next_life: list[Partition]) -> None:
-        """This worker ends, on purpose or not, and another one begins with what it left behind."""
+        """This worker ends, on purpose or not, and another one takes over."""
         if leaving:
             self.world.source.revoke(*leaving)
         met(how)
@@ -143,12 +143,12 @@ class Walk:
         self.live(next_life)
 
     def crash(self) -> None:
-        """Nothing is said to anybody."""
+        """End without a word to anybody."""
 
     def drain_in_health(self) -> None:
-        """A drain among healthy neighbours ends in time, answers what it holds, and leaves nothing to repeat."""
+        """A drain among healthy neighbours ends in time, answers all it holds, and leaves nothing to repeat."""
         self.heal()
-        self.turn_for(70.0)  # what was slow comes home, and a lost commit is repeated
+        self.turn_for(70.0)  # slow requests come back, and a lost commit is repeated
         held = set(self.world.source.next_offsets)
         self.world.signals.stop_asked = True
 
@@ -171,7 +171,7 @@ class Walk:
         assert self.clock.now - began < self.conduct.drain_timeout + self.conduct.revoke_timeout + 1.0
 
     def break_device(self) -> None:
-        """A dead device stops the worker; that no suspect is answered is for the invariants to see."""
+        """A dead device stops the worker; the invariants check that no suspect is answered."""
         self.heal()
         self.world.lanes.is_broken = True
         self.world.source.assign(*PARTITIONS)
@@ -182,14 +182,14 @@ class Walk:
         with pytest.raises(ModelBroken):
             self.world.worker.run()
 
-    # What holds
+    # Invariants
 
     def look(self) -> None:
         self.look_at_answers()
         self.no_commit_passes_an_unanswered_record()
 
     def look_at_answers(self) -> None:
-        """Every answer is the right one for its record; a crash in an isolated run marks its record, even unheard."""
+        """Every answer is right; a crash in an isolated run marks its record, even if the note's result is unheard."""
         for message in self.broker.answers[self.answers_seen :]:
             found = self.record_of(message)
             was_tried = (found.partition, found.offset) in self.broker.tried
@@ -222,7 +222,7 @@ class Walk:
         self.judged = len(sink.sent)
 
     def company(self, found: Record) -> Hashable:
-        """What those of a partition have in common whose answers leave in order."""
+        """Names, within a partition, the records whose answers leave in order."""
         if self.order == "partition":
             return None
         return found.key if self.order == "key" and found.key is not None else found.offset
@@ -241,7 +241,7 @@ class Walk:
             assert (ledger.rows, ledger.size) == (0, 0)
 
     def teardown(self) -> None:
-        """Healed, the worker answers all there is, and commits it."""
+        """Heal: then the worker answers and commits all records."""
         self.heal()
         self.world.source.assign(*PARTITIONS)
         until = self.clock.now + 200.0  # a lost commit is waited for 60 s
@@ -283,14 +283,14 @@ class Walk:
         self.dice.choice([self.assign, self.revoke, self.lose, self.bounce])(self.some())
 
     def stall(self) -> None:
-        """The broker of the answers is away for longer than the reserve lasts."""
+        """The answers' broker is away for longer than the reserve lasts."""
         self.assign([P0])
         self.change_sink(30.0, self.dice.randint(0, 99))
         self.publish_many(P0, self.dice.randint(30, 80), rows_of(self.dice))
         self.turn_for(8.0)
 
     def die_again_and_again(self) -> None:
-        """Until what is unsettled is suspect, and while it is tried."""
+        """Crash until unsettled records are suspect, and while they are tried."""
         for _ in range(self.dice.randint(2, 5)):
             self.turn_for(0.02)
             self.end("crash", None, list(PARTITIONS))
@@ -315,5 +315,5 @@ class Walk:
     "a record is marked as poison",
 )
 def test_every_walk_keeps_the_workers_promises() -> None:
-    """Every answer is right, given once and in order; no commit passes a record that is owed an answer."""
+    """Every answer is right, comes once and in order; no commit passes an unanswered record."""
     with_each_seed(40, lambda dice: Walk(dice).go(30))

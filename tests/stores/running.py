@@ -1,4 +1,4 @@
-"""A real Valkey or Redis server: the binary of this machine on a port of its own, in a folder of its own."""
+"""A real Valkey or Redis server: this machine's binary with a port and a folder of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BINARIES = ("valkey-server", "redis-server")
 
 
 def binary() -> str:
-    """The server's. Skips the test where there is none; in CI that is an error."""
+    """The server's binary. Skips the test where there is none; in CI that is an error."""
     found = next((path for name in BINARIES if (path := shutil.which(name))), None)
     if found is None:
         why = f"none of {', '.join(BINARIES)} is installed"
@@ -30,7 +30,7 @@ def binary() -> str:
 
 
 class RunningStore:
-    """Owns a server, which may be stopped, and started again on what it has on disk."""
+    """Owns a server, which may be stopped, and started again with its data on disk."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class RunningStore:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Until it answers."""
+        """Start the server, and wait until it answers."""
         persistent = ("--appendonly", "yes", "--save", "", "--dir", str(self._folder))
         self._process = subprocess.Popen(  # noqa: S603  # a fixed command
             [binary(), "--port", str(self.port), "--bind", "127.0.0.1", *persistent, *self._options],
@@ -67,14 +67,14 @@ class RunningStore:
             return connection.recv(64).startswith(b"-LOADING")
 
     def stop(self, how: int = signal.SIGKILL) -> None:
-        """It answers no more."""
+        """End the server."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(10)
             self._process = None
 
     def suspend(self) -> None:
-        """SIGSTOP: connections stand, and nothing is answered."""
+        """SIGSTOP: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -88,7 +88,7 @@ class RunningStore:
         return redis.Redis.from_url(self.url)
 
     def values(self, prefix: str) -> dict[bytes, bytes]:
-        """All that lies under a prefix, without it."""
+        """All values under a prefix, by keys without the prefix."""
         with self.client() as client:
             keys = [bytes(key) for key in client.scan_iter(f"{prefix}*", 1000)]
             values: list[bytes] = client.mget(keys) if keys else []

@@ -1,4 +1,4 @@
-"""The end of a worker, and the process that takes its place where a reply topic refused an answer."""
+"""The end of a worker, and the process that replaces it after a reply topic refused an answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from worker.signals import StopSignals
 
 
 class Replaced(BaseException):
-    """No exec comes back."""
+    """Raised in the place of an exec, which never returns."""
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, stop: Stop, signals: StopSignals) -> int:
-    """The exit code of a worker that this stops."""
+    """The exit code of a worker that this failure stops."""
 
     def raising(*_: object) -> None:
         raise stop
@@ -38,13 +38,13 @@ def ended(monkeypatch: pytest.MonkeyPatch, stop: Stop, signals: StopSignals) -> 
 
 
 def test_an_end_says_how_many_records_were_left() -> None:
-    """A drain that has used half of its time leaves what has not begun, and the last line of the log said otherwise."""
+    """A drain leaves records that have not begun after half of its time; the log's last line said otherwise."""
     assert _what_was_left(0) == "everything taken is answered and committed"
     assert "1 of the records taken" in _what_was_left(1)
 
 
 def test_a_process_that_follows_two_refusals_goes_on_without_the_reply_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one, the start looks at the topic again: it may just have a lower limit. Then none of its kind follows."""
+    """After one, the start looks at the topic's limits again. After the second, the topic is left out."""
     monkeypatch.setenv(REFUSED, "other")
     refused = ReplyRefused("too late", "replies")
 
@@ -61,7 +61,7 @@ def test_a_process_that_follows_two_refusals_goes_on_without_the_reply_topic(mon
 def test_no_process_follows_another_failure_or_a_signal(
     monkeypatch: pytest.MonkeyPatch, *, is_told_to_stop: bool
 ) -> None:
-    """Those end with the exit code of Kafka's refusal."""
+    """These end with the exit code of a refusal by Kafka."""
     signals = StopSignals()
     if is_told_to_stop:
         signals.count(15, None)

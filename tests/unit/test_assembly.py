@@ -1,4 +1,4 @@
-"""That a setting arrives where it is obeyed: a worker put together from settings, each unlike its default."""
+"""Each setting reaches the part that obeys it: a worker assembled from settings that all differ from the defaults."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SET = {
 
 
 class Part:
-    """Stands for what talks to Kafka, and remembers what it was made of."""
+    """Stands for a part that talks to Kafka, and remembers the arguments that it was made with."""
 
     def __init__(self, *made_of: Any, on_error: object = None, most_partitions: int | None = None) -> None:
         self.made_of = made_of
@@ -103,7 +103,7 @@ def topics_that_take(answers: int) -> Topics:
 
 
 class Assembled:
-    """A worker whose Kafka is not there, of these settings."""
+    """A worker with these settings and without a Kafka."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:
         for name, stand_in in (("KafkaSource", Source), ("KafkaSink", Sink), ("KafkaTransactions", Transactions)):
@@ -157,7 +157,7 @@ def assembled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Assembled]:
 
 @pytest.fixture
 def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Assembled]]:
-    """Another one, set otherwise."""
+    """Assembles further workers, with changed settings."""
     with ExitStack() as made:
 
         def another(**changes: str) -> Assembled:
@@ -169,7 +169,7 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
-    """Rows, bytes, tokens; the linger in seconds."""
+    """This includes rows, bytes, tokens, and the linger in seconds."""
     buckets = assembled.held["_codec"]._first.buckets
 
     assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, buckets)
@@ -177,7 +177,7 @@ def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) 
 
 
 def test_a_model_of_so_many_rows_fills_batches_of_no_more(assemble: Callable[..., Assembled], tmp_path: Path) -> None:
-    """Smaller ones take as much memory and time, so neither tokens nor a lack of memory make them smaller."""
+    """Smaller batches take equal memory and time, so neither tokens nor a lack of memory make them smaller."""
     fixed = models.save(models.for_rows(16, models.mlp()), tmp_path, "fixed")
 
     made = assemble(MODEL__PATH=str(fixed), MODEL__FIXED_BATCH="pad")
@@ -186,7 +186,7 @@ def test_a_model_of_so_many_rows_fills_batches_of_no_more(assemble: Callable[...
 
 
 def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_path: Path) -> None:
-    """In memory those of so many keys, the others in the directory; no other replica may use it meanwhile."""
+    """So many keys have their states in memory, the others in the directory, which no other replica may use."""
     path = models.save(models.gru(), tmp_path, "gru")
     set_so = {
         "MODEL__PATH": str(path),
@@ -206,7 +206,7 @@ def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_pat
 def test_a_key_is_as_long_as_the_changelog_takes_with_its_state(
     assemble: Callable[..., Assembled], tmp_path: Path
 ) -> None:
-    """A longer one would fail each transaction; a state too large for any key keeps the worker from starting."""
+    """A longer key would fail each transaction. A state too large for any key keeps the worker from starting."""
     small, large = (
         models.save(models.identities({"": "FP32", "_h": "FP32"}, (size,)), tmp_path, f"of_{size}")
         for size in (16, 25_000)
@@ -238,7 +238,7 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
 def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
     assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, lanes: str, why: str
 ) -> None:
-    """Where there are several, fewer may do."""
+    """Where there are several lanes, fewer may work."""
     monkeypatch.setattr(Model, "is_accelerated", True)
     failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
     monkeypatch.setattr(InferenceLanes, "probe_each", lambda _: [failed])
@@ -248,7 +248,7 @@ def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
-    """Records, rows and bytes taken; batches and lanes. As many records may be a suspect's as there can be."""
+    """The bounds are for records, rows and bytes taken, batches and lanes. All of them may be suspect."""
     intake = assembled.held["_intake"]
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
@@ -259,13 +259,13 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
 
 
 def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
-    """And a revoke no longer than a fifth of the time after which the group gives a silent member up."""
+    """A revoke gets at most a fifth of the time after which the group gives up a silent member."""
     assert assembled.conduct.drain_timeout == 9.0
     assert assembled.conduct.revoke_timeout == 4.0
 
 
 def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
-    """The encoder counts what the loop checks."""
+    """The encoder counts them, and the loop checks the limit."""
     record = Record(Partition("requests", 0), 0, None, b"odd", (), None)
 
     codec = assembled.held["_codec"]
@@ -277,7 +277,7 @@ def test_rejections_that_are_written_count_towards_the_limit(assembled: Assemble
 
 
 def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None:
-    """What the wire contract leaves to the deployment, and what the topics take."""
+    """The wire contract has the deployment's choices, and the limits of the topics."""
     assert assembled.wire == Wire(
         response_topic="answers",
         group_id="group",
@@ -299,7 +299,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
 @pytest.mark.parametrize("wanted", ["reject", "allow"])
 @pytest.mark.parametrize("given", ["error", "allow"])
 def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assembled], wanted: str, given: str) -> None:
-    """Inputs and outputs each on their own."""
+    """Inputs and outputs have separate settings."""
     held = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given).held
     (stacker,) = held["_stackers"].values()
 
@@ -308,7 +308,7 @@ def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assemb
 
 
 def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
-    """By these limits operators see how close a worker is to them."""
+    """Operators compare a worker's load with these limits."""
     metrics = telemetry.metrics
     numbers = assembled.events._numbers.copied()
 
@@ -319,7 +319,7 @@ def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
 
 
 def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None:
-    """Through the sink, which is closed when the worker ends."""
+    """It commits through the sink, which is closed when the worker ends."""
     delivery = assembled.held["_delivery"]
 
     assert isinstance(delivery, AtLeastOnce)
@@ -329,7 +329,7 @@ def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None
 
 
 def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[..., Assembled]) -> None:
-    """And asks the consumer who it is. It serves when the broker knows the id."""
+    """It asks the consumer for its member, and serves when the broker knows the id."""
     made = assemble(
         DELIVERY__GUARANTEE="exactly_once",
         DELIVERY__TRANSACTIONAL_ID="scorer-7",
@@ -348,7 +348,7 @@ def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[.
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 def test_what_sends_answers_is_closed_in_the_end(assemble: Callable[..., Assembled], guarantee: str) -> None:
-    """What was sent gets a moment to arrive, and what is open of a transaction is taken back."""
+    """Sent answers get a moment to arrive, and an open transaction is aborted."""
     made = assemble(DELIVERY__GUARANTEE=guarantee)
 
     made.closing.close()
@@ -366,7 +366,7 @@ def test_where_each_key_has_its_order_nothing_travels_as_one(assemble: Callable[
 
 
 def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled]) -> None:
-    """Only where it is wanted."""
+    """It is learned only if set so."""
     learned = assemble(BATCHING__LINGER_MS="auto", BATCHING__LATENCY_BUDGET_MS="40").held["_batcher"]._auto
     free = assemble(BATCHING__LINGER_MS="auto").held["_batcher"]._auto
 
@@ -376,7 +376,7 @@ def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled
 
 @pytest.mark.parametrize(("set_to", "turn"), [("5", 60.0), ("90", 95.0)])
 def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, set_to: str, turn: float) -> None:
-    """For an inference, for a turn with one in it, and for a drain with the time to leave the group."""
+    """The limits are for an inference, a turn with one in it, and a drain with the time to leave the group."""
     limits: list[telemetry.TimeLimits] = []
 
     def watch(found: telemetry.TimeLimits, **_: object) -> None:
@@ -395,7 +395,7 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
 
 
 def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once all is closed, beside the traceback."""
+    """It tells them after all is closed, in addition to the traceback."""
 
     def assembled(*_: object, events: telemetry.WorkerEvents, closing: ExitStack, **__: object) -> object:
         closing.callback(events.committed, CommitResult({}, {Partition("requests", 0): "no coordinator"}))
@@ -415,7 +415,7 @@ def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pyt
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 def test_the_cluster_is_examined_for_the_promise_that_was_set(monkeypatch: pytest.MonkeyPatch, guarantee: str) -> None:
-    """Transactions want brokers that have them."""
+    """Transactions need brokers that support them."""
     asked: list[bool] = []
     monkeypatch.setattr(app, "examine", lambda *_, with_transactions, **__: asked.append(with_transactions))
 

@@ -1,4 +1,4 @@
-"""The command line: what it says, and the codes it exits with."""
+"""The command line: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from worker.terminal import command_end
 
 
 def test_a_sentence_of_the_help_is_not_broken_where_the_code_is() -> None:
-    """The docstring of a command's options wraps at the width of the code; its sentences go on."""
+    """The docstring of a command's options wraps at the width of the code; the help joins its lines."""
     result = CliRunner().invoke(cli.app, ["dead-letters", "replay", "--help"], env={"COLUMNS": "1000"})
 
     assert "With one of these options it sends all that they choose, and remembers nothing." in result.stdout
 
 
 def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
-    """As any program: no exception comes out of whatever is imported just then."""
-    command = [sys.executable, "-v", "-m", "worker", "run"]  # tells each import, into a pipe that holds few of them
+    """It ends like any program: no exception comes out of a module that is being imported."""
+    command = [sys.executable, "-v", "-m", "worker", "run"]  # reports each import, into a pipe that holds few of them
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         assert process.stderr is not None
         next(line for line in process.stderr if line.startswith("import 'typer'"))
@@ -63,7 +63,7 @@ def test_each_reason_to_stop_has_its_exit_code(
 
 
 def test_ctrl_c_that_a_client_loses_ends_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a line. confluent_kafka keeps no exception of some callbacks, and Python misses it: no defect of ours."""
+    """It prints a line. confluent_kafka drops the exception in some callbacks, and Python reports it missing."""
 
     def act() -> int:
         with suppress(KeyboardInterrupt):
@@ -83,7 +83,7 @@ def test_ctrl_c_that_a_client_loses_ends_as_any_other(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
 def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
-    """What would be written there is not wanted; the exit code is, and here that settings are missing."""
+    """The output is not wanted then; the exit code still tells that settings are missing."""
     command = f'exec "{sys.executable}" -m worker check --json {closed}'
 
     found = subprocess.run(["/bin/sh", "-c", command], env={}, capture_output=True, text=True, check=False)  # noqa: S603  # a fixed command
@@ -103,7 +103,7 @@ def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
     ],
 )
 def test_an_output_that_nobody_reads_changes_no_exit_code(words: str, closed: str, code: int) -> None:
-    """As in `--help | head -1`, `check | grep -q` in a script with `pipefail`, `2>&1 | head -1`."""
+    """Examples are `--help | head -1`, `check | grep -q` in a script with `pipefail`, and `2>&1 | head -1`."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as nobody:
@@ -117,7 +117,7 @@ def test_an_output_that_nobody_reads_changes_no_exit_code(words: str, closed: st
 
 @pytest.mark.parametrize(("words", "code"), [("check --json > /dev/full", 7), ("run 2> /dev/full", 2)])
 def test_a_full_disk_is_told_where_it_takes_a_result(words: str, code: int) -> None:
-    """By the code a supervisor tells a mistake in the settings from all else."""
+    """A supervisor tells a mistake in the settings from other failures by the code."""
     command = f'exec "{sys.executable}" -m worker {words}'
 
     done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False)  # noqa: S603  # fixed commands
@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_where_it_takes_a_result(words: str, code: int) -> N
     "words", [["--model", "m.onnx", "rows.npy"], ["rows.npy", "--model=m.onnx"], ["m.onnx", "rows.npy"]]
 )
 def test_a_model_is_named_in_one_way_by_every_command(words: list[str]) -> None:
-    """`--model` also where MODEL is an argument; `score` takes the rows for the other."""
+    """`--model` works where MODEL is an argument, too; `score` then takes the argument as the rows."""
     result = CliRunner().invoke(cli.app, ["score", *words])
 
     assert result.exit_code == 2
@@ -139,15 +139,15 @@ def test_a_model_is_named_in_one_way_by_every_command(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", ["consume", "publish x", "dead-letters list", "profile", "state list"])
 def test_every_command_takes_any_setting(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is checked by its name."""
-    monkeypatch.setenv("WORKER_BATCHING__LINGR_MS", "4")  # to be gone afterwards
+    """The setting is checked by its name."""
+    monkeypatch.setenv("WORKER_BATCHING__LINGR_MS", "4")  # pytest removes it afterwards
     result = CliRunner().invoke(cli.app, [*words.split(), "--set", "BATCHING__LINGR_MS=5"])
 
     assert result.exit_code == 2
     assert "WORKER_BATCHING__LINGR_MS: no such setting; did you mean WORKER_BATCHING__LINGER_MS?" in result.stderr
 
 
-# The libraries that a command needs for its own work alone.
+# The libraries that only some commands need.
 HEAVY = ("onnxruntime", "redis", "opentelemetry", "structlog", "pydantic", "numpy", "confluent_kafka", "rich.progress")
 
 

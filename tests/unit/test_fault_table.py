@@ -1,4 +1,4 @@
-"""The table of faults in tests/README.md: every fault, and tests that exist. And the clock that jumps, which is one."""
+"""The table of faults in tests/README.md names existing tests for every fault. The jumping clock is tested here."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _ROW = re.compile(r"^\| (\d+) \| [^|]+ \| [SMK ]+ \| ([^|]+) \|$", re.MULTILINE)
 _NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 ROWS = [(int(number), where) for number, where in _ROW.findall((TESTS / "README.md").read_text())]
 
-# The rooms that decide, and those that act on it. The others show times to people.
+# The packages that decide, and those that act on decisions. The others show times to people.
 DECIDING = ("core", "codecs", "delivery", "inference", "kafka", "loop")
 JUMPING = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 
 
 def test_every_fault_has_its_row() -> None:
-    """Each once, in order."""
+    """Each fault has one row, in order."""
     assert [number for number, _ in ROWS] == list(FAULTS)
 
 
 @pytest.mark.parametrize(("number", "where"), ROWS)
 def test_a_fault_is_tested_by_what_exists_or_it_is_said_why_not(number: int, where: str) -> None:
-    """Each test that is named is in the file that is named; where none is, `not tested:` and a reason stand there."""
+    """Each named test is in the named file. A row without tests has `not tested:` and a reason."""
     named = _NAMED.findall(where)
 
     assert named or re.search(r"not tested: .{20,}", where), f"row {number} names no test and no reason"
@@ -39,12 +39,12 @@ def test_a_fault_is_tested_by_what_exists_or_it_is_said_why_not(number: int, whe
 
 
 def _functions(path: Path) -> set[str]:
-    """What a file defines. It is read, not imported: it may need what is not here."""
+    """The functions that a file defines. It is read, not imported: it may need modules that are missing."""
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
 def test_nothing_that_decides_reads_a_clock_that_jumps() -> None:
-    """Time is monotonic, or passed in, wherever it is decided upon."""
+    """Time for decisions is monotonic, or passed in."""
     files = [*_files()]
 
     found = {file.relative_to(WORKER): used for file in files if (used := _used(file) & JUMPING)}
@@ -60,6 +60,6 @@ def _files() -> Iterator[Path]:
 
 
 def _used(file: Path) -> set[str]:
-    """`a.b` wherever it stands in a file."""
+    """Every `a.b` in a file."""
     nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]
     return {f"{node.value.id}.{node.attr}" for node in nodes if isinstance(node.value, ast.Name)}

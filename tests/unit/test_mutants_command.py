@@ -1,4 +1,4 @@
-"""The command that plants the bugs: a bug that survives is named, and the command fails."""
+"""The command that plants the bugs: it names a bug that survives, and fails."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.unit.test_planted import PLANTED
 
 
 def test_every_bug_that_is_written_down_is_planted() -> None:
-    """Each under a name of its own."""
+    """Each has its own name."""
     assert len(BUGS) == len(CASES) + len(PLANTED)
 
 
 def test_a_bug_that_survives_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, next to one that is caught."""
+    """It is named; a bug that is caught is no error."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
     one, other = list(BUGS)[:2]
 

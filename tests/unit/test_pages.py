@@ -1,4 +1,4 @@
-"""The pages that people read: every link leads somewhere, every file named exists, the first page stays short."""
+"""The pages that people read: every link leads somewhere, every named file exists, the first page stays short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typer.main import get_command
 from tests.readme import GUIDE, ROOT, anchors, links, prose
 from worker.cli import app
 
-# All Markdown that is ours: not what an installed package or a build brought.
+# All our own Markdown, without that of installed packages or builds.
 PAGES = (
     *GUIDE,
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")),
@@ -30,7 +30,7 @@ _STUMBLING = re.compile(
 )
 _CODE = re.compile(r"`[^`]*`")
 _FILE = re.compile(r"`([\w.]+(?:/[\w.]+)*/\w+\.py|(?:worker|tests|bench|deploy|schemas)/[\w./]*/)`")
-LONGEST_README = 180  # lines: what is longer is not read
+LONGEST_README = 180  # lines; a longer one is not read
 
 
 def page_name(path: Path) -> str:
@@ -39,7 +39,7 @@ def page_name(path: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file or folder that exists, and to a heading that it has."""
+    """It leads to a file or folder that exists, and to a heading in it."""
     broken = [link for link in links(page) if not re.match(r"https?://", link) and not leads_somewhere(page, link)]
 
     assert broken == []
@@ -53,7 +53,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 @pytest.mark.parametrize("page", [*GUIDE, ROOT / "CONTRIBUTING.md"], ids=page_name)
 def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
-    """By its path from the root, from `worker/` as the walk of one record has it, or from `tests/`."""
+    """A path is relative to the root, to `worker/` as in the walk of one record, or to `tests/`."""
     named = set(_FILE.findall(prose(page)))
 
     missing = {name for name in named if not any((root / name).exists() for root in FROM)}
@@ -63,31 +63,31 @@ def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tools.md", "models.md", "batching.md"])
 def test_every_option_that_is_named_exists(name: str) -> None:
-    """In some command: the sentence around it says in which."""
+    """Some command has it; the sentence around it says which."""
     named = set(re.findall(r"`(?:[a-z-]+ )?(--[a-z-]+)", prose(ROOT / "docs" / name)))
 
     assert named <= options(get_command(app))
 
 
 def options(command: Any) -> set[str]:
-    """Those of a command, and of the commands below it."""
+    """The options of a command, and of the commands below it."""
     below = command.commands.values() if isinstance(command, TyperGroup) else ()
     return {word for option in command.params for word in option.opts}.union(*map(options, below))
 
 
 def test_every_page_of_the_guide_is_in_its_index() -> None:
-    """A page that no one links is not found."""
+    """A page without a link to it is not found."""
     index = ROOT / "docs/README.md"
 
     assert {path.name for path in index.parent.glob("*.md")} - {index.name} <= set(links(index))
 
 
 def test_the_readme_is_short() -> None:
-    """What else there is to say has a page in `docs/`."""
+    """All else has a page in `docs/`."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
 
 
 @pytest.mark.parametrize("page", [*GUIDE, ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"], ids=page_name)
 def test_a_page_uses_the_field_s_own_words(page: Path) -> None:
-    """None of those that a reader stumbles over, outside of code."""
+    """Outside of code, no word appears that a reader stumbles over."""
     assert _STUMBLING.findall(_CODE.sub("", prose(page))) == []

@@ -1,7 +1,7 @@
-"""The worker broken on purpose where the simulator does not look: in what talks to the clients, and in what waits.
+"""The worker broken on purpose where the simulator does not look: in the parts that talk to clients or that wait.
 
 As in `tests/properties/simulation/mutants.py`, a method of a real class has another body for a while. Most of these
-bugs have passed the quick tests once. The test that was written for each is named here, and must fail.
+bugs have passed the quick tests once. Each bug names the test that was written for it, which must fail.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ Check = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Planted:
-    """`owner`'s `name` has this `body`; `by` must fail."""
+    """A bug: `owner`'s `name` has this `body`, and `by` must fail."""
 
     owner: type | ModuleType
     name: str
@@ -199,7 +199,7 @@ class Planted:
 
 
 def on_a_source(test: Callable[[scripted.World], None]) -> Check:
-    """A source that holds two partitions."""
+    """Run the test on a source that holds two partitions."""
 
     def run(patch: pytest.MonkeyPatch) -> None:
         world = scripted.new_world(patch)
@@ -456,9 +456,9 @@ PLANTED: Mapping[str, Planted] = {
 
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
-    """By the test that was written for it, which passes without it."""
+    """The test that was written for it fails, and passes without the bug."""
     planted.by(monkeypatch)
 
-    seen = AssertionError, pytest.fail.Exception  # the second where nothing is raised that was to be
+    seen = AssertionError, pytest.fail.Exception  # the second comes when an expected exception is not raised
     with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(seen):
         planted.by(monkeypatch)

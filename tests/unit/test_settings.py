@@ -1,4 +1,4 @@
-"""The settings: what is read from where, and how each mistake is reported."""
+"""The settings: where each is read from, and how each mistake is reported."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LEAST = {
 
 
 def loaded(**kafka: str) -> Settings:
-    """The least that starts, and so many more KAFKA keys."""
+    """The minimum that starts a worker, with these further KAFKA keys."""
     return load(None, LEAST | {variable("kafka", key): value for key, value in kafka.items()})
 
 
 def refused(environ: dict[str, str], config: Path | None = None) -> list[str]:
-    """The lines with which these settings are refused, on top of the least that starts."""
+    """The lines that refuse these settings, added to the minimum that starts a worker."""
     with pytest.raises(BadConfiguration) as refusal:
         load(config, LEAST | environ)
     return str(refusal.value).splitlines()
@@ -50,7 +50,7 @@ def test_the_least_that_starts_gets_the_documented_defaults() -> None:
 
 
 def test_a_linger_is_milliseconds_or_learned(tmp_path: Path) -> None:
-    """In the environment and in a file alike. Inside, time is seconds."""
+    """This holds for the environment and for a file. Inside, time is in seconds."""
     config = tmp_path / "worker.toml"
     config.write_text('[batching]\nlinger_ms = "auto"\nlatency_budget_ms = 50\n')
 
@@ -61,7 +61,7 @@ def test_a_linger_is_milliseconds_or_learned(tmp_path: Path) -> None:
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    """A variable overrides the same key of the file; the file's other keys stay."""
+    """A variable overrides its key of the file; the file's other keys stay."""
     config = tmp_path / "worker.toml"
     config.write_text('[batching]\nmax_batch_size = 8\nlinger_ms = 2\n[kafka]\nrequest_topics = ["a", "b"]\n')
     environ = {k: v for k, v in LEAST.items() if "TOPICS" not in k} | {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"}
@@ -74,12 +74,12 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:
-    """`${NAME:-}` in a compose file leaves an empty variable behind."""
+    """`${NAME:-}` in a compose file leaves an empty variable."""
     assert loaded(dead_letter_topic="").kafka.dead_letter_topic is None
 
 
 def test_a_path_in_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
-    """Wherever the command is called; a variable's is relative to the folder of the call."""
+    """The working directory does not matter for it; a variable's path is relative to the working directory."""
     config = tmp_path / "worker.toml"
     config.write_text(
         '[kafka]\nsecurity_protocol = "SSL"\nssl_ca_location = "ca.pem"\n[model]\npath = "digits.onnx"\n'
@@ -97,7 +97,7 @@ def test_a_path_in_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_padded_axes_are_a_json_object_or_a_table(tmp_path: Path) -> None:
-    """One axis of an input, or a list of them."""
+    """An input has one axis, or a list of them."""
     file = tmp_path / "worker.toml"
     file.write_text("[batching.buckets.ids]\naxis = 1\nboundaries = [4, 8]\npad = 1\n")
     two = '{"image": [{"axis": 2, "boundaries": [4]}, {"axis": 3, "boundaries": [8], "shared_by": {"depth": 0.5}}]}'
@@ -110,7 +110,7 @@ def test_padded_axes_are_a_json_object_or_a_table(tmp_path: Path) -> None:
 
 
 def test_passed_through_keys_become_text(tmp_path: Path) -> None:
-    """librdkafka reads text; a TOML file may spell its dotted keys as tables."""
+    """librdkafka reads text; a TOML file may write its dotted keys as tables."""
     config = tmp_path / "worker.toml"
     config.write_text("[kafka.config]\nlinger.ms = 1\nsocket.keepalive.enable = true\n")
 
@@ -130,14 +130,14 @@ def test_passed_through_keys_become_text(tmp_path: Path) -> None:
         ("WORKER_KAFKA_PORT", "tcp://10.0.0.11:9092"),
         ("WORKER_NAME", "/inference/worker"),
         ("WORKER_ENV_PATH", "/usr/bin"),
-        ("worker_id", "7"),  # of a script of the user's
+        ("worker_id", "7"),  # a user's script
         ("INFERENCE_WORKER_KAFKA__GROUP_ID", "x"),
-        ("WORKER_TEST_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),  # of our own tests
+        ("WORKER_TEST_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),  # our own tests
         ("WORKER_MAX_BATCH_SIZE", ""),
     ],
 )
 def test_names_that_are_not_ours_are_ignored(name: str, value: str) -> None:
-    """Kubernetes tells of services called worker, worker-metrics, …; Docker's `--link` of a container."""
+    """Kubernetes sets variables for services called worker, worker-metrics, …; Docker's `--link` for a container."""
     assert load(None, LEAST | {name: value}) == loaded()
 
 
@@ -154,7 +154,7 @@ def test_names_that_are_not_ours_are_ignored(name: str, value: str) -> None:
     ],
 )
 def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant: str) -> None:
-    """A typo never becomes a silent default."""
+    """A typo never silently becomes a default."""
     assert refused({name: "x"}) == [f"{name}: no such setting; did you mean {meant}?"]
     assert refused({"WORKER_NONE__OF": "x"})[0].startswith(
         "WORKER_NONE__OF: no such setting; settings are WORKER_<SECT"
@@ -162,7 +162,7 @@ def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant
 
 
 def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
-    """A wrong key, a table that shouts, and a stray value."""
+    """Cases: a wrong key, a table in capitals, and a stray value."""
     config = tmp_path / "worker.toml"
     config.write_text("stray = 1\n[batching]\nlinger = 2\n[BATCHING]\nlanes = 2\n[kafka]\nfetch-min-bytes = 5\n")
     tables = "tables are kafka, model, batching, delivery, state, telemetry"
@@ -185,7 +185,7 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, why: str) -> None:
-    """Absent, malformed, and not text."""
+    """Cases: absent, malformed, and not text."""
     config = tmp_path / "worker.toml"
     if content is not None:
         config.write_bytes(content)
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 def test_all_problems_are_told_at_once_each_on_its_line() -> None:
-    """An operator fixes them in one go."""
+    """An operator can fix all of them at once."""
     with pytest.raises(BadConfiguration) as refusal:
         load(None, {"WORKER_BATCHING__LANES": "many", "WORKER_KAFKA__GROUPID": "g"})
 
@@ -242,7 +242,7 @@ def test_all_problems_are_told_at_once_each_on_its_line() -> None:
     ],
 )
 def test_a_value_out_of_bounds_is_refused(name: str, value: str) -> None:
-    """One line, and it begins with the variable's name."""
+    """The refusal is one line that begins with the variable's name."""
     [line] = refused({name: value})
 
     assert line.startswith(f"{name}: ")
@@ -257,7 +257,7 @@ PASSWORD = "WORKER_KAFKA__SASL_PASSWORD"  # noqa: S105 - a variable's name
 
 
 def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
-    """The newline that an editor leaves at the end is no part of it. A file that cannot be read is named."""
+    """A newline at the end, which editors add, is no part of it. A file that cannot be read is named."""
     (tmp_path / "password").write_text("s3cret\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "empty").write_bytes(b"\n")
@@ -279,7 +279,7 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
-    """Neither a good value's repr nor a bad value's error shows what a secret or a passed-through key holds."""
+    """A good value's repr and a bad value's error do not show a secret or the value of a passed-through key."""
     config = tmp_path / "worker.toml"
     config.write_text("[kafka]\nsasl_password = 12345678\n")
 
@@ -294,7 +294,7 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_read_somewhere() -> None:
-    """A setting that nothing reads would be a promise that nothing keeps."""
+    """A setting that nothing reads would be an empty promise."""
     package = Path(worker.__file__).parent
     declaring = {package / "settings" / name for name in ("sections.py", "kafka_sections.py", "loading.py")}
     sources = [path for path in package.rglob("*.py") if path not in declaring]
@@ -306,7 +306,7 @@ def test_every_setting_is_read_somewhere() -> None:
 
 
 def test_a_publisher_or_reader_needs_the_brokers_alone() -> None:
-    """A worker's other variables may stand beside them; topics may be absent; names are judged all the same."""
+    """A worker's other variables may be set, too, and topics may be absent. All names are checked."""
     brokers = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092"}
 
     assert load_client(None, brokers).kafka.request_topics is None
@@ -318,7 +318,7 @@ def test_a_publisher_or_reader_needs_the_brokers_alone() -> None:
 
 
 def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
-    """No broker; bounds are judged as for a worker."""
+    """It needs no broker; bounds are checked as for a worker."""
     config = tmp_path / "worker.toml"
     config.write_text('[kafka]\ngroup_id = "g"\n[batching]\nmax_batch_size = 8\n')
     model = {"WORKER_MODEL__PATH": "/models/digits.onnx"}
@@ -334,7 +334,7 @@ def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
 
 
 def test_options_win_over_the_environment_and_the_file(tmp_path: Path) -> None:
-    """Each in the place of its own setting; what was not given stays."""
+    """Each option replaces its own setting; other settings stay."""
     config = tmp_path / "worker.toml"
     config.write_text('[batching]\nmax_batch_size = 8\nlanes = 2\n[kafka]\nresponse_topic = "file"\n')
     environ = LEAST | {"WORKER_BATCHING__MAX_BATCH_SIZE": "16"}
@@ -357,12 +357,12 @@ def test_options_win_over_the_environment_and_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["BATCHING__LINGER_MS", "WORKER_BATCHING__LINGER_MS", "batching.linger_ms"])
 def test_a_key_is_spelled_as_in_the_environment_or_in_the_file(key: str) -> None:
-    """A value may hold what separates it from the key."""
+    """A value may contain the character that separates it from the key."""
     assert as_variables([f"{key}=5=5"]) == {"WORKER_BATCHING__LINGER_MS": "5=5"}
 
 
 def test_every_assignment_that_is_none_is_told_at_once() -> None:
-    """Where a secret belongs, and what is missing. No value is repeated."""
+    """The line says where a secret belongs, or what is missing. No value is repeated."""
     name = "WORKER_KAFKA__SASL_PASSWORD"
     why = f"every user of this machine can read a command line; set {name} or {name}_FILE in the environment"
 

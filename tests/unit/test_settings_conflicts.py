@@ -1,4 +1,4 @@
-"""Settings that do not fit each other, and defaults that hang on another setting."""
+"""Settings that contradict each other, and defaults that depend on another setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def loaded(**given: str) -> Settings:
-    """The least that starts, and these settings."""
+    """The minimum that starts a worker, with these settings."""
     return load(None, LEAST | variables(given))
 
 
@@ -67,7 +67,7 @@ LOGIN = {"KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(name: str, given: dict[str, str]) -> None:
-    """One line that names the variable to change."""
+    """The refusal is one line that names the variable to change."""
     [line] = refused(variables(given))
 
     assert line.startswith(f"WORKER_{name}: ")
@@ -84,7 +84,7 @@ def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://idp/token", "http://127.0.0.1.idp/token", "http://idp:443/token?https://"])
 def test_a_secret_goes_to_the_issuer_of_tokens_encrypted(url: str) -> None:
-    """Or it is allowed to go as it is, by the setting that allows plain connections to brokers."""
+    """The setting that allows plain connections to brokers allows this one, too."""
     given = {**OAUTH, "KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url}
 
     [line] = refused(variables(given))
@@ -106,7 +106,7 @@ def test_a_secret_goes_to_the_issuer_of_tokens_encrypted(url: str) -> None:
     ],
 )
 def test_no_address_of_a_page_is_guessed_at_or_has_a_login(url: str) -> None:
-    """The client takes http where there is no scheme. The live page shows the other replicas' addresses to all."""
+    """Without a scheme the client takes http. The live page shows the other replicas' addresses to everyone."""
     lines = refused(variables({**OAUTH, "KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url, "TELEMETRY__REPLICAS": url}))
 
     assert [line.partition(":")[0] for line in lines] == [
@@ -130,7 +130,7 @@ def test_no_address_of_a_page_is_guessed_at_or_has_a_login(url: str) -> None:
     ],
 )
 def test_the_address_of_a_store_has_neither_a_login_nor_options(address: str) -> None:
-    """The client takes both there. It would be shown, or the certificate not looked at. The message repeats nothing."""
+    """The client accepts both: a login would be shown, an option could turn checks off. The message repeats neither."""
     [line] = refused(variables(STORE | {"STATE__STORE": address}))
 
     assert line.startswith("WORKER_STATE__STORE: is no address; write redis://host:6379/0")
@@ -139,7 +139,7 @@ def test_the_address_of_a_store_has_neither_a_login_nor_options(address: str) ->
 
 @pytest.mark.parametrize("host", ["10.0.0.5", "valkey:6379", "localhost.example.com:6379/0", "[fd00::1]:6379"])
 def test_a_store_in_clear_is_on_this_machine_or_allowed(host: str) -> None:
-    """As brokers are: what requests bring crosses the network, and a login."""
+    """This is the rule for brokers: the content of requests and a login would cross the network."""
     given = STORE | {"STATE__STORE": f"redis://{host}", "STATE__STORE_PASSWORD": "hidden"}
 
     [line] = refused(variables(given))
@@ -151,7 +151,7 @@ def test_a_store_in_clear_is_on_this_machine_or_allowed(host: str) -> None:
 
 
 def test_defaults_that_hang_on_another_setting() -> None:
-    """Unless they are set. A store's states have no topic, and are at least once."""
+    """A value that is set overrides them. States in a store have no topic, and are at least once."""
     plain, once, several = (
         loaded(),
         loaded(DELIVERY__GUARANTEE="exactly_once"),

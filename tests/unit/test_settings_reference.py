@@ -7,7 +7,7 @@ from tests.settings_reference import with_reference
 
 
 def test_the_page_of_settings_shows_the_reference() -> None:
-    """Made by `python -m tests.settings_reference docs/settings.md`."""
+    """`python -m tests.settings_reference docs/settings.md` writes it."""
     page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
 
     assert with_reference(page) == page

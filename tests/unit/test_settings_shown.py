@@ -19,7 +19,7 @@ LOGIN = {
 
 
 def test_what_was_set_is_told_from_what_is_a_default() -> None:
-    """So that a reader sees what this deployment chose. A number is no secret, whatever its name."""
+    """A reader sees what this deployment chose. A number is no secret, whatever the setting's name is."""
     given = {
         "WORKER_BATCHING__LANES": "1",
         "WORKER_BATCHING__BUCKETS": '{"ids": {"axis": 1, "boundaries": [4, 8], "pad": 0}}',
@@ -39,7 +39,7 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    """Neither one of ours, nor one that is passed through to the client."""
+    """This holds for our own secrets, and for those passed through to the client."""
     config = (
         '{"ssl.keystore.password": "hunter3", "sasl.oauthbearer.config": "principal=me extension_pw=hunter4", '
         '"linger.ms": "7", "ssl.key.pem": "hunter5", "https.proxy": "http://me:hunter6@a:80"}'
@@ -72,7 +72,7 @@ def test_no_secret_is_shown() -> None:
     ],
 )
 def test_what_is_refused_for_its_secret_does_not_show_it(key: str, value: str) -> None:
-    """Neither in the refusal nor, where it is none, among the settings that `check` shows."""
+    """The refusal does not show it, nor does `check` if the setting is accepted."""
     try:
         told = str(list(effective(load(None, {**MINIMUM, **LOGIN, f"WORKER_{key}": value}))))
     except BadConfiguration as refusal:

@@ -1,4 +1,4 @@
-"""The wish to stop, as the loop sees it and as the watchdog does."""
+"""The wish to stop, as the loop and the watchdog see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.signals import STOPPING, StopSignals, stop_signals
 
 
 def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
-    """Whichever of the two it is; other signals are somebody else's."""
+    """SIGINT and SIGTERM count alike; other signals are left alone."""
     found = signal.signal(signal.SIGUSR1, lambda *_: None)
     with stop_signals() as signals:
         seen = [(signals.stop_asked, signals.hurry_asked, signals.stop_sent)]
@@ -24,7 +24,7 @@ def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
 
 
 def test_a_hang_up_asks_to_stop_and_never_to_hurry() -> None:
-    """Kernel and shell both send one when a terminal closes, and a service manager may send it beside SIGTERM."""
+    """Kernel and shell both send one when a terminal closes, and a service manager may add one to SIGTERM."""
     with stop_signals() as signals:
         signal.raise_signal(signal.SIGHUP)
         seen = [(signals.stop_asked, signals.hurry_asked, signals.stop_sent)]
@@ -36,7 +36,7 @@ def test_a_hang_up_asks_to_stop_and_never_to_hurry() -> None:
 
 
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
-    """That is how nohup keeps a command through the end of its terminal."""
+    """nohup keeps a command alive in this way when its terminal ends."""
     found = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with stop_signals() as signals:
         signal.raise_signal(signal.SIGHUP)
@@ -72,12 +72,12 @@ def asked_from_outside() -> tuple[bool, bool]:
 
 
 def test_the_wish_is_known_while_the_main_thread_is_in_a_native_call() -> None:
-    """No handler runs there. The signal may still come a moment before it: then once more."""
+    """No handler runs there. A signal may come a moment before the call, so the test tries again."""
     assert (True, False) in (asked_from_outside() for _ in range(20))
 
 
 def test_what_was_there_before_is_put_back() -> None:
-    """Handlers, and where the interpreter writes signals to."""
+    """This includes handlers, and the file descriptor to which the interpreter writes signals."""
     before = [signal.getsignal(number) for number in STOPPING]
     with stop_signals():
         assert [signal.getsignal(number) for number in STOPPING] != before

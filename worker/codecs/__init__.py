@@ -1,1 +1,1 @@
-"""The wire contract in code: headers and bytes to named tensors and back. `schemas/README.md` tells it without code."""
+"""The wire contract in code: headers and bytes to named tensors and back. `schemas/README.md` is the contract."""

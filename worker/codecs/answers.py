@@ -1,8 +1,8 @@
-"""Answers as records to produce: a result or an error, in the encoding its requester wants.
+"""Writes answers as records to produce: a result or an error, in the encoding that its requester wants.
 
 An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
-`source`, `request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`,
-where the request had them. The caller judges the size, except of JSON, which is judged before it is written.
+`source`, `request-id` if it differs from the source, and the echoes. Plain rows also carry `datatype` and `rows` if the
+request had them. The caller judges the size; only the size of JSON is judged here, before it is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ERROR: Header = ("status", b"error")
 _CODE: dict[Code, Header] = {code: ("error-code", code.encode()) for code in Code}
 
 
-# The bytes of a run that are kept for its next request: larger rows are as quickly copied one by one.
+# The most bytes of a run's output that are kept for its next request: larger rows are as quickly copied one by one.
 _MOST_KEPT = 256 * 1024
 
 
@@ -61,7 +61,7 @@ class Answers:
             key: (MODEL_VERSION, signature.edition.encode()) for key, signature in self._signatures.items()
         }
         self._versions = versions
-        self._first_version = next(iter(versions.values()))  # for errors, which no model has answered
+        self._first_version = next(iter(versions.values()))  # for errors, which come from no model
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
@@ -70,14 +70,14 @@ class Answers:
     def result(self, prediction: Prediction) -> Message:
         """The answer to a request that the model answered.
 
-        Raises `Reject` for one that its encoding cannot express, or that is too large for its topic whatever it says.
+        Raises `Reject` if the encoding cannot express it, or if it is certainly too large for its topic.
         """
         request = prediction[0]
         reply, record = request.reply, request.record
         headers, value = self._body(prediction, reply)
         _address(headers, record, reply)
         topic, chosen = reply.to or self._to
-        # One is built per record: this saves 0.1 µs over the class's own constructor.
+        # One per record: this is 0.1 µs faster than the class's own constructor.
         return tuple.__new__(Message, (topic, record.key, value, headers, record.partition.number, chosen))
 
     def _body(self, prediction: Prediction, reply: Reply) -> tuple[list[Header], bytes]:
@@ -91,16 +91,16 @@ class Answers:
         return headers, self._oip(model, outputs, reply, headers)
 
     def _statement(self, prediction: Prediction) -> Iterable[Header]:
-        """The datatype and number of the rows. A reader with another signature would take them for something else."""
+        """The headers with the rows' datatype and number: a reader with another signature would misread the rows."""
         request, run, start, stop, _ = prediction
         rows = (len(run[0]) if stop is None else stop) - start
         (spec,) = self._signatures[request.model].outputs
         return (DATATYPE, spec.datatype.encode()), (ROWS, b"%d" % rows)
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun | None:
-        """The answers to the records of a run, in order, each as `result` would write it: they differ in their end.
+        """The answers to the records of a run, in order, each as `result` would write it. Only their ends differ.
 
-        None where they do not all go to one topic.
+        None if they do not all go to one topic.
         """
         topics, chosen = self._places(run)
         if len(topics) > 1:
@@ -118,7 +118,7 @@ class Answers:
         return MessageRun(topics.pop(), keys, values, _headers_of_run(run, same), run.record.partition.number, chosen)
 
     def _places(self, run: Run) -> tuple[set[str], Sequence[int | None]]:
-        """The topics of its answers, and the partition of each, where one was chosen. Most often none was."""
+        """The topics of a run's answers, and the partition of each; no partitions if none was chosen, as is usual."""
         are_alike = run.replies.count(run.reply) == len(run.replies)
         wanted = {run.reply.to} if are_alike else {reply.to for reply in run.replies}
         if wanted == {None}:
@@ -127,7 +127,7 @@ class Answers:
         return topics, [(reply.to or self._to).partition for reply in run.replies]
 
     def _rows(self, prediction: Prediction) -> bytes:
-        """The rows of the only output, cut from the bytes of the whole run: made once for all of its requests."""
+        """The rows of the only output, cut from the bytes of the whole run, which are made once for all requests."""
         _, run, start, stop, _ = prediction
         if stop is None or run[0].nbytes > _MOST_KEPT:
             return to_bytes(prediction.outputs[0])
@@ -137,7 +137,7 @@ class Answers:
         return rows[start * row_bytes : stop * row_bytes]
 
     def error(self, rejection: Rejection) -> Message:
-        """The answer to a request that gets none from the model."""
+        """The error answer to a request that gets no result."""
         record, code, message, reply, _ = rejection
         content_type, write = _error_writer(reply)
         headers = [_CONTENT_TYPE[content_type], _ERROR, self._first_version, _CODE[code]]
@@ -148,7 +148,7 @@ class Answers:
 
     def _oip(self, model: ModelKey, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
-            from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
+            from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # see its docstring
 
             return oip_protobuf.answer(model, outputs, reply.body_id)
         self._check_size(outputs, (reply.to or self._to).topic)
@@ -161,7 +161,7 @@ class Answers:
         return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
 
     def _check_size(self, outputs: Sequence[Output], topic: str) -> None:
-        """A hundred megabytes of JSON take seconds to write, in which the loop does nothing else."""
+        """Raises `Reject` for JSON that cannot fit: to write a hundred megabytes would stop the loop for seconds."""
         least = sum([2 * output.array.size for output in outputs if output.raw is None])  # a digit and a comma for each
         if least > (limit := self._room_in(topic)):
             why = f"the answer takes more than {least} bytes, topic {topic} at most {limit}"
@@ -169,16 +169,16 @@ class Answers:
 
 
 def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]]:
-    """The content type of an error's body, and its writer."""
+    """The content type of an error's body, and the function that writes it."""
     if reply.content_type != PROTOBUF:
         return JSON, oip_json.error
-    from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
+    from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # see its docstring
 
     return PROTOBUF, oip_protobuf.error
 
 
 def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:
-    """The headers of each answer; `same` are alike in all."""
+    """The headers of each answer of a run; all begin with the headers `same`."""
     if not run.reply.echo and run.reply.request_id is None and run.replies.count(run.reply) == len(run.replies):
         source = f"{run.record.partition}/".encode()
         return [[*same, ("source", b"%b%d" % (source, record[1]))] for record in run.records]
@@ -189,7 +189,7 @@ def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:
 
 
 def _address(headers: list[Header], record: Record, reply: Reply) -> None:
-    """Add the headers by which a requester finds its answer."""
+    """Add the headers by which a requester recognises its answer."""
     source = record.source
     headers.append(("source", source.encode()))
     _, request_id, _, _, echo, _, _ = reply
@@ -206,6 +206,6 @@ def _check_finite(outputs: list[Output]) -> None:
 
 
 def readable(message: str) -> str:
-    """An error's message, fit to be sent: not too long, and no half characters of something quoted."""
+    """An error's message made fit to be sent: not too long, and without the half characters of a quoted value."""
     whole = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
     return whole.encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""Dead letters: the original of a rejected request, with KIP-1191's headers on where it came from and why.
+"""Dead letters: the originals of rejected requests, with KIP-1191's headers, which say where they lay and what failed.
 
-The one place that knows these headers: `DeadLetters` writes them, `read` takes them off again.
+Only this module knows these headers: `DeadLetters` writes them, `read` takes them off again.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Re
 _NAMESPACE = "__dlq."
 PREFIX = _NAMESPACE + "errors."
 _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
-# Before the name of a request's header that would be taken for ours: `status` and `source` are an answer's.
+# The prefix for a request's header whose name is one of ours: `status` and `source` are headers of answers.
 REQUESTS = _NAMESPACE + "request."
 
-# The parts of a request: the header that says how much of one was left out, and of what.
+# The parts of a request, each with the header that says how much was left out, and the unit.
 _PARTS = {
     "value": ("value-omitted", "bytes"),
     "key": (KEY_OMITTED, "bytes"),
     "headers": ("headers-omitted", "of them"),
 }
-# The parts that are left out of a letter that is too large: the first set that suffices. The value can be looked up
-# where the request lies, so it goes first.
+# Sets of parts to leave out of a letter that is too large; the first that suffices is taken. The value comes first,
+# because it can be looked up where the request lies.
 _OMISSIONS = (
     *((), ("value",), ("headers",), ("key",)),
     *(("value", "key"), ("key", "headers"), ("value", "headers"), tuple(_PARTS)),
 )
 
-# A letter's words beside those of its namespace, and an answer's. Names are compared without case, as readers do.
+# A letter's own headers outside its namespace, and an answer's. Names are compared without case, as readers do.
 _WORDS = frozenset({"error-code", *(name for name, _ in _PARTS.values())})
 _RENAMED = _WORDS | {"status", "source"}
 _OURS = _WORDS | {PREFIX + name for name in _NAMES}
 
-# How the message begins for a record that could not be read: of such a record there is nothing to keep.
+# The beginning of the message for a record that could not be read. Its letter holds nothing of the record.
 UNREADABLE = "the record could not be read"
 
 
@@ -50,16 +50,16 @@ class DeadLetters:
         self._limit = limit
 
     def letter(self, rejection: Rejection) -> Message:
-        """Key, value and headers as they came, and ours behind them; without parts that do not fit."""
+        """The letter: key, value and headers as they came, then our headers; without the parts that do not fit."""
         record = rejection.record
         original = _original(record.headers)
         headers = [*original, *self._ours(rejection)]
         letter = Message(self._topic, record.key, record.value, headers, record.partition.number)
-        # Nearly all fit; to count takes 1 µs.
+        # Nearly all letters fit. To count the bytes takes 1 µs.
         return letter if size_of(letter) <= self._limit else self._shortened(letter, rejection, original)
 
     def _shortened(self, letter: Message, rejection: Rejection, original: list[Header]) -> Message:
-        """The letter with a short message, and without the parts that have no room."""
+        """The letter with a short message, and without the parts that do not fit."""
         ours = self._ours(rejection._replace(message=rejection.message[:SHORT_MESSAGE]))
         shortened = [_without(parts, letter, original, ours) for parts in _OMISSIONS]
         return next((each for each in shortened if size_of(each) <= self._limit), shortened[-1])
@@ -90,9 +90,9 @@ def _without(parts: Sequence[str], letter: Message, original: list[Header], ours
 
 
 def _original(headers: Headers) -> list[Header]:
-    """The request's own headers, with names that are not taken for ours.
+    """The request's own headers, renamed where a name is one of ours.
 
-    A dead letter that came back without a replay is described anew: its own words go.
+    If a dead letter came back without a replay, its own headers are dropped, because it gets new ones.
     """
     plain = [name.lower() for name, _ in headers]
     was_letter = any(name.startswith(_NAMESPACE) for name in plain)
@@ -107,7 +107,7 @@ def _original(headers: Headers) -> list[Header]:
 
 
 def _as_sent(headers: Headers) -> list[Header]:
-    """The request's own headers among those of its letter."""
+    """The request's own headers, found among its letter's headers."""
     return [
         (name.removeprefix(REQUESTS), value)
         for name, value in headers
@@ -116,7 +116,7 @@ def _as_sent(headers: Headers) -> list[Header]:
 
 
 class Position(NamedTuple):
-    """Where one record lies; prints as `topic/partition/offset`."""
+    """The position of one record; prints as `topic/partition/offset`."""
 
     topic: str
     partition: int
@@ -124,7 +124,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The position that `str` wrote; None for another text."""
+        """The position that `str` wrote; None for any other text."""
         topic, _, rest = text.partition("/")
         partition, _, offset = rest.partition("/")
         is_one = topic and _is_number(partition) and _is_number(offset)
@@ -137,8 +137,8 @@ class Position(NamedTuple):
 class Letter(NamedTuple):
     """A dead letter, read. A field that its headers do not tell is empty or None.
 
-    `origin` is where the request lay; `headers` are the request's own; `omitted` holds what of the request did not fit
-    into the letter (`value`, `key`, `headers`) and how much it was (`5000000 bytes`).
+    `origin` is the request's position, and `headers` are the request's own. `omitted` holds the parts of the request
+    that did not fit into the letter (`value`, `key`, `headers`), and how much each was (`5000000 bytes`).
     """
 
     record: Record
@@ -151,13 +151,13 @@ class Letter(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where the letter itself lies."""
+        """The position of the letter itself."""
         (topic, number), offset = self.record.partition, self.record.offset
         return Position(topic, number, offset)
 
     @property
     def loss(self) -> str | None:
-        """Why the original cannot be made from it; None when it can."""
+        """The reason why the original cannot be made from it; None if it can."""
         if tuple(self.headers) == UNREADABLE_HEADERS:
             return "the request's headers could not be read"
         if self.omitted:
@@ -168,7 +168,7 @@ class Letter(NamedTuple):
 
 
 def read(record: Record) -> Letter:
-    """The letter that a record of a dead-letter topic is, whichever program wrote it. Of a name the last counts."""
+    """Read a record of a dead-letter topic, whichever program wrote it. The last header of a name counts."""
     said = {name: value or b"" for name, value in record.headers if name in _OURS}
     texts = {name: value.decode(errors="backslashreplace") for name, value in said.items()}
     place = "/".join(texts.get(PREFIX + name, "") for name in ("topic", "partition", "offset"))

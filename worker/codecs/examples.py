@@ -1,7 +1,7 @@
-"""Requests made up for a model from its signature, for `publish --random` and `check`.
+"""Makes up requests for a model from its signature, for `publish --random` and `check`.
 
-Right by construction, with values that most models can take; inputs with a default are left out. Pure: the randomness
-is the caller's. Nothing here is on the worker's own road.
+They are valid, with values that most models can take; inputs with a default are left out. Pure: the caller brings the
+random numbers. A worker that serves does not use this module.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from worker.core.tensors.specs import TensorSpec
 
 Feeds = Mapping[str, Array]
 
-# A dynamic dimension is small, and all inputs of one request have it: most often they share it (ids and a mask).
+# The largest dynamic dimension. One request has one length for all of its inputs, because most share it (ids, mask).
 _LONGEST_DIMENSION = 8
 
 
 class Encoding(StrEnum):
-    """How a request may be written. `BINARY` is the binary-data form."""
+    """The ways to write a request. `BINARY` is the binary-data form."""
 
     ROWS = "rows"
     JSON = "json"
@@ -36,14 +36,14 @@ class Encoding(StrEnum):
 
 
 class EncodedRequest(NamedTuple):
-    """A request's value, and the headers that say how to read it."""
+    """A request's value and the headers that say how to read it."""
 
     headers: tuple[tuple[str, bytes], ...]
     value: bytes
 
 
 def encodings(signature: Signature) -> tuple[Encoding, ...]:
-    """The encodings in which this model can be asked and answers, the plainest first."""
+    """The encodings that this model's requests and answers can have, the simplest first."""
     possible = [Encoding.ROWS] if signature.raw_input is not None else []
     if all(spec.datatype != "FP16" for spec in (*signature.required, *signature.outputs)):
         possible.append(Encoding.JSON)
@@ -55,7 +55,7 @@ def example_feeds(
 ) -> dict[str, Array]:
     """One array of shape (rows, *dims) and the input's dtype for each input that no request may leave out, by name.
 
-    Made up, or so many rows of the `given` ones.
+    The rows are made up, or chosen from the `given` ones.
     """
     if given is not None:
         return _of_given(signature, rows, rng, given)
@@ -70,7 +70,7 @@ def _of_given(signature: Signature, rows: int, rng: np.random.Generator, given: 
 
 
 def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
-    """These tensors, except inputs with a default, as one request. `encoding` is one of `encodings(signature)`."""
+    """One request with these tensors, except inputs with a default. `encoding` is one of `encodings(signature)`."""
     inputs = [(spec, feeds[spec.name]) for spec in signature.required]
     if encoding is Encoding.JSON:
         return _encoded(JSON, oip_json.request([Output(spec, array, None) for spec, array in inputs]))
@@ -86,7 +86,7 @@ def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> En
 
 
 def rows_headers(datatype: str | None, rows: int) -> tuple[tuple[str, bytes], ...]:
-    """The headers of plain rows, which do not say what or how many they are. No datatype: none."""
+    """The headers of plain rows, whose bytes do not tell datatype and count. `datatype` None: only the count."""
     said = () if datatype is None else ((DATATYPE, datatype.encode()),)
     return (("content-type", OCTETS.encode()), *said, (ROWS, b"%d" % rows))
 
@@ -96,8 +96,8 @@ def _encoded(content_type: str, value: bytes, *more: tuple[str, bytes]) -> Encod
 
 
 def _values(spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Numbers about 0 in three digits, truth values, short texts. Wide integers are often indices: 0 is in every table,
-    and 1 in nearly every one, of token types too."""
+    """Floats around 0 with three digits, truth values or short texts. INT32 and INT64 are often indices, so they are 0
+    or 1: every table has an entry 0, and nearly every one an entry 1, even of token types."""
     if spec.is_float:
         return rng.standard_normal(shape).round(3).astype(spec.dtype)
     if spec.is_text:

@@ -1,7 +1,7 @@
-"""A value that is no request often looks like something known: this says it in words, and what to do about it.
+"""Names the known thing that a refused value looks like, and what to do about it.
 
-The one place that guesses. It is asked only about values that were refused, and looks at their first bytes: JSON is
-parsed where it is small, which takes at most 30 µs. Never says anything about a request that is only wrong.
+Only this module guesses. It is asked only about values that were refused, and looks at their first bytes. Small JSON is
+parsed, which takes at most 30 µs. It says nothing about a request that is only wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import orjson
 from worker.codecs.wire_contract import JSON, OCTETS
 from worker.core.failures import listed
 
-_HEAD = 512  # bytes that are looked at
-_SMALL = 1024  # bytes of JSON that is parsed
+_HEAD = 512  # the first bytes, which are looked at
+_SMALL = 1024  # the most bytes of JSON that is parsed
 _LONGEST_NAME = 40
 
 _UNPACK = "send the value as it is, and let the producer compress (compression.type)"
@@ -36,12 +36,12 @@ _IS_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def looks_like(value: bytes, content_type: str) -> str | None:
-    """The thing, and the cure behind a colon; None where nothing tells. The value was read as this `content_type`.
+    """The thing, then a colon and the cure; None if it looks like nothing known. The value was read as `content_type`.
 
-    Without apostrophes: the log would take what follows for a quotation, and leave it out.
+    The text has no apostrophes: the log would take the text after one for a quotation, and leave it out.
     """
     found = next((words for first, words in _FIRST_BYTES if value.startswith(first)), None)
-    # A row may begin so, too. JSON behind it does not.
+    # A row may begin with a 0, too, but not with JSON after it.
     if found is None and value[:1] == b"\x00" and len(value) > 5 and (value[5:6] == b"{" or content_type != OCTETS):
         number = int.from_bytes(value[1:5], "big")
         return f"the framing of Confluent serializers, a 0 and the schema id {number}: use a plain serializer"
@@ -51,7 +51,7 @@ def looks_like(value: bytes, content_type: str) -> str | None:
 
 
 def _object(names: Sequence[str], content_type: str) -> str | None:
-    """By its names, as far as they are names: a key of a map may be an address. In quotes, which the log leaves out."""
+    """Describes an object by its names, in quotes, which the log leaves out. Keys like addresses are no names."""
     if "inputs" in names:
         return None if content_type == JSON else f"JSON: send the header content-type: {JSON}"
     if "instances" in names:
@@ -61,7 +61,7 @@ def _object(names: Sequence[str], content_type: str) -> str | None:
 
 
 def _members(value: bytes) -> Sequence[str]:
-    """The names of an object's members; for a long one the names in its beginning, at whatever depth."""
+    """The names of an object's members; if it is long, the names in its beginning, at any depth."""
     if len(value) > _SMALL:
         return list(dict.fromkeys(name.decode() for name in _MEMBER.findall(value[:_HEAD])))
     try:

@@ -1,8 +1,8 @@
-"""How large a record to produce is, and whether a topic takes it.
+"""Computes the size of a record to produce, and whether a topic takes it.
 
-Whether a row of the model has room is asked before requests come: a model with images of 640 by 640 loads, warms up,
-and has each request refused for its length. Only the bytes of numbers count: how long texts are is not known, and
-numbers are seldom shorter in JSON.
+The start checks if a row of the model fits, because a model with images of 640 by 640 would load and warm up, and then
+have each request refused for its length. Only the bytes of numbers count: the length of texts is not known, and numbers
+are seldom shorter in JSON.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Headers, Message
 from worker.core.tensors.signature import Signature
 
-# A record and the set around it add this to key, value and headers: at most 61 + 36 bytes (message format 2).
+# The bytes that a record and the set around it add to key, value and headers: at most 61 + 36 (message format 2).
 OVERHEAD = 100
 _PER_HEADER = 10  # two lengths as varints, of at most five bytes each
 
-# More than the headers of any answer and the overhead take: five echoes and a request id of 1 KiB at most, a source of
-# at most 281 bytes, names and lengths. An answer that has so much room need not be counted.
+# More than the overhead and the headers of any answer take: five echoes and a request id of 1 KiB at most, a source of
+# at most 281 bytes, names and lengths. If an answer leaves this much room, its headers need not be counted.
 ROOM_FOR_HEADERS = 8 * 1024
 
 KEY_OMITTED = "key-omitted"
@@ -37,7 +37,7 @@ def size_of_headers(headers: Headers) -> int:
 
 
 def fits(message: Message, limit: int) -> bool:
-    """Whether a topic that takes `limit` bytes takes this answer."""
+    """True if a topic that takes `limit` bytes takes this answer."""
     if len(message.key or b"") + len(message.value or b"") + ROOM_FOR_HEADERS <= limit:
         return True
     return size_of(message) <= limit
@@ -49,14 +49,14 @@ def without_key(message: Message) -> Message:
     return message._replace(key=None, headers=[*message.headers, omitted])
 
 
-# Is there room for a row of this model in a request, for its answer, and for its state?
+# Room for a row of the model: its request, its answer and its state
 
-# A record that says that a key is forgotten has a header: `offset`, up to 19 digits, and 10 for their lengths.
+# Bytes of the header in a record that forgets a key: `offset`, up to 19 digits, and 10 for their lengths.
 _FORGOTTEN = 35
 
 
 def lack_of_room(signature: Signature, wire: Wire) -> list[str]:
-    """Why a row's request or answer is too long, with the cure. Dimensions that the file leaves open count as 0."""
+    """The reasons why a row's request or answer is too long, with the cure. Tensors with open dimensions count as 0."""
     asked = sum(spec.row_bytes or 0 for spec in signature.required)
     answered = sum(spec.row_bytes or 0 for spec in signature.outputs)
     lacks = []
@@ -77,9 +77,9 @@ def lack_of_room(signature: Signature, wire: Wire) -> list[str]:
 
 
 def longest_key(changelog: str, limit: int, state_bytes: int) -> int:
-    """How long a key may be, so that this topic, which takes records of `limit` bytes, takes its state.
+    """The most bytes of a key whose state fits into this topic, which takes records of `limit` bytes.
 
-    Raises `BadConfiguration` where it takes that of no key: each transaction would fail.
+    Raises `BadConfiguration` if the state of no key fits, because each transaction would fail.
     """
     room = limit - OVERHEAD - max(state_bytes, _FORGOTTEN)
     if room > 0:

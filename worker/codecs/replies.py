@@ -1,9 +1,9 @@
-"""How and where a requester wants its answer: the encodings that it admits, and the topic and partition it names.
+"""Reads how and where a requester wants its answer: the encodings that it admits, the topic and partition it names.
 
-An `accept` header is a list of content types, and of the ranges `*/*` and `application/*`; weights mean nothing.
-`reply-topic` is text and `reply-partition` a decimal number; Spring's templates send `kafka_replyTopic` and
-`kafka_replyPartition`, four bytes, big-endian. Ours count where both are there. A client that reads one partition of
-its own need not read all other answers.
+An `accept` header is a list of content types and of the ranges `*/*` and `application/*`; weights mean nothing.
+`reply-topic` is text and `reply-partition` a decimal number. Spring's templates send `kafka_replyTopic` and
+`kafka_replyPartition`, four bytes, big-endian. If both are there, ours count. A client with a partition of its own need
+not read the answers to others.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _MOST_DIGITS = 9  # Kafka numbers partitions with 32 bits, and no topic has a bi
 _SPRING_BYTES = 4
 
 
-@lru_cache(maxsize=64)  # publishers send a handful of values; each is at most 1 KiB
+@lru_cache(maxsize=64)  # publishers send few different values, each of at most 1 KiB
 def admitted(accept: str, own: str) -> tuple[str, ...]:
-    """Our content types that `accept` names, the request's `own` first. Empty: none."""
+    """Our content types that `accept` names, the request's `own` first; empty if it names none."""
     named = {item.partition(";")[0].strip().strip('"').lower() for item in accept.split(",")}
     taken = [name for name in CONTENT_TYPES if not named.isdisjoint({name, "application/*", "*/*"})]
     return tuple(sorted(taken, key=lambda name: name != own))
 
 
 class ReplyTopics:
-    """The topics that answers may go to, each with the number of its partitions, as it was at the start."""
+    """The topics that answers may go to, each with its number of partitions at the start."""
 
     def __init__(
         self, response_topic: str, partitions: Mapping[str, int], shut: Mapping[str, str] | None = None
     ) -> None:
-        """`shut` topics get no answer though requesters may name them, and why."""
+        """`shut`: topics that requesters may name, but that get no answer, each with the reason."""
         self._response_topic = response_topic
         self._partitions = partitions
         self._shut = shut or {}
 
     def read(self, found: Mapping[str, bytes]) -> ReplyTo | None:
-        """Where these headers send the answer, by their names in lower case; None: where all go.
+        """The place that these headers name for the answer, or None. `found` has their names in lower case.
 
-        Raises `Reject` for a topic that is not allowed or is shut, and a partition that it has not.
+        Raises `Reject` for a topic that is not allowed or is shut, and for a partition that the topic does not have.
         """
         topic = self._topic(found)
         number = _number(found)

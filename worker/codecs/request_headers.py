@@ -1,7 +1,7 @@
-"""A request's headers say its encoding, how and until when its answer is wanted, and which of them go back.
+"""Reads a request's headers: its encoding, how and until when its answer is wanted, and which headers go back.
 
-Names have no case, the last header of a name counts, and a header without a value is no header. Reading never fails: a
-wrong header is a `fault`, so that the error answer still carries the request's id and echoes.
+Case does not count in names, the last header of a name counts, and a header without a value counts as absent. Reading
+never fails: a wrong header is a `fault`, so that the error answer still carries the request's id and echoes.
 """
 
 from __future__ import annotations
@@ -13,61 +13,61 @@ from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JS
 from worker.core.failures import Reject
 from worker.core.records import UNREADABLE_HEADER, UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
-# Nothing else goes back. The list is short and its names are too, so only the length of the values bounds how much a
-# publisher can make us repeat.
+# The only headers that go back. The list and its names are short, so the length of the values alone bounds how much a
+# publisher can make the worker repeat.
 ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparent", "tracestate")
 
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
-# Gzipped rows may be as long as others: one length in four fits a model of one FP32. JSON and protobuf that can be read
-# are not packed, whatever a bridge has copied from the HTTP request that it unpacked.
+# Gzipped rows may have the length of plain ones: one length in four fits a model of one FP32. JSON and protobuf that
+# can be read are not packed, whatever header a bridge has copied from the HTTP request that it unpacked.
 _ENCODING = "content-encoding"
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "zstd", "br", "lz4", "snappy", "base64"})
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 
-# The headers that mean something, as they were sent, by their names in lower case.
+# The headers that the worker knows, as they were sent, by their names in lower case.
 KnownHeaders = dict[str, tuple[str, bytes]]
 
-# Headers that say how a request is encoded and its answer wanted: publishers agree on a handful of values.
+# Headers that say how a request is encoded and its answer wanted: publishers use few different values.
 _FORM = frozenset(
     {CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, _HEAD_LENGTH, *REPLY_NAMES, UNREADABLE_HEADER.lower()}
 )
 # Headers that differ from request to request.
 _OWN = frozenset({REQUEST_ID, TIMEOUT, DEADLINE, *ECHOED})
-# Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
-# other lengths, are errors and no instants far away.
+# Digits of milliseconds: a timeout of up to 115 days; a deadline from 1973 on. Seconds and microseconds since 1970 have
+# other lengths, so they are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
 _ROWS_DIGITS = range(1, 10)
-_LONGEST_DATATYPE = 20  # characters that are kept: no datatype has so many
-# A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
+_LONGEST_DATATYPE = 20  # the characters that are kept; no datatype has as many
+# A header takes at least two bytes of a record, and 0.7 µs to read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
-# Forms that are remembered, each of at most 1 KiB. With one more all are forgotten: the common ones are learned anew,
-# and none takes a place for good.
+# The most forms that are remembered, each of at most 1 KiB. With one more all are forgotten, so that no rare form keeps
+# its place for ever; common ones are soon learned again.
 _MAX_KNOWN = 256
 
 NO_TOPICS = ReplyTopics("", {})
 
 
 class StatedRows(NamedTuple):
-    """The headers of a value that is nothing but rows; None: not said."""
+    """The headers `datatype` and `rows` of plain rows; None: the request does not say."""
 
     datatype: str | None = None
     rows: int | None = None
 
 
-# By far most requests', and found by its identity.
+# By far the most common one; it is recognised by its identity.
 NOTHING_STATED = StatedRows()
 
 
 class Envelope(NamedTuple):
     """The headers of one request, read. `reply` is complete unless the body says more about the answer.
 
-    `rows`: the statement on plain rows, None where the value is something else. `admitted`: the answer's possible
-    content types. `head_length`: the bytes of the JSON head of the binary-data form, None without one. `size`: the
-    bytes of all headers. `timeout`: when an answer is useless, None for never. `state`: a wish for the key's state.
+    `rows`: the headers about plain rows, None if the value is something else. `admitted`: the answer's possible content
+    types. `head_length`: the bytes of the JSON head of the binary-data form, None without a head. `size`: the bytes of
+    all headers. `timeout`: when an answer is useless, None for never. `state`: the use of the key's state.
     """
 
     content_type: str
@@ -82,7 +82,7 @@ class Envelope(NamedTuple):
 
 
 class Envelopes:
-    """Reads headers, and remembers the forms that come again and again: then only a request's own headers are read."""
+    """Reads headers, and remembers frequent forms: then it reads only the headers that are a request's own."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Envelopes:
         reads_state: bool = False,
         reply_topics: ReplyTopics = NO_TOPICS,
     ) -> None:
-        """`default_timeout` in seconds; None: without a header there is none. `reads_state`: the model has state."""
+        """`default_timeout` in seconds; None: no timeout without a header. `reads_state`: the model has state."""
         self._reply_topics = reply_topics
         self._reads_state = reads_state
         self._form_names = _FORM | {STATE} if reads_state else _FORM
@@ -101,7 +101,7 @@ class Envelopes:
         self._forms: dict[Headers, Envelope] = {}
 
     def read(self, headers: Headers) -> Envelope:
-        """The meaning of these headers."""
+        """The envelope that these headers give."""
         if len(headers) > MAX_HEADERS:
             return self._form(())._replace(fault=f"{len(headers)} headers, at most {MAX_HEADERS} are read")
         known = self._forms.get(tuple(headers)) if len(headers) < 2 else None
@@ -131,13 +131,13 @@ class Envelopes:
             fault = faults[0] if faults else None
         request_id = (_text(own[REQUEST_ID][1]) or None) if REQUEST_ID in own else None
         echo = tuple([header for name, header in own.items() if name in ECHOED and len(header[1]) <= MAX_TEXT])
-        # Both are built once per record: this saves 0.2 µs over the classes' own constructors.
+        # Both are built once per record: this is 0.2 µs faster than the classes' own constructors.
         reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo, reply.to, reply.states_rows))
         whole = (content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
         return tuple.__new__(Envelope, whole)
 
     def _form(self, headers: Headers) -> Envelope:
-        """The envelope of these headers, which are all of the form."""
+        """The envelope of these headers, all of which belong to the form."""
         known = self._forms.get(headers)
         if known is not None:
             return known
@@ -165,7 +165,7 @@ class Envelopes:
         return Envelope(content_type, rows, reply, accepted, head_length, size, fault, self._timeout, state)
 
     def _reply_to(self, found: KnownHeaders, faults: list[str]) -> ReplyTo | None:
-        """A place that cannot be is a fault, which is answered in the response topic."""
+        """The place for the answer. One that is not possible is a fault, answered in the response topic."""
         if not REPLY_NAMES.isdisjoint(found):
             try:
                 return self._reply_topics.read({name: value for name, (_, value) in found.items()})
@@ -174,7 +174,7 @@ class Envelopes:
         return None
 
     def _asked(self, found: KnownHeaders, faults: list[str]) -> Timeout:
-        """The timeout of the headers, or the default where they name none."""
+        """The timeout of the headers, or the default if they name none."""
         asked = self._timeout or Timeout()
         if TIMEOUT in found:
             digits = _digits(found[TIMEOUT][1], _TIMEOUT_DIGITS)
@@ -190,7 +190,7 @@ class Envelopes:
         return asked
 
     def _content_type(self, found: KnownHeaders, faults: list[str]) -> str:
-        """One of ours, or nothing for one that is not."""
+        """One of our content types, or an empty text for another one."""
         if CONTENT_TYPE not in found:
             return self._default
         text = _text(found[CONTENT_TYPE][1])
@@ -202,7 +202,7 @@ class Envelopes:
 
 
 def _last_of_each(headers: Headers) -> tuple[KnownHeaders, int]:
-    """The headers by their names, and the bytes of all."""
+    """The last header of each name, and the bytes of all headers."""
     found: KnownHeaders = {}
     size = 0
     for name, value in headers:
@@ -267,13 +267,13 @@ def _until(value: bytes) -> float | None:
 
 
 def _digits(value: bytes, lengths: range) -> int:
-    """The number that so many decimal digits are; 0 for anything else."""
+    """The number in a value of decimal digits, if `lengths` has their count; else 0."""
     digits = value.strip()
     return int(digits) if digits.isdigit() and len(digits) in lengths else 0
 
 
 def _text(value: bytes) -> str | None:
-    """The value as text; None when it is none, or longer than a header's value may be."""
+    """The value as text; None if it is no text, or longer than a header's value may be."""
     try:
         return value.decode() if len(value) <= MAX_TEXT else None
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Words of the wire contract, which `schemas/README.md` explains, and a deployment's decisions about it."""
+"""The names in the wire contract, which `schemas/README.md` explains, and a deployment's choices about it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ MODEL_VERSION = "model-version"
 
 MIB = 1024 * 1024
 
-# Longest value of a header that is read or echoed, and longest id of a request, in bytes. With it, every error answer
-# except its key is bounded.
+# The most bytes of a header that is read or echoed, and of a request's id. So every error answer is bounded, except its
+# key.
 MAX_TEXT = 1024
 
-# Longest message of an error, in characters: a line or two for people, whatever a model had to say.
+# The most characters of an error's message: a line or two for people, however much the model's own error says.
 MAX_MESSAGE = 1024
-SHORT_MESSAGE = 200  # where a topic has no room for more
+SHORT_MESSAGE = 200  # if a topic has no room for more
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
     """A deployment's choices. Limits are in bytes; `default_timeout`, for requests that name none, is in seconds.
 
-    `max_request_bytes` bounds a request's value before it is decoded, and `max_json_bytes` the part of it that a parser
-    takes apart, which is no tensor's bytes; `max_answer_bytes` and `max_dead_letter_bytes`
-    are what the two topics take as one record, `reply_bytes` what other topics take that requesters may name.
-    `null_value` "skip": a record with a null value is settled without an answer. `non_finite_output`: for NaN and
-    infinity in an answer as JSON, which has neither; "error" means that none gets so far. `has_state`: each request
-    needs a key, of at most `max_key_bytes`, so that it fits into the changelog beside its state. `must_state_rows`:
-    plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many partitions the response
-    topic has, and each other topic that requesters may name; topics that are `shut`, and why, get no answer.
+    `max_request_bytes` bounds a request's value before it is decoded, and `max_json_bytes` the part that a parser takes
+    apart, without the bytes of tensors. `max_answer_bytes` and `max_dead_letter_bytes` are the largest records of the
+    two topics; `reply_bytes` has the sizes for other topics that requesters may name. `null_value` "skip": a null value
+    is settled without an answer. `non_finite_output` is for NaN and infinity in a JSON answer, which has no form for
+    them; with "error" none gets that far. `has_state`: each request needs a key of at most `max_key_bytes`, so
+    that it fits into the changelog with its state. `must_state_rows`: plain rows without the headers `datatype` and
+    `rows` are refused. `reply_topics`: the numbers of partitions of the response topic and the other topics that
+    requesters may name. `shut`: topics that get no answer, and why.
     """
 
     response_topic: str
@@ -60,5 +60,5 @@ class Wire:
     shut: Mapping[str, str] = field(default_factory=dict)
 
     def room_in(self, topic: str) -> int:
-        """The bytes of one record that a topic of answers takes."""
+        """The size in bytes of the largest record that a topic of answers takes."""
         return self.reply_bytes.get(topic, self.max_answer_bytes)

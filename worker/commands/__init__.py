@@ -1,1 +1,1 @@
-"""The commands that an operator of a worker needs; those that measure, try out and mend are in `worker.tools`."""
+"""The commands that an operator of a worker needs. Commands that measure, try out and mend are in `worker.tools`."""

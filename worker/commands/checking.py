@@ -1,6 +1,6 @@
-"""The work of `check`: all that a worker does before it joins its group, and all that is wrong at once.
+"""The work of `check`: it does all that a worker does before it joins its group, and reports all that is wrong at once.
 
-Changes nothing, except with `--create-topics`. The model is looked at even where the cluster cannot be.
+Changes nothing, except with `--create-topics`. Looks at the model even if the cluster cannot be reached.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HOLDS = {
 
 
 def check(order: CheckOrder) -> int:
-    """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
+    """Check, and report. Returns the exit code of a worker's start with these settings; 0: it would serve."""
     report = examined(
         order.config, order.over(os.environ), creates_topics=order.create_topics, with_example=order.with_example
     )
@@ -66,9 +66,9 @@ def examined(
     creates_topics: bool = False,
     with_example: bool = False,
 ) -> Report:
-    """All that can be found out. A failure that would end a worker's start is a problem in there.
+    """Find out all that can be found out. A failure that would end a worker's start is a problem of the report.
 
-    Settings that do not hold are all told, and nothing else is looked at.
+    If settings are wrong, the report has all of these problems, and nothing else is looked at.
     """
     report = Report()
     try:
@@ -112,7 +112,7 @@ def _look_at_model(settings: Settings, report: Report) -> Model | None:
 
 
 def _facts(model: Model, signature: Signature, full: Limit) -> dict[str, str | None]:
-    """The model as loaded, by name. None or empty: there is nothing to say."""
+    """Facts about the loaded model, by name. None or empty: there is nothing to say."""
     raw, left, fixed = signature.raw_input, model.left_to_cpu, model.padding
     nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
     return {
@@ -198,7 +198,7 @@ def _ask(settings: Settings, contact: Contact, report: Report) -> Topics | None:
 def _tried_transactions(
     kafka: KafkaSettings, topics: Topics, name: TransactionalId, delivery: DeliverySettings, report: Report
 ) -> str:
-    """Whether the broker prepares transactions: under a name like ours, for ours may be in use."""
+    """Try a transaction, and say how that went. It has a name like ours, because ours may be in use."""
     another = name.relative()
     refused = missing(needed_for_transactions(another), "write")
     try:
@@ -219,7 +219,7 @@ def _tried_transactions(
 
 
 def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
-    """Whether a row fits into a request, its answer and its state into what is known of their topics."""
+    """Check that a row fits into a request, and its answer and state into their topics, as far as limits are known."""
     kafka, limits = settings.kafka, report.max_bytes
     wire = Wire(
         kafka.response_topic,
@@ -239,7 +239,7 @@ def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
 
 
 def _look_at_store(settings: Settings, report: Report) -> None:
-    """The server that keeps the states: tried as a worker does before it joins its group."""
+    """Try the server that keeps the states, as a worker does before it joins its group."""
     from worker.stores.server import examine_store  # noqa: PLC0415  # most workers have none
 
     try:

@@ -1,4 +1,4 @@
-"""`run` and `check` on the command line. What serves is imported when it is called: nothing heavy in here."""
+"""`run` and `check` on the command line. Imports nothing heavy: a command's code is imported when it is called."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def register(app: typer.Typer, end_run: End, end: End) -> None:
 
 def _run(order: RunOrder) -> int:
     from worker.app import run  # noqa: PLC0415 - only the command that is called is imported
-    from worker.settings import load  # noqa: PLC0415 - the same
+    from worker.settings import load  # noqa: PLC0415 - see above
 
     run(load(order.config, order.over(os.environ)))
 
 
 def _check(order: CheckOrder) -> int:
-    from worker.commands.checking import check  # noqa: PLC0415 - the same
+    from worker.commands.checking import check  # noqa: PLC0415 - see above
 
     return check(order)

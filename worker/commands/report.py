@@ -20,13 +20,13 @@ from worker.terminal.terminal import WIDEST, count, printable, write
 
 Row = tuple[str, str]
 Headers = Sequence[tuple[str, bytes | None]]
-# Characters of an example that are worth reading in a terminal.
+# The most characters of an example that a terminal shows.
 _LONGEST_BODY = 2_000
 
 
 @dataclass(slots=True)
 class Report:
-    """Collected by the checks, each of which adds its part.
+    """The findings of all checks. Each check adds its part.
 
     `max_bytes` limits the records of topics; `created` has the topics that were made, with their partitions.
     `example` has headers and value of a `request` of one row and its `answer`.
@@ -43,20 +43,20 @@ class Report:
     exit_code: int = 0
 
     def add(self, stop: Stop) -> None:
-        """A reason why a worker would end, one problem for each line."""
+        """Add a reason why a worker would end, one problem for each of its lines."""
         self.refuse(str(stop).splitlines(), stop.exit_code)
 
     def refuse(self, problems: Sequence[str], exit_code: int) -> None:
-        """The first check that fails decides how a worker would end: they run in its own order."""
+        """Add problems. The first failed check decides the exit code, because checks run in a worker's own order."""
         self.problems += problems
         self.exit_code = self.exit_code or exit_code
 
     def warn(self, *texts: str | None) -> None:
-        """None: there is nothing to say."""
+        """Add warnings; None is no warning."""
         self.warnings += [text for text in texts if text is not None]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values: one member for each section."""
+        """The report as plain values, one member for each section."""
         return {
             "starts": not self.problems,
             "exit_code": self.exit_code,
@@ -95,7 +95,7 @@ def show(console: Console, report: Report) -> None:
 
 
 class _Page:
-    """Sections of names and values. Owns whether something is written already."""
+    """Writes sections of names and values, with a gap between them. Owns the note that something is written."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -111,7 +111,7 @@ class _Page:
             write(self._console, table, width=self._width)
 
     def body(self, title: str, headers: Headers, body: bytes) -> None:
-        """On one line that can be copied. A body that is no text, or a long one, is in the JSON report alone."""
+        """Write a body on one line that can be copied. Only the JSON report has a long body, or one that is no text."""
         self.section(title, ((key, (value or b"").decode()) for key, value in headers))
         is_short = len(body) <= _LONGEST_BODY and body.isascii() and body.decode("ascii").isprintable()
         self.line(f"  {body.decode('ascii') if is_short else f'{len(body):,} bytes, which --json shows'}")

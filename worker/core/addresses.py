@@ -1,17 +1,17 @@
-"""Addresses of brokers and of HTTP services, read as their clients read them: where they lead, and how. Pure."""
+"""Reads addresses of brokers and HTTP services as their clients do: which host, and whether encrypted. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
-# The fewest digits that are taken for a port at the end of an IPv6 address without brackets: brokers listen above 1023.
+# The fewest digits at the end of an IPv6 address without brackets that count as a port. Brokers listen above 1023.
 SHORTEST_PORT = 4
-# Scheme, login, host and port. Without a scheme a client may take `http`, and a backslash is a slash to some.
+# Scheme, login, host and port. Without a scheme a client may take `http`, and some clients read a backslash as a slash.
 _URL = re.compile(r"(https?)://(?:([^\s/?#@\\]*)@)?([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE | re.ASCII)
 
 _NAME = re.compile(r"[\w.-]+")
-# Kept from public DNS by RFC 6761, 6762 and 8375, and by ICANN; `.svc` is Kubernetes's, and no public domain.
+# Names that are never in public DNS, by RFC 6761, 6762 and 8375, and by ICANN; `.svc` is Kubernetes's own.
 _NEVER_PUBLIC = (".localhost", ".local", ".internal", ".svc", ".home.arpa", ".test")
 
 
@@ -29,32 +29,32 @@ class Url:
 
     @property
     def is_in_clear(self) -> bool:
-        """Whether a message to it crosses a network unencrypted."""
+        """True if a message to it crosses a network unencrypted."""
         return not self.is_encrypted and not is_loopback(self.host)
 
 
 def is_loopback(server: str) -> bool:
-    """Whether `[protocol://]host[:port]` is this machine."""
+    """True if `[protocol://]host[:port]` is this machine."""
     host = host_and_port(server)[0]
     ip = _ip(host)
     return host == "localhost" or (ip is not None and ip.is_loopback)
 
 
 def can_be_public(host: str) -> bool:
-    """Whether anyone could own that name in public DNS: it has a dot, and is no address."""
+    """True if anyone could own this name in public DNS: it has a dot, and is no address."""
     host = host.removesuffix(".")
     return "." in host and _ip(host) is None and not host.endswith(_NEVER_PUBLIC)
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be looked up: a name or an address, and no list with something else than commas in it."""
+    """True if the text can be looked up: it is one name or one address, and no list without commas."""
     return _NAME.fullmatch(text) is not None or _ip(text) is not None
 
 
 def host_and_port(server: str) -> tuple[str, str]:
     """Host and port of `[protocol://]host[:port]`, as librdkafka reads it: IPv6 needs brackets to have a port.
 
-    An IPv6 address without brackets that ends like a port was meant to have one, and is returned with one.
+    If an IPv6 address without brackets ends like a port, its author meant one, and it is returned as the port.
     """
     head, scheme, rest = server.partition("://")
     address = rest if scheme else head

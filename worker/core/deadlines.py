@@ -1,16 +1,16 @@
-"""Can a request still be answered in time? Asked when it is taken, and again when its batch goes to a lane.
+"""Tells whether a request can be answered in time: when it is taken, and again when its batch goes to a lane.
 
     deadline = now + timeout − age          age = wall now − the record's timestamp; not below 0, and 0 without one
-    deadline = now + (until − wall now)     where the request names an instant; of both the earlier counts
+    deadline = now + (until − wall now)     where the request names an instant; the earlier of the two deadlines counts
     answered = now + the runs that wait for a lane + its own run + the error of such forecasts, as learned
 
-`now` is the loop's clock and `wall` the world's, both in seconds. They meet only when a record is taken, and again when
-a run in peril comes apart. A publisher's clock that is ahead does no harm; one that is behind costs as much of the
-timeout.
+`now` is the loop's clock and `wall` the world's, both in seconds. The module compares them only when a record is taken,
+and again when a run with a late record is taken apart. A publisher's clock that is ahead does no harm. A clock that is
+behind shortens the timeout by the difference.
 
-Under overload the queue in Kafka grows until it is as long as the timeouts, so every record is about to be late. A
-forecast that is a little too short makes every answer late, and the lanes work in vain; one that is a little too long
-costs nothing, since younger records wait behind.
+Under overload the queue in Kafka grows until it is as long as the timeouts, so every record is about to be late. If the
+forecast is a little too short, every answer is late and the lanes work in vain. If it is a little too long, nothing is
+lost, because younger records wait behind.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from worker.core.records import Batch, BatchKind, Finished, Refused, Rejection, 
 from worker.core.run_times import RunTimes
 from worker.core.runs import Run
 
-# A forecast that nothing can make keeps itself true: no batch runs, and nothing is learned. So one that nothing has
-# confirmed for so many times its length is tried by an idle lane. Where no request can ever make its deadline, that
-# takes a twentieth of a lane's time, which has nothing else to do.
+# A forecast that refuses every request is never corrected: no batch runs, so nothing is learned. If no run has
+# confirmed a forecast for this many times its length, an idle lane tries one batch. Where no request can ever be in
+# time, that takes a twentieth of the time of a lane that has nothing else to do.
 _DOUBTED_AFTER_RUNS = 20.0
 _WEIGHT, _DEVIATIONS = 1 / 8, 2.0
-# The loop wakes for a group that is due up to two milliseconds late, its poll's slice and its lanes'.
+# The loop may wake up to two milliseconds late for a group that is due: its poll's slice and its lanes' slice.
 _SLACK, _SLACK_OF_RUN = 0.003, 0.1
 
 
 class Punctuality:
-    """Gives requests their deadlines and finds the ones that are too late. `now` is the loop's clock.
+    """Gives requests their deadlines and finds the requests that are too late. `now` is the loop's clock.
 
-    Owns the world's clock, the run times, and the forecasts of the batches that are out. Until the first request asks
-    for a deadline it does nothing: forecasts would cost 8 µs a batch for nothing.
+    Owns the world's clock, the run times, and the forecasts of the batches in the lanes. Does nothing until the first
+    request asks for a deadline, because forecasts would cost 8 µs a batch for nothing.
     """
 
     def __init__(self, wall_clock: Callable[[], float], lanes: int = 1, times: RunTimes | None = None) -> None:
-        """`wall_clock`: seconds since the epoch, as timestamps count them."""
+        """`wall_clock` returns seconds since the epoch, like the timestamps of records."""
         self._wall_clock = wall_clock
         self._lanes = lanes
         self._times = times or RunTimes()
         self.is_asked_for = False  # some request had a deadline
-        # By the batch's identity: the seconds expected of each in the lanes, and when it should have run.
+        # For each batch in the lanes, by its identity: the seconds it should take, and when it should have run.
         self._out: dict[int, tuple[float, float]] = {}
         self._unanswered: dict[int, tuple[float, float]] = {}
-        self._idle_at = 0.0  # the lanes should be through with all that is out
+        self._idle_at = 0.0  # when the lanes should have finished all their batches
         self._missed = self._missed_deviation = 0.0
 
     def give_deadline(self, request: Request, now: float) -> None:
-        """To one that has a timeout."""
+        """Set the deadline of a request that has a timeout."""
         assert request.timeout is not None
         self.is_asked_for = True
         request.deadline = deadline_of(request.record.timestamp_ms, request.timeout, now, self._wall_clock())
 
     def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Rejection | None:
-        """Why a request that comes with a timeout is not taken; None: it is.
+        """The rejection of a request that would be late; None if it can be answered in time.
 
-        It would run in a batch of this `kind`, behind so many full groups.
+        The request has a timeout. It would run in a batch of this `kind`, behind `backlog` full groups.
         """
         self.give_deadline(request, now)
         assert request.deadline is not None
@@ -69,7 +69,7 @@ class Punctuality:
         return None if request.deadline >= finished_at else too_late(request, now, finished_at)
 
     def sifted(self, run: Run, kind: BatchKind, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
-        """The run in parts, in order: runs that can be answered in time, and the refusals of the others."""
+        """Split a run into parts, in order: runs that can be answered in time, and refusals of the other records."""
         self.is_asked_for = True
         wall = self._wall_clock()
         finished_at = self._finished_if_joined(now, kind, run.rows, backlog)
@@ -100,7 +100,7 @@ class Punctuality:
     ) -> tuple[Sequence[Request], Sequence[Refused]]:
         """The requests of a batch that would be finished before their deadlines, and the refusals of the others.
 
-        `apart` makes a request of each record that a run stands for; it is called only when a request is late.
+        `apart` replaces each run by a request for each of its records. It is called only when a request is late.
         """
         first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
         if first >= self.finished_at(now, kind, sum([request.rows for request in requests])):
@@ -115,13 +115,13 @@ class Punctuality:
     # Forecasts
 
     def needed(self, kind: BatchKind, rows: int) -> float:
-        """Seconds before its deadline by which a group of so many rows must go: more than `finished_at` asks for."""
+        """How many seconds before its deadline a group of `rows` must go: longer than `finished_at` asks for."""
         return self._times.mean(kind, rows) * (1.0 + _SLACK_OF_RUN) + self._margin + _SLACK
 
     def finished_at(self, now: float, kind: BatchKind, rows: int) -> float:
-        """When a batch that is handed out now should be answered: rather too late, unless the lanes have nothing to do.
+        """When a batch that is handed out now should be answered. The forecast is rather too late while lanes are busy.
 
-        A try costs an idle lane nothing, and shows that a forecast has become too long.
+        With idle lanes it has no margin: to try a batch costs nothing, and shows when forecasts have become too long.
         """
         mean = self._times.mean(kind, rows)
         if self._out:
@@ -130,9 +130,9 @@ class Punctuality:
         return now if at is None or now - at >= _DOUBTED_AFTER_RUNS * mean else now + mean
 
     def _finished_if_joined(self, now: float, kind: BatchKind, rows: int, backlog: int) -> float:
-        """When a request taken now should be answered, with so many full groups before it.
+        """When a request taken now should be answered, behind `backlog` full groups.
 
-        Behind others it will have company, in a batch of the usual size.
+        If it has to wait, other requests will join it, so a batch of the usual size is assumed.
         """
         if not backlog and not self._out:
             return self.finished_at(now, kind, rows)
@@ -146,20 +146,20 @@ class Punctuality:
 
     @property
     def _margin(self) -> float:
-        """Seconds that forecasts were too short by, most of them."""
+        """Seconds added to a forecast: most forecasts were too short by no more than that."""
         return max(0.0, self._missed + _DEVIATIONS * self._missed_deviation)
 
     # What happens to batches
 
     def handed_out(self, batch: Batch, now: float) -> None:
-        """The batch goes to the lanes."""
+        """Note that the batch goes to the lanes."""
         if self.is_asked_for:
             mean = self._times.mean(batch.kind, batch.rows)
             self._out[id(batch)] = mean, now + self._wait(now) + mean
             self._idle_at = max(now, self._idle_at) + mean / self._lanes
 
     def returned(self, finished: Sequence[Finished], now: float) -> None:
-        """These have left the lanes, and are still to be answered; batches that waited there begin."""
+        """Note that these runs have left the lanes and are not answered yet. Batches that waited there begin."""
         for batch, _, failure, seconds, _ in finished if self.is_asked_for else ():
             if batch is not None and (forecast := self._out.pop(id(batch), None)):
                 self._unanswered[id(batch)] = forecast
@@ -169,14 +169,14 @@ class Punctuality:
                 self._times.note(batch.kind, batch.rows, seconds, now)
 
     def failed(self, batch: Batch) -> None:
-        """It has no answers: parts of it may run again."""
+        """Forget the forecast of a batch that gave no answers. Parts of it may run again."""
         self._unanswered.pop(id(batch), None)
 
     def answered(self, batch: Batch, now: float) -> int:
-        """Its answers are written. Returns how many of them came too late."""
+        """Learn from a batch whose answers are written. Returns how many of them came too late."""
         mean, finished_at = self._unanswered.pop(id(batch), (0.0, 0.0))
         if mean:  # it was forecast, and its time was known
-            # A lone hiccup is no rule.
+            # One delay alone changes the forecast little.
             missed = min(now - finished_at, mean + _DEVIATIONS * self._missed_deviation)
             off = missed - self._missed
             self._missed += _WEIGHT * off
@@ -188,7 +188,7 @@ class Punctuality:
 
 
 def deadline_of(timestamp_ms: int | None, timeout: Timeout, now: float, wall: float) -> float:
-    """The instant of the loop's clock at which an answer to a record of this timestamp is useless."""
+    """The instant of the loop's clock after which an answer to a record of this timestamp is useless."""
     seconds, until = timeout
     left = inf if until is None else until - wall
     if seconds is not None:
@@ -198,7 +198,7 @@ def deadline_of(timestamp_ms: int | None, timeout: Timeout, now: float, wall: fl
 
 
 def most_urgent(run: Run, now: float, wall: float) -> float:
-    """The earliest deadline of the run's records; infinity where none has one."""
+    """The earliest deadline of the run's records; infinity if no record has one."""
     first = run.timeouts[0]
     if first is not None and run.timeouts.count(first) == len(run.timeouts):
         stamps = [record.timestamp_ms for record in run.records if record.timestamp_ms is not None]
@@ -209,11 +209,11 @@ def most_urgent(run: Run, now: float, wall: float) -> float:
 def triage(
     requests: Sequence[Request], finished_at: Callable[[int], float]
 ) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
-    """The requests of a batch that run, in order, and the late ones, with when they would be finished.
+    """The requests of a batch that run, in order, and the late requests, each with the time it would be finished.
 
-    `finished_at` says when a batch of so many rows would be finished. Where the whole batch would come too late for
-    each, half as many rows run, and again half, since a small batch finishes sooner. None runs only when each would be
-    late alone.
+    `finished_at` says when a batch of so many rows would be finished. If the whole batch would be late for every
+    request, half as many rows are tried, and half again, because a small batch finishes sooner. No request runs only if
+    each would be late alone.
     """
     rows = sum(request.rows for request in requests)
     at = whole = finished_at(rows)
@@ -223,13 +223,13 @@ def triage(
         at = finished_at(rows)
         running = _fitting(requests, rows, at)
     kept = set(map(id, running))
-    # A request that does not fit into the smaller batch would have been as late as the whole.
+    # A request left out of the smaller batch for its size would have been as late as the whole batch.
     left = [(request, request.deadline) for request in requests if id(request) not in kept]
     return running, [(request, whole if by is None or by >= at else at) for request, by in left]
 
 
 def too_late(request: Request, now: float, finished_at: float) -> Rejection:
-    """The answer to a request that is not run, because it would be finished at `finished_at`."""
+    """The answer to a request that does not run, because it would be finished only at `finished_at`."""
     assert request.deadline is not None
     left = request.deadline - now
     if left <= 0:
@@ -244,9 +244,9 @@ def too_late(request: Request, now: float, finished_at: float) -> Rejection:
 
 
 def answered_late(requests: Sequence[Request], now: float) -> int:
-    """How many records' deadlines are over; a run counts as a whole, by its most urgent record.
+    """How many records' deadlines are over. A run counts as a whole, by its most urgent record.
 
-    A piece of a request that was cut counts once all pieces are back: of several in one batch, each does.
+    A piece of a cut request counts if all its pieces are back. Then each piece in this batch counts.
     """
     late = [request for request in requests if request.deadline is not None and request.deadline < now]
     return sum(
@@ -256,7 +256,7 @@ def answered_late(requests: Sequence[Request], now: float) -> int:
 
 
 def _fitting(requests: Sequence[Request], rows: int, finished_at: float) -> list[Request]:
-    """The requests that are in time, up to so many rows."""
+    """The requests that are in time, up to `rows` rows."""
     fitting: list[Request] = []
     for request in requests:
         if request.rows <= rows and (request.deadline is None or request.deadline >= finished_at):

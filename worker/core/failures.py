@@ -1,4 +1,4 @@
-"""Every failure the worker knows, sorted by verdict: reject, retry, stop.
+"""All failures that the worker knows, by their verdict: reject, retry, stop.
 
 | verdict | means | carried by |
 |---|---|---|
@@ -25,7 +25,7 @@ class Code(StrEnum):
 
 
 class Reject(Exception):
-    """One request is wrong by its own evidence. `message` tells its publisher what was expected and what came."""
+    """One request is wrong, whatever the others hold. `message` tells its publisher what was expected and what came."""
 
     def __init__(self, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Reject(Exception):
 
 
 class RowsLost(ValueError):
-    """An output of one run has other rows than went in: it is not known which row belongs to which request."""
+    """An output has another number of rows than went in: nobody knows which row belongs to which request."""
 
     def __init__(self, output: str, rows: int, shape: tuple[int, ...]) -> None:
         super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")
@@ -42,20 +42,20 @@ class RowsLost(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why one inference gave no usable output. A value, not an exception: a lane returns it.
+    """Why one inference gave no usable output. It is a value and no exception, because a lane returns it.
 
-    `logged`: another message for the log, because the publisher's may quote a value.
+    `logged` is another message for the log, where `message` may quote a publisher's value.
     """
 
     message: str
-    # RESOURCE_EXHAUSTED when the device had no memory left; INVALID_ARGUMENT when an operator takes no such value.
+    # RESOURCE_EXHAUSTED if the device had no memory left; INVALID_ARGUMENT if an operator does not take a value.
     code: Code = Code.INTERNAL
     logged: str | None = None
-    loses_rows: bool = False  # an output had other rows than went in
+    loses_rows: bool = False  # an output had another number of rows than went in
 
     @property
     def for_log(self) -> str:
-        """The message that others than the publisher may read."""
+        """The message without the publisher's values, for the log."""
         return self.message if self.logged is None else self.logged
 
 
@@ -66,25 +66,25 @@ class Stop(Exception):
 
 
 class BadConfiguration(Stop):
-    """Settings, topics, access or model do not fit; found before the group is joined."""
+    """Settings, topics, access or model do not fit. The worker finds that before it joins the group."""
 
     exit_code = 2
 
 
 class DeadlineMissed(Stop):
-    """The drain or the watchdog ran out of time; unsettled records come again."""
+    """The drain or the watchdog ran out of time. Unsettled records are read again."""
 
     exit_code = 3
 
 
 class KafkaFatal(Stop):
-    """Kafka refuses this client for good: fenced, not authorised, or a record it will never take."""
+    """Kafka refuses this client for good: it is fenced or not authorised, or Kafka will never take a record."""
 
     exit_code = 4
 
 
 class ReplyRefused(KafkaFatal):
-    """A topic that requests name refused an answer, and its owner may see to it that it does so after each start."""
+    """A topic that requests name refused an answer. Its owner can make it do so after each start."""
 
     def __init__(self, message: str, topic: str) -> None:
         super().__init__(message)
@@ -92,19 +92,19 @@ class ReplyRefused(KafkaFatal):
 
 
 class ModelBroken(Stop):
-    """The model or its device fails on data that ran before; the suspect requests stay unanswered."""
+    """The model or its device fails on data that ran before. The suspect requests stay unanswered."""
 
     exit_code = 5
 
 
 class TooManyRejections(Stop):
-    """The operator's `REJECTION_LIMIT` was reached: this model expects another stream."""
+    """The limit of rejections in a row (`REJECTION_LIMIT`, or a new group's) is reached: the stream must be wrong."""
 
     exit_code = 6
 
 
 class Incomplete(Stop):
-    """A command did a part of its work and says which: answers that did not come, records that were not sent."""
+    """A command did only a part of its work, and says which: some answers did not come, or some records did not go."""
 
     exit_code = 7
 
@@ -113,7 +113,7 @@ MOST_LISTED = 3  # a model may have an input for each of 500 columns
 
 
 def listed(things: Iterable[object]) -> str:
-    """The first three, and how many more there are, for a message."""
+    """The first three things, and how many more there are, for a message."""
     rest = iter(things)
     named = ", ".join(map(str, islice(rest, MOST_LISTED)))
     more = sum(1 for _ in rest)

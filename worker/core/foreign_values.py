@@ -1,4 +1,4 @@
-"""Numbers and files that others wrote: any client with the right to write may have left anything there."""
+"""Guards against numbers and files that others wrote: a client with the right to write may leave anything there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import zipfile
 # Kafka's numbers have 63 bits. Python takes some time for a number of thousands of digits, and refuses one of 4,301.
 MOST_DIGITS = 18
 
-# numpy and zipfile raise these for files of arrays that are damaged, by chance or by design (found by changing bytes at
-# random). A header is parsed as Python, so one that is not Python fails in any of Python's ways.
+# The errors that numpy and zipfile raise for damaged files of arrays (found by changing bytes at random). numpy parses
+# a header as Python, so a header that is not Python can raise any of Python's own errors.
 DAMAGED = (
     ValueError,
     TypeError,
@@ -29,5 +29,5 @@ DAMAGED = (
 
 
 def whole_number(text: bytes, most_digits: int = MOST_DIGITS) -> int | None:
-    """The number that so many decimal digits are at most; None for anything else."""
+    """The number that the text is; None unless it has decimal digits only, and at most `most_digits` of them."""
     return int(text) if text.isdigit() and len(text) <= most_digits else None

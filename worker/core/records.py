@@ -1,11 +1,11 @@
-"""The values that travel through the worker, in the order in which they come to be.
+"""The values that travel through the worker, in the order in which they are made.
 
     Record ──decode──▶ Request ──stack──▶ Batch ──run──▶ Prediction ─┐
        └─────────────────── Rejection ─────────────────────────────▶ Outcome ──encode──▶ Message
 
-A record goes forward once; only its outcome comes back. `Record`, `Message` and the outcomes are NamedTuples, and
-`Request` is not frozen, because one of each is built per record: a frozen dataclass of eight fields costs 1.9 µs to
-build, these 0.3 µs. By agreement a request is not written to once it has its `place`.
+A record goes forward once; only its outcome comes back. Each of these is built once per record. So `Record`, `Message`
+and the outcomes are NamedTuples, and `Request` is not frozen: a frozen dataclass of eight fields costs 1.9 µs to build,
+these cost 0.3 µs. By agreement nobody writes to a request once it has its `place`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from worker.core.failures import Code, RunFailure
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]
-# Stands for headers that cannot be read, because one of them has a name that is not UTF-8.
+# The name of the one header that replaces all, if one of them has a name that is not UTF-8: the client reads none then.
 UNREADABLE_HEADER = "\N{REPLACEMENT CHARACTER}"
 UNREADABLE_HEADERS: Headers = ((UNREADABLE_HEADER, b"the name of a header is not UTF-8"),)
 
-# One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
+# All rows of one tensor of one request. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
 Tensor = bytes | memoryview | Array
 
-# A value for every element of a tensor, where an operator gives one: as its default, or as padding.
+# A value that an operator gives for every element of a tensor: its default, or its padding.
 Value = bool | int | float | str
 
 
@@ -66,16 +66,16 @@ class Record(NamedTuple):
 
 
 class ModelKey(NamedTuple):
-    """The model, and its version, that runs a request and that the answer names."""
+    """The model and version that run a request. The answer names them."""
 
     name: str
     version: str
 
 
 class BatchKind(NamedTuple):
-    """Batches of one kind take equally long and equally much memory: they share the model, and how they run in it.
+    """The model and the shapes of a batch. Batches of one kind and size take equally long and equally much memory.
 
-    `shapes` are the non-batch dimensions of each input: padded, if they are.
+    `shapes` are the non-batch dimensions of each input, padded where the axis is padded.
     """
 
     model: ModelKey
@@ -90,7 +90,7 @@ class RequestedOutput(NamedTuple):
 
 
 class ReplyTo(NamedTuple):
-    """Where a requester wants its answer. `partition` None: where its key belongs."""
+    """Where a requester wants its answer. `partition` None: the partition of its key."""
 
     topic: str
     partition: int | None
@@ -99,9 +99,9 @@ class ReplyTo(NamedTuple):
 class Reply(NamedTuple):
     """How a requester wants its answer.
 
-    `request_id` None stands for the record's source; `body_id` is echoed in the answer's body as it was sent;
-    `outputs` empty means all; `echo` are request headers that go back unchanged; `to` None is where all answers go;
-    `states_rows`: an answer of plain rows says in headers what they are, as its request did.
+    `request_id` None stands for the record's source. The answer's body repeats `body_id` as it was sent. `outputs` are
+    the wanted ones; empty: all. `echo` holds request headers that go back unchanged. `to` None: the response topic.
+    `states_rows`: an answer of plain rows has headers that say what they are, because its request had them.
     """
 
     content_type: str
@@ -114,17 +114,17 @@ class Reply(NamedTuple):
 
 
 class StateUse(StrEnum):
-    """A request may do more with the state of its key than read and write it: header `state`."""
+    """A use of the key's state, which the header `state` asks for, other than to read and write it."""
 
-    RESET = "reset"  # it starts anew
+    RESET = "reset"  # the request runs on the initial state
     DELETE = "delete"  # the state is forgotten after the answer
-    READ = "read"  # nothing is written
+    READ = "read"  # the new state is not written
 
 
 class Timeout(NamedTuple):
     """When an answer is useless: `seconds` after the record's timestamp, and at `until`, seconds since the epoch.
 
-    None: not said. Of both the earlier counts.
+    None: the request does not say. If it says both, the earlier counts.
     """
 
     seconds: float | None = None
@@ -135,8 +135,8 @@ class Timeout(NamedTuple):
 class Request:
     """One record decoded and judged: ready to share a batch with requests of equal `shapes`.
 
-    `tensors` holds one entry per model input in the signature's order, each with all `rows` of the request; `shapes`
-    the non-batch dimensions of each. `size` is the bytes it holds in memory.
+    `tensors` holds one entry per model input in the signature's order, each with all `rows` of the request. `shapes`
+    holds the non-batch dimensions of each. `size` is the number of bytes that the request holds in memory.
     """
 
     record: Record
@@ -149,8 +149,8 @@ class Request:
     place: Place | None = None  # where its outcome belongs; given once, when the record is taken
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
     timeout: Timeout | None = None  # None: any answer is wanted, however late
-    deadline: float | None = None  # the same as an instant of the loop's clock; given once, when the record is taken
-    state: StateUse | None = None  # None: it reads the state of its key, and writes it, if the model has any
+    deadline: float | None = None  # the timeout's end on the loop's clock; given once, when the record is taken
+    state: StateUse | None = None  # None: it reads and writes the state of its key, if the model has states
 
     def parts(self) -> Sequence[Tensor]:
         """The parts of the tensor of the model's only input, in the order of its rows."""
@@ -158,18 +158,18 @@ class Request:
 
 
 class Reassembly(Protocol):
-    """The pieces of a request that is larger than a batch share this (`core/tensors/stacking.py`)."""
+    """Makes one outcome of the pieces of a request that is larger than a batch (`core/tensors/stacking.py`)."""
 
     request: Request
     is_over: bool
     carried: Sequence[Array] | None  # the state that the last piece left to the next, one row of each tensor
 
     def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
-        """The whole request's outcome once it is known; None before, and ever after."""
+        """The whole request's outcome, once, when it is known; None before and after."""
 
 
 class ClosedBy(StrEnum):
-    """Why a batch closed: exactly one reason each."""
+    """Why a batch closed: each has exactly one reason."""
 
     SIZE = "size"
     BYTES = "bytes"
@@ -188,21 +188,21 @@ class Batch:
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
-    states: Mapping[str, Array] = field(default_factory=dict)  # of the rows' keys, by input, as `feeds`
+    states: Mapping[str, Array] = field(default_factory=dict)  # the states of the rows' keys, by input, as in `feeds`
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:
-        """All that the model runs on."""
+        """All inputs of the model: the requests' tensors and the states."""
         return {**self.feeds, **self.states} if self.states else self.feeds
 
     @property
     def model(self) -> ModelKey:
-        """The model that runs it: all its requests are for one model in one version."""
+        """The model that runs the batch: all its requests are for one model in one version."""
         return self.requests[0].model
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The non-batch dimensions of each input, as they run: padded, if they are."""
+        """The non-batch dimensions of each input as the model gets it, padding included."""
         return tuple([feed.shape[1:] for feed in self.feeds.values()])
 
     @property
@@ -213,7 +213,7 @@ class Batch:
 class RunStates:
     """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
 
-    `values` are the states as the changelog keeps them, one for each row once it is written (`worker/state/`).
+    `values` are the rows' states in the form of the changelog, set when they are written (`worker/state/`).
     """
 
     __slots__ = ("arrays", "values")
@@ -230,8 +230,8 @@ class RunStates:
 class Prediction(NamedTuple):
     """The model's answer to one request: rows `start` to `stop` (None: all) of the outputs of one run.
 
-    `run` holds one array of shape (rows of the run, *dims) per model output, in signature order. The request's own rows
-    are cut out when they are asked for: encodings that need no array of their own never pay for one.
+    `run` holds one array of shape (rows of the run, *dims) per model output, in signature order. `outputs` cuts out the
+    request's own rows only when asked, because some encodings do not need them.
     """
 
     request: Request
@@ -247,7 +247,7 @@ class Prediction(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Why one record gets an error for an answer; or, `is_silent`, none: a null value that the operator skips."""
+    """Why one record is answered with an error, or, if `is_silent`, not at all: the operator skips null values."""
 
     record: Record
     code: Code
@@ -261,10 +261,10 @@ Refused = tuple[Request, Rejection]
 
 
 class Place:
-    """One received record's place in its partition's line, or that of several `records` which travel as one.
+    """The place in its partition's line of one received record, or of several `records` that travel as one.
 
-    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where records
-    of one key wait for one another. `published_ms` is its record's timestamp.
+    `offset` is the offset of the last record, and `rows` and `size` count all. The ledger owns the place. `key` is set
+    only where records of one key wait for one another. `published_ms` is the timestamp of the last record.
     """
 
     __slots__ = (
@@ -292,8 +292,8 @@ class Place:
         self.size = size
         self.taken_at = taken_at
         self.outcome: Outcome | None = None
-        self.is_settled = False  # its answer is durable, with all else that it is owed
-        self.is_in_doubt = False  # whether it is, with its offset committed, is not known
+        self.is_settled = False  # its answer is durable, and all its other messages
+        self.is_in_doubt = False  # nobody knows whether its answer is durable and its offset committed
 
     def __repr__(self) -> str:
         return f"<Place {self.line.partition}/{self.offset} settled={self.is_settled}>"
@@ -308,12 +308,12 @@ class Line:
         self.partition = partition
         self.held: deque[Place] = deque()
         self.sent: deque[Place] = deque()
-        self.next_offset = -1  # what a commit may carry; -1 until something is settled
+        self.next_offset = -1  # the next offset that a commit may carry; -1 until something is settled
         self.committed = -1
 
     @property
     def oldest(self) -> Place | None:
-        """The first record that is not settled."""
+        """The place of the first record that is not settled."""
         return self.sent[0] if self.sent else self.held[0] if self.held else None
 
     def __repr__(self) -> str:
@@ -321,7 +321,7 @@ class Line:
 
 
 def nothing_owed(partition: Partition, offset: int) -> Rejection:
-    """The outcome of an offset that holds no request."""
+    """The outcome for an offset that holds no request."""
     record = Record(partition, offset, None, None, (), None)
     return Rejection(record, Code.INVALID_ARGUMENT, "no request", Reply(""), is_silent=True)
 
@@ -329,7 +329,7 @@ def nothing_owed(partition: Partition, offset: int) -> Rejection:
 class Message(NamedTuple):
     """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too.
 
-    `partition` goes before both: its requester chose it.
+    If `partition` is set, the requester chose it, and it goes before the other two.
     """
 
     topic: str
@@ -343,7 +343,7 @@ class Message(NamedTuple):
 class Finished(NamedTuple):
     """One finished inference: `outputs` (one array per model output) or the `failure`, and the seconds it took.
 
-    `batch` None: it was the model's warm-up batch, run again to ask whether the device still works.
+    `batch` None: the model's warm-up batch ran again, to find out whether the device still works.
     """
 
     batch: Batch | None
@@ -354,21 +354,21 @@ class Finished(NamedTuple):
 
 
 class CommitResult(NamedTuple):
-    """The end of one asynchronous commit: next offsets that Kafka took, and why it did not take others."""
+    """The result of one asynchronous commit: next offsets that Kafka took, and why it did not take others."""
 
     committed: Mapping[Partition, int]
     failed: Mapping[Partition, str]
 
 
 class Standing(NamedTuple):
-    """How far a partition is, as its consumer knows: the next offset to commit, and the end, as last seen."""
+    """How far a consumer has come in a partition: the next offset to commit, and the log's end as last seen."""
 
     next_offset: int
     end: int
 
 
 class Ending(NamedTuple):
-    """How a transaction ended: committed, or (`failure` says why) taken back or in doubt. `seconds` it took to end."""
+    """How a transaction ended: committed, or (`failure` says why) taken back or in doubt. The end took `seconds`."""
 
     failure: str | None
     seconds: float
@@ -378,7 +378,7 @@ class Ending(NamedTuple):
 class Suspect(NamedTuple):
     """A partition whose records ended the process `attempts` times in a row before any of them was settled.
 
-    Its records before offset `until` run alone. The one at `poison`, if any, ended the process while it ran alone.
+    Its records before offset `until` run alone. The record at `poison`, if any, ended the process while it ran alone.
     """
 
     partition: Partition

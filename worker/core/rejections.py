@@ -1,7 +1,7 @@
-"""So many rejections in a row, and the worker stops: where all are refused, it is seldom the requests that are wrong.
+"""Stops the worker after many rejections in a row: if all requests are refused, the fault is seldom in the requests.
 
-Answers count in the order in which they are written: a result may turn out not to fit only then. So the encoder counts,
-and the loop checks. A request that came too late does not count, for that says nothing of what it holds.
+Answers count in the order in which they are written, because only then a result may prove unfit to be sent. So the
+encoder counts, and the loop checks. A late request does not count, because lateness says nothing about its contents.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Protocol
 from worker.core.failures import Code, TooManyRejections
 from worker.core.records import Line, Partition, Place, Record, Rejection, Request
 
-# A topic of another team has thousands. A publisher's first tries are fewer.
+# Rejections in a row that stop a new group. A wrong topic holds thousands of records; a publisher's first tries fewer.
 FIRST = 100
-# Seconds for which the first rejections wait for more. A backlog brings a hundred within milliseconds; a person who
+# Seconds for which the first rejections wait for more. A backlog brings a hundred within milliseconds. Somebody who
 # tries a worker with one bad request hardly notices the wait.
 HOLD = 0.25
 
 
 class Rejections:
-    """Counts rejections in a row, up to a limit; None: any number is answered."""
+    """Counts rejections in a row, up to a limit; None: there is no limit."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
         self._in_a_row = 0
-        self._reached = ""  # how many, and which was the last; empty below the limit
+        self._reached = ""  # the rejections counted, in words, and the last one; empty below the limit
 
     def rejected(self, rejection: Rejection) -> None:
-        """The next request is answered with this."""
+        """Count this rejection as the next answer."""
         if self._limit is None or rejection.is_silent or rejection.code is Code.DEADLINE_EXCEEDED:
             return
         self._in_a_row += 1
@@ -37,11 +37,11 @@ class Rejections:
             self._reached = f"{self._in_a_row} requests in a row were rejected, the last one {last}"
 
     def predicted(self) -> None:
-        """The next request is answered with a result."""
+        """Begin to count anew, because the next answer is a result."""
         self._in_a_row = 0
 
     def take_back(self) -> None:
-        """Answers that had left are taken back, and will leave again: then they count."""
+        """Begin to count anew, because answers that had left were taken back. They count when they leave again."""
         self._in_a_row = 0
 
     def check(self) -> None:
@@ -58,18 +58,18 @@ class Newcomer(Protocol):
 
     @property
     def has_served(self) -> bool:
-        """Whether it has committed answers before, as far as the partitions tell that brought a record."""
+        """True if the group has committed answers before; only partitions that brought a record can tell."""
 
     def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        """See to it that a next worker begins where this one began, or there instead; None: leave the partition be."""
+        """Let the next worker begin where this one began, or at the offsets `instead`; None: leave the partition be."""
 
 
 class FirstRejections:
     """Stops a worker at the wrong topic before it has answered the records there. Owns the rejections held.
 
-    While neither this process nor its group has ever had a request, rejections are held for a moment: taken, but not
-    answered, and so not committed. One request that can be decoded ends that for good, and so does a sign of an earlier
-    one: a publisher that is broken for a night must not stop workers that served it for months.
+    While neither this process nor its group has ever had a request, rejections are held for a moment: they are taken,
+    but not answered or committed. One request that can be decoded ends that for good. So does a sign of an earlier one,
+    because a publisher that is broken for a night must not stop workers that served it for months.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class FirstRejections:
     ) -> None:
         """`describe` says what a record looks like, and `reason` why it is refused, both without its contents.
 
-        `takes` names the model's inputs. `is_exact`: an answer is not to be given again.
+        `takes` names the model's inputs. `is_exact`: no answer may be given twice.
         """
         self._group = group
         self._is_exact = is_exact
@@ -93,16 +93,16 @@ class FirstRejections:
         self._takes = takes
         self._limit = limit
         self._held: list[tuple[Place, Rejection]] = []
-        self._lines: set[Line] = set()  # of all that was held
+        self._lines: set[Line] = set()  # the lines of all rejections that were held
         self._in_a_row = 0
         self._release_at = 0.0
 
     def is_over(self, decoded: Sequence[Request | Rejection]) -> bool:
-        """Whether there is a request among these, or was one before: nothing is to be held any more."""
+        """True if one of these is a request, or there was one before: then nothing is held any more."""
         return self._group.has_served or not all(isinstance(each, Rejection) for each in decoded)
 
     def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
-        """Whether it is held. Raises `TooManyRejections` for the last that is borne."""
+        """Hold the rejection, if it counts, and return True. Raises `TooManyRejections` at the limit."""
         if rejection.is_silent or rejection.record.unreadable is not None:  # no sign of what publishers send
             return False
         if not self._held:
@@ -116,22 +116,22 @@ class FirstRejections:
         return True
 
     def due(self, now: float) -> Sequence[tuple[Place, Rejection]]:
-        """The rejections that were held for long enough, or whose group has served after all."""
+        """Release the rejections if they were held long enough, or if the group turns out to have served before."""
         return self.release() if self._held and (now >= self._release_at or self._group.has_served) else ()
 
     def release(self) -> Sequence[tuple[Place, Rejection]]:
-        """All that is held."""
+        """Give back all rejections that are held."""
         released, self._held = self._held, []
         return released
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more, or are read again: then they count."""
+        """Drop the rejections of these partitions, which left or are read again. Then their records count again."""
         self._held = [(place, rejection) for place, rejection in self._held if place.line.partition not in partitions]
         self._lines = {line for line in self._lines if line.partition not in partitions}
         self._in_a_row = len(self._held)
 
     def _answered(self) -> Mapping[Partition, int | None]:
-        """How far answers are durable, in partitions that have any; None where that is not known yet."""
+        """How far answers are durable, in the partitions that have answers; None where that is not known yet."""
         begun = [line for line in self._lines if line.sent or line.next_offset >= 0]
         return {line.partition: None if line.sent else line.next_offset for line in begun}
 

@@ -1,7 +1,7 @@
-"""How long inferences take, learned from each that succeeds: by kind, and by rows in classes of powers of two.
+"""Learns how long inferences take, from each that succeeds: by kind, and by rows in classes of powers of two.
 
-A class keeps a mean that is weighted towards the last runs, as TCP does with round trips (RFC 6298, its weight). A
-single run that took much too long (a page fault, a neighbour on the machine) moves it little; many in a row do.
+A class keeps a mean that gives the last runs more weight, as TCP does with round trips (RFC 6298, with its weight). A
+single run that took much too long (a page fault, a neighbour on the machine) moves it little; many in a row move it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import accumulate
 
 from worker.core.records import BatchKind
 
-# With exact shapes a publisher may send any number of kinds: the last ones that ran are remembered, some 2 KiB each.
+# Publishers may send any number of kinds where shapes are not padded, so only the last are kept, some 2 KiB each.
 MOST_KINDS = 512
 _WEIGHT = 1 / 8
-# A run counts for at most so many times the mean: a device that has become slower is known after a few runs.
+# A run counts for at most this many times the mean. So a slower device is still noticed after a few runs.
 _LONGEST = 4.0
 
 
 @dataclass(slots=True, eq=False)
 class _Learned:
-    """Batches of one kind: mean rows and seconds by class and in ascending order, usual rows, and when the last ran."""
+    """The run times of one kind: mean rows and seconds, by class and in ascending order; usual rows; the last run."""
 
     classes: dict[int, tuple[float, float]] = field(default_factory=dict)
     counts: Sequence[float] = ()
@@ -33,14 +33,14 @@ class _Learned:
 
 
 class RunTimes:
-    """Owns the means. Knows no lanes: how long a batch waits for one is the forecast's to say."""
+    """Owns the mean run times. Knows no lanes: `Punctuality` forecasts how long a batch waits for one."""
 
     def __init__(self, most_kinds: int = MOST_KINDS) -> None:
         self._most_kinds = most_kinds
-        self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # the last one that ran at the end
+        self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # in the order of their last runs
 
     def note(self, kind: BatchKind, rows: int, seconds: float, now: float) -> None:
-        """A batch of so many rows of this kind took so long, and finished now."""
+        """Learn that a batch of `rows` rows of this kind took `seconds`, and finished now."""
         learned = self._learned.setdefault(kind, _Learned(rows=rows))
         self._learned.move_to_end(kind)
         if len(self._learned) > self._most_kinds:
@@ -52,12 +52,12 @@ class RunTimes:
         off = min(seconds, _LONGEST * mean) - mean
         learned.classes[of_rows] = (mean_rows + _WEIGHT * (rows - mean_rows), mean + _WEIGHT * off)
         learned.counts, means = zip(*sorted(learned.classes.values()), strict=True)
-        learned.means = [*accumulate(reversed(means), min)][::-1]  # fewer rows never take longer, whatever chance says
+        learned.means = [*accumulate(reversed(means), min)][::-1]  # fewer rows take longer only by chance
 
     def mean(self, kind: BatchKind, rows: int) -> float:
-        """Seconds that a batch of so many rows of this kind takes in the mean; 0 if nothing is known.
+        """The mean seconds that a batch of `rows` rows of this kind takes; 0 if nothing is known.
 
-        Between two classes on the line through their means, beyond the largest with the slope of them all.
+        Between two classes it is on the line through their means; beyond the largest it has the slope of all classes.
         """
         learned = self._learned.get(kind)
         if learned is None:
@@ -73,7 +73,7 @@ class RunTimes:
         return means[-1] + slope * (rows - counts[-1])
 
     def usual_rows(self, kind: BatchKind) -> int:
-        """The rows of a usual batch of this kind; 1 if nothing is known."""
+        """How many rows a usual batch of this kind has; 1 if nothing is known."""
         learned = self._learned.get(kind)
         return 1 if learned is None else round(learned.rows)
 

@@ -1,9 +1,9 @@
-"""Records that travel as one: requests of one partition, side by side, that differ in nothing but keys, values and ids.
+"""Records that travel as one: neighbours in one partition whose requests differ only in keys, values and ids.
 
-Most requests of a busy topic are rows of one form, and a worker can deal with all of them at once: one place in the
-ledger, one entry in the batch, one join, one outcome. A `Run` stands for them, until something is wrong with one: a row
-that is not finite, a model that fails. Then it is unravelled: each record becomes a request with a place of its own,
-where the run's was. The codec decides which records are a run. Their answers are kept in columns, as `MessageRun`.
+Most requests of a busy topic are rows of one form, so a worker can deal with many at once: one place in the ledger, one
+entry in the batch, one join, one outcome. A `Run` stands for them until something is wrong with one, such as a row that
+is not finite or a model that fails. Then it is unravelled: each record becomes a request with its own place, and these
+places stand where the run's place was. The codec decides which records form a run. A `MessageRun` holds their answers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from worker.core.records import Message, ModelKey, Prediction, Record, Reply, Re
 
 @dataclass(slots=True, eq=False)
 class Run(Request):
-    """A request that stands for several records: `record` is the first of them, `rows` and `size` are of all.
+    """A request that stands for several records: `record` is the first, `rows` and `size` count all.
 
-    `values` are the only tensor of each, joined nowhere but in a batch; all have as many rows. `replies` and `sizes`
-    (bytes) are of each record too, and so are `timeouts`, unless none of them has one; `deadline` is that of the most
-    urgent.
+    `values` holds the only tensor of each record; only a batch joins them. All have the same number of rows. `replies`
+    and `sizes` (bytes) have one entry per record. So has `timeouts`, or it is empty if no record has a timeout.
+    `deadline` is the deadline of the most urgent record.
     """
 
     records: Sequence[Record] = ()
@@ -36,7 +36,7 @@ class Run(Request):
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of its records, in their order; a record without a key has an empty one."""
+        """The keys of its records, in their order; empty for a record without a key."""
         if self._keys is None:
             self._keys = [record[2] or b"" for record in self.records]
         return self._keys
@@ -49,7 +49,7 @@ class Run(Request):
         return self._largest
 
     def parts(self) -> Sequence[Tensor]:
-        """The tensors of all its records, in their order."""
+        """The tensors of all its records, in order."""
         return self.values
 
     @property
@@ -57,7 +57,7 @@ class Run(Request):
         return self.rows // len(self.records)
 
     def part(self, start: int, stop: int) -> Run:
-        """The run of these of its records, without a deadline; itself where they are all of them."""
+        """The run of its records `start` to `stop`, without a deadline; the run itself if these are all."""
         if stop - start == len(self.records):
             return self
         at = slice(start, stop)
@@ -69,13 +69,13 @@ class Run(Request):
         return part
 
     def single(self, at: int) -> Request:
-        """One of its records as a request of its own, without a deadline. It can be cut into pieces, as no run can."""
+        """One of its records as a request of its own, without a deadline. Unlike a run, it can be cut into pieces."""
         timeout = self.timeouts[at] if self.timeouts else None
         record, value, reply, size = self.records[at], self.values[at], self.replies[at], self.sizes[at]
         return Request(record, self.rows_each, (value,), self.shapes, reply, size, self.model, timeout=timeout)
 
     def singles(self) -> Iterator[Request]:
-        """Its records as requests of their own, without places and deadlines."""
+        """Its records, each as a request of its own, without places and deadlines."""
         timeouts = self.timeouts or [None] * len(self.records)
         for record, value, reply, size, timeout in zip(
             self.records, self.values, self.replies, self.sizes, timeouts, strict=True
@@ -83,7 +83,7 @@ class Run(Request):
             yield Request(record, self.rows_each, (value,), self.shapes, reply, size, self.model, timeout=timeout)
 
 
-def run_of(  # noqa: PLR0913, PLR0917  # what its records have in common, each once
+def run_of(  # noqa: PLR0913, PLR0917  # all that its records have in common
     records: Sequence[Record],
     values: Sequence[bytes],
     rows_each: int,
@@ -110,7 +110,7 @@ def run_of(  # noqa: PLR0913, PLR0917  # what its records have in common, each o
 
 
 def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
-    """The requests with each run replaced by its records' requests, each with a place of its own."""
+    """The requests, with each run replaced by a request for each of its records, each with its own place."""
     unravelled: list[Request] = []
     for request in requests:
         if not isinstance(request, Run):
@@ -125,7 +125,7 @@ def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
 
 
 def predictions(prediction: Prediction) -> list[Prediction]:
-    """The prediction of each record that this one's run stands for; the prediction itself where it is none's."""
+    """The prediction of each record of a run; only the prediction itself if its request is not a run."""
     request, outputs, start, _, states = prediction
     if not isinstance(request, Run):
         return [prediction]
@@ -136,7 +136,7 @@ def predictions(prediction: Prediction) -> list[Prediction]:
     ]
 
 
-# Their answers
+# The answers of a run
 
 # None costs less than an empty list: 0.5 µs to produce instead of 0.8 (measured 2026-11).
 MessageHeaders = list[tuple[str, bytes | None]] | None
@@ -145,12 +145,12 @@ Fields = tuple[str, bytes | None, bytes | None, MessageHeaders, int, int | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageRun(Sequence[Message]):
-    """Messages in columns, to one topic and from one source partition: a sequence to code that looks at one of them.
+    """Messages in columns, to one topic and from one source partition. Code that looks at one of them sees a sequence.
 
-    To make an object of each, and take it apart again for the client, took 0.26 of the 1.1 µs that one such answer
-    costs from the model's output to the producer's queue (measured 2026).
+    One answer costs 1.1 µs from the model's output to the producer's queue. An object for each message, taken apart
+    again for the client, took 0.26 µs of that (measured 2026).
 
-    `partitions` are the requesters' choices, one for each; empty: none chose.
+    `partitions` are the requesters' choices, one per message; empty if none chose.
     """
 
     topic: str
@@ -185,7 +185,7 @@ class MessageRun(Sequence[Message]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageRuns(Sequence[Message]):
-    """Several sequences of messages, one behind the other."""
+    """Several sequences of messages, one after the other."""
 
     parts: Sequence[Sequence[Message]]
 
@@ -210,7 +210,7 @@ def fields_of(messages: Sequence[Message]) -> Iterable[Fields]:
 
 
 def value_bytes(messages: Sequence[Message]) -> int:
-    """The bytes of all values together."""
+    """The number of bytes of all values together."""
     if isinstance(messages, MessageRun):
         return sum(map(len, filter(None, messages.values)))
     if isinstance(messages, MessageRuns):

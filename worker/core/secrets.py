@@ -1,4 +1,4 @@
-"""Secrets are known by their names, and logins in addresses. Whatever is shown or logged asks here."""
+"""Finds secrets by their names, and logins in addresses. Code that shows or logs a text masks it here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _WORDS = "password|passphrase|secret|credential|jaas|pem|jwt|extensions"
 _WHOLE = r"\.config|\.cmd"
 
 NAME = re.compile(rf"{_WORDS}|token|assertion|key|(?:{_WHOLE})$", re.IGNORECASE)
-# The rest of a name behind such a word. Without a bound, a text of nothing else takes the square of its length:
-# 160 KB of `password` held the process up for 166 s (measured 2026-11).
+# The rest of a name after such a word. It has a bound, because a text of such words alone would take time in the square
+# of its length: 160 KB of `password` held the process up for 166 s (measured 2026-11).
 _REST = r"[\w.-]{0,64}"
-# A name's end and its value within a text. A name before a colon there may be no setting: a model's input
-# (`tokens`, `token_type_ids`), or an error (`AssertionError`).
+# The end of a name and its value within a text. A name before a colon may be no setting there, but a model's input
+# (`tokens`, `token_type_ids`) or an error (`AssertionError`).
 _IN_TEXT = rf"{_WORDS}|token(?!(?-i:[a-z]|_type|_id){_REST}:)|assertion(?!error)|\bkey|[._]key|oauthbearer(?:{_WHOLE})"
 SETTING = re.compile(
     rf"((?:{_IN_TEXT}){_REST}\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
@@ -23,16 +23,16 @@ SETTING = re.compile(
 )
 # A user, a password or a token in an address: `http://user:password@host`.
 LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-# A key itself, where its file belongs.
+# A key itself, given where the path of its file belongs.
 PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL)
 
 
 def masked(value: str) -> str:
-    """The value, if all of it may be shown, and nothing of it otherwise."""
+    """The value if it holds no secret, else a mask."""
     is_secret = LOGIN.search(value) or PEM.search(value) or ("://" in value and SETTING.search(value))
     return MASK if is_secret else value
 
 
 def without_login(text: str) -> str:
-    """Addresses keep their host."""
+    """The text with the logins in its addresses masked. Addresses keep their host."""
     return LOGIN.sub(MASK, text)

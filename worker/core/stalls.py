@@ -1,10 +1,10 @@
-"""Partitions that stand still although their logs go on: the one sign of a fault that a client does not report.
+"""Finds partitions that stand still although their logs go on: the only sign of a fault that no client reports.
 
-A batch that the client cannot parse gives no record and no error (librdkafka#5581), and an open transaction of another
-producer holds back all behind it. Both times the position stands, the log ends beyond it, and the broker answers. A
-broker that is away, slow or without a leader does not answer, so it counts for nothing; an idle partition stands at its
-end. A partition that is paused, or that the client may not fetch because its queue is full, is looked at again later:
-under load that is nearly always so, and ends no stall. Pure: takes the client's figures once a second.
+A batch that the client cannot parse gives no record and no error (librdkafka#5581). An open transaction of another
+producer holds back all records after it. In both cases the position stands, the log ends beyond it, and the broker
+answers. If a broker is away, slow or without a leader, it does not answer, and nothing is counted. An idle partition
+stands at its end. While a partition is paused or the client's queue for it is full, a look does not count, and ends no
+stall: under load that is nearly always so. Pure: takes the client's figures once a second.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 from worker.core.records import Partition
 
-# So many looks at one position, each with an answer of the broker's since the one before, make a stall: 30 s or more. A
-# fetch that finds something is answered at once and one that finds nothing after 0.5 s, so 5 would do for a good
-# network. But with a quota of 150 kB/s no record came for 12 s and 15 looks, for a broker answers without records then
-# (measured 2026-11); and transactions of a few seconds are usual.
+# This many looks at one position make a stall, if the broker answered between them: 30 s or more. The broker answers a
+# fetch at once if it finds something, else after 0.5 s, so 5 would do for a good network. But with a quota of 150 kB/s
+# no record came for 12 s and 15 looks, because a broker answers without records then (measured 2026-11); and
+# transactions of a few seconds are usual.
 LOOKS = 30
 
 
 class Reach(NamedTuple):
-    """How far a partition is read. All below `position` came; up to `stable` it may be read, and its log is `end` long.
+    """How far a partition is read: to `position`. It may be read up to `stable`, and its log ends at `end`.
 
-    `is_fetched`: nothing keeps the client from it. `answers` counts the answers of the partition's broker so far.
+    `is_fetched`: nothing keeps the client from fetching it. `answers` counts the answers of its broker so far.
     """
 
     position: int
@@ -36,16 +36,16 @@ class Reach(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """A partition that stands at `offset`. `is_due`: time to look into it, as every so often."""
+    """A partition that stands at `offset`. `is_due`: it is time again to look into the cause."""
 
     offset: int
     since: float
-    is_transaction: bool  # of another producer, open: nothing may be read from here on
+    is_transaction: bool  # another producer's transaction is open: nothing may be read from here on
     is_due: bool = False
 
     @property
     def reason(self) -> str:
-        """Why it stands, as far as can be known, and what to do."""
+        """The cause, as far as it can be known, and what to do."""
         if self.is_transaction:
             return (
                 f"a transaction of another producer is open since offset {self.offset}: it ends by itself after that "
@@ -63,7 +63,7 @@ class _Standing:
     answers: int
     since: float
     looks: int = 0
-    is_counted: bool = False  # the last look
+    is_counted: bool = False  # the last look counted
 
 
 class Stalls:
@@ -74,7 +74,7 @@ class Stalls:
         self._standing: dict[Partition, _Standing] = {}
 
     def seen(self, reaches: Mapping[Partition, Reach], now: float) -> Mapping[Partition, Stall]:
-        """The partitions that stand. `reaches` are of all that are ours; one that is not among them is forgotten."""
+        """The partitions that stand. `reaches` holds every partition of ours; any other partition is forgotten."""
         self._standing = {
             partition: self._next(self._standing.get(partition), reach, now)
             for partition, reach in reaches.items()

@@ -1,4 +1,4 @@
-"""How finished work becomes durable. One class per guarantee, behind the loop's `Delivery` protocol.
+"""Makes finished work durable. One class per guarantee, behind the loop's `Delivery` protocol.
 
-Beside them stands what a model with state puts around their producer.
+For a model with state there are also wrappers around their producers.
 """

@@ -1,11 +1,11 @@
 """At least once: an offset is committed after the broker acknowledged its answer and every earlier one.
 
-Answers go to an idempotent producer as they leave the ledger; no answer waits for a flush, and only delivery reports
-count. Commits are asynchronous, one at a time, every `commit_interval`; a failed one is tried again with whatever is
-committable by then, so it neither stops nor stalls the loop. What a crash leaves uncommitted is answered again, never
-lost.
+Answers go to an idempotent producer as they leave the ledger. No answer waits for a flush, and only delivery reports
+count. Commits are asynchronous, one at a time, every `commit_interval`. After a failed commit the next one carries all
+that is committable by then, so it neither stops nor stalls the loop. After a crash, uncommitted records are answered
+again, never lost.
 
-Called by the loop's thread alone, and owns no thread.
+Only the loop's thread calls this. It owns no thread.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from worker.core.records import Partition, Place
 from worker.core.runs import value_bytes
 from worker.ports import Encoder, Events, Offsets, Sink
 
-# A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
-# coordinator after 45.9 s under KIP-848 (measured 2026); commits never move backwards, so a late result does no harm.
+# Seconds after which a commit without a result counts as lost, and the next one may go. The client gives up on a
+# coordinator after 45.9 s under KIP-848 (measured 2026). Commits never move backwards, so a late result does no harm.
 COMMIT_PATIENCE = 60.0
 
-# How long one wait for delivery reports lasts while a revoke holds everything else up, seconds.
+# Seconds of one wait for delivery reports while a revoke holds everything else up.
 REPORT_SLICE = 0.01
 
-# How soon the loop looks for delivery reports when it has nothing else to do, seconds. Without it a lone answer counted
-# as acknowledged 50 to 150 ms late (measured 2026): at the next commit, or the end of the loop's longest wait.
+# Seconds until the loop looks for delivery reports when it has nothing else to do. Without it a lone answer counted as
+# acknowledged 50 to 150 ms late (measured 2026): at the next commit, or at the end of the loop's longest wait.
 REPORT_DUE = 0.005
 
 
 class AtLeastOnce:
-    """Sends outcomes, settles them by delivery report, commits behind them."""
+    """Sends outcomes, settles them when they are delivered, and commits the settled offsets."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AtLeastOnce:
         self._is_pushed = False
 
     def push(self) -> None:
-        """No more outcomes are coming for now: let the producer send what waits for company."""
+        """Let the producer send messages that wait for company, because no more outcomes are coming for now."""
         if not self._is_pushed:
             self._is_pushed = True
             self._sink.push()
@@ -78,7 +78,7 @@ class AtLeastOnce:
     def turn(self, now: float, timeout: float) -> Sequence[Partition]:
         """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time.
 
-        Nothing sent is ever taken back: no partition has to be read again.
+        Returns no partitions: nothing sent is ever taken back, so none has to be read again.
         """
         self._hear_reports(now, timeout)
         self._hear_commit_results()
@@ -89,7 +89,7 @@ class AtLeastOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do, reports included; None when nothing is taken or uncommitted."""
+        """When `turn` has something to do, reports included; None if nothing is taken or uncommitted."""
         if self.is_idle:
             return None
         due = self._commit_due if self._commit_lost_at is None else max(self._commit_due, self._commit_lost_at)
@@ -97,17 +97,17 @@ class AtLeastOnce:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unsettled or uncommitted; what was committed for partitions that left is theirs to hear of."""
+        """True if nothing is unsettled or uncommitted. Results of commits for partitions that left do not count."""
         return not self._ledger.records and not self._ledger.committable()
 
     def commit_promptly(self, *, is_urgent: bool) -> None:
-        """While it is urgent, commit as soon as there is something to commit."""
+        """Commit as soon as there is something to commit, while it is urgent."""
         self._is_urgent = is_urgent
         if is_urgent:
             self._commit_due = 0.0
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
-        """Settle what was sent for these partitions, commit it as the last call, forget them.
+        """Settle the answers sent for these partitions, commit as the last call, and forget the partitions.
 
         The commit is asynchronous and still reaches the coordinator before the partitions move (measured 2026 in 13
         hand-overs, both protocols). Returns how many records leave unsettled: their next owner answers them.
@@ -123,7 +123,7 @@ class AtLeastOnce:
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # as the loop asks
-        """A commit that arrives late names records that are answered: it does no harm."""
+        """False: a commit that arrives late names only records that are answered, so it does no harm."""
         return False
 
     def _hear_reports(self, now: float, timeout: float) -> None:

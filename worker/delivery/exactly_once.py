@@ -1,17 +1,17 @@
-"""Exactly once: answers and the offsets they answer become durable in one transaction, or not at all.
+"""Exactly once: answers and the offsets of their requests become durable in one transaction, or not at all.
 
     send ──▶ [ open: answers sent, not yet readable ] ──commit──▶ [ ending, on a thread of its own ] ──▶ settled
       └────▶ [ waiting: answers that came meanwhile ] ◀────────────────── taken back: forget, read again
 
-A transaction is opened by the first answer, holds the answers of one or more batches, and ends `commit_interval` after
-it was opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one
-producer; answers wait here, and the loop takes, stacks and dispatches meanwhile. The partitions of one that failed are
-forgotten, and read again from the group's offsets; so are the partitions of a transaction whose end is not known.
+The first answer opens a transaction. It holds the answers of one or more batches, and ends `commit_interval` later, or
+as soon as everything taken is in it. While it ends nothing is produced, because there is only one producer. Answers
+wait here, and the loop takes, stacks and dispatches meanwhile. If a transaction failed, or its end is not known, its
+partitions are forgotten, and read again from the group's offsets.
 
-Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
-worker, however well other partitions do. With successes they grow again, little by little: they may have failed because
-they were too large to end in time, behind a quota or a slow link. They hold one record again while there is something
-of a partition that failed and has not come further since. Called by the loop's thread alone, and owns no thread.
+Failures in a row make transactions smaller, down to one record. If a record's own transaction still fails, the worker
+stops, however well other partitions do. With successes transactions grow again, little by little, because they may have
+failed for their size: a quota or a slow link did not let them end in time. They hold one record again while a record is
+taken whose partition failed and has not come further since. Only the loop's thread calls this. It owns no thread.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from worker.core.records import CommitResult, Line, Partition, Place, Prediction
 from worker.core.runs import predictions, value_bytes
 from worker.ports import Encoder, Events, GroupCommits, Transactions
 
-# How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
+# Seconds of one wait for the end of a transaction while a revoke holds everything else up.
 END_SLICE = 0.01
 
-# How soon the loop looks whether a transaction has ended when it has nothing else to do, seconds. One takes 5 to 10 ms.
+# Seconds until the loop looks if a transaction has ended when it has nothing else to do. To end one takes 5 to 10 ms.
 END_DUE = 0.001
 
-# Failures in a row after which a transaction holds one record only, and after which the worker stops. A broker that is
-# away does not count up to them, because its producer waits for it.
+# Failures in a row after which a transaction holds only one record, and after which the worker stops. A broker that is
+# away causes no failures, because the producer waits for it.
 PATIENCE_WITH_MANY = 3
 PATIENCE = 9
 
-# After failures, a transaction that was full and committed lets the next one hold so many times its records; one that
-# failed lets it hold half of them. From 1 to 10,000 records it takes 37 transactions, and where a link takes only so
-# much, failures cost a fifth of that, not half of it.
+# After failures, a full transaction that committed lets the next one hold this many times its records; one that failed
+# halves them. To grow from 1 to 10,000 records takes 37 transactions. Where a link can take only so much, failures cost
+# a fifth of its capacity, not half.
 GROWTH = 1.25
 
-# A partition that failed and has brought nothing for so long, seconds, may have been committed all the same. One that
-# goes on failing does so every few seconds.
+# Seconds without a failure after which a failed partition is forgotten: its answers may have been committed after all.
+# A partition that goes on failing does so every few seconds.
 FORGOTTEN_AFTER = 60.0
 
-# The wait after the first failure; each further one doubles it. Seconds: 16 in all before the worker stops.
+# Seconds to wait after the first failure; each further failure doubles them: 16 in all before the worker stops.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
 
 class _Failed(NamedTuple):
-    """Where a partition was committed when a transaction with its answers failed, and when one did so last."""
+    """A partition's committed offset when a transaction with its answers failed first, and the last failure's time."""
 
     offset: int
     last: float
 
 
 class ExactlyOnce:
-    """Sends outcomes into transactions, and settles them when these are committed."""
+    """Sends outcomes into transactions, and settles them when the transaction is committed."""
 
     def __init__(
         self,
@@ -81,25 +81,25 @@ class ExactlyOnce:
         self._commit_interval = commit_interval
         self._clock = clock
         self._waiting: deque[Place] = deque()
-        self._inside: list[Place] = []  # whose answers are in the transaction, open or ending
+        self._inside: list[Place] = []  # places whose answers are in the transaction, open or ending
         self._records_inside = 0
         self._offsets: dict[Partition, int] = {}  # next offsets to commit with it
         self._is_ending = self._is_taken_back = False
         self._is_urgent = False
-        self._commit_due = 0.0  # of the open transaction
-        self._begin_at = 0.0  # not before
-        self._astray: set[Partition] = set()  # what was sent for them was taken back, and they were not yet given back
-        self._failures = 0  # until all partitions with answers in a transaction that failed have come further
-        self._failed_at: dict[Partition, _Failed] = {}  # those that have not yet
-        self._most: float = inf  # records that a transaction may hold, after failures, where nothing is searched for
+        self._commit_due = 0.0  # when the open transaction must end
+        self._begin_at = 0.0  # the earliest time for the next transaction
+        self._astray: set[Partition] = set()  # their answers were taken back; `turn` will return them, to be read again
+        self._failures = 0  # in a row: until all partitions of failed transactions have come further
+        self._failed_at: dict[Partition, _Failed] = {}  # partitions of failed transactions that have not come further
+        self._most: float = inf  # records that a transaction may hold after failures, unless one record is searched for
 
     def send(self, places: Sequence[Place]) -> None:
-        """Put the outcomes of these places into the transaction, in order, or let them wait for the next one."""
+        """Put the outcomes of these places into the transaction, in order, or keep them for the next one."""
         self._waiting.extend(places)
         self._fill()
 
     def push(self) -> None:
-        """Nothing: a transaction ends when everything taken is in it, or when it is due, and takes all along."""
+        """Do nothing: a transaction ends when everything taken is in it, or when it is due, and sends all messages."""
 
     def turn(self, now: float, timeout: float) -> Sequence[Partition]:
         """End the transaction when it is time, and hear how the last one ended, waiting at most `timeout` seconds.
@@ -108,7 +108,7 @@ class ExactlyOnce:
         """
         if self._is_ending:
             self._hear(timeout)
-        else:  # not for long: answers inside may wait for a note, and only a poll of the consumer tells of it
+        else:  # for a short time: answers inside may wait for a note, and only the consumer's poll brings its result
             self._transactions.serve(min(timeout, END_DUE) if self._inside else timeout)
         if self._is_ending:
             return ()
@@ -121,7 +121,7 @@ class ExactlyOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do; None when nothing is taken, or nothing of it answered."""
+        """When `turn` has something to do; None if nothing is taken, or nothing taken is answered."""
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
@@ -131,18 +131,18 @@ class ExactlyOnce:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unsettled or uncommitted."""
+        """True if nothing is unsettled or uncommitted."""
         return not (self._ledger.records or self._inside or self._waiting or self._astray)
 
     def commit_promptly(self, *, is_urgent: bool) -> None:
-        """While it is urgent, commit as soon as there is something to commit."""
+        """Commit as soon as there is something to commit, while it is urgent."""
         self._is_urgent = is_urgent
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
-        """Commit what is answered of these partitions, forget them. Returns how many records leave unsettled.
+        """Commit the answers of these partitions, and forget them. Returns how many records leave unsettled.
 
-        What is not committed by the deadline cannot be any more: the group has given the partitions to another
-        member, and fences this one's offsets off.
+        After the deadline nothing can be committed any more: the group has given the partitions to another member, and
+        refuses this member's offsets.
         """
         while self._holds(partitions) and not self._astray and self._clock() < deadline:
             if self._is_ending:
@@ -151,13 +151,13 @@ class ExactlyOnce:
                 self._begin_at = 0.0
                 self._fill()
             elif not self._clears_notes():
-                break  # the result of a note is heard in a poll, and this is one
+                break  # a note's result comes only with a poll, and this runs inside one
             else:
                 self._commit()
         return self.lost(partitions)
 
     def lost(self, partitions: Sequence[Partition]) -> int:
-        """Forget these partitions; what was sent for them and is not committed is taken back, with its company."""
+        """Forget these partitions. If the open transaction has answers of theirs, all of it is taken back."""
         if not self._is_ending and self._has_inside(partitions):
             self._abort()
         self._drop_waiting(partitions)
@@ -166,7 +166,7 @@ class ExactlyOnce:
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether the transaction that is ending may commit an offset of this partition; what we take back cannot."""
+        """True if the transaction that is ending may commit an offset of this partition; one taken back cannot."""
         return self._is_ending and not self._is_taken_back and partition in self._offsets
 
     def _holds(self, partitions: Collection[Partition]) -> bool:
@@ -179,30 +179,30 @@ class ExactlyOnce:
         return (self._is_complete or now >= self._commit_due) and self._clears_notes()
 
     def _clears_notes(self) -> bool:
-        """Whether the group has nothing of the partitions inside that must not be there while the transaction ends.
+        """Withdraw the notes of the partitions inside. Returns True once the group has none, and no commit is pending.
 
-        A record that ran alone, and whose answer is inside, ended no process. While the end is in doubt its note could
-        not be withdrawn: that is a commit, and would undo the transaction's own. So it goes before.
+        If a record ran alone and its answer is inside, it ended no process. Its note goes before the transaction ends:
+        to withdraw is to commit, and while the end is in doubt that would undo the transaction's own commit.
         """
         return self._commits.withdraw_notes(self._offsets) and not self._commits.is_marking(self._offsets)
 
     @property
     def _is_complete(self) -> bool:
-        """The open transaction waits for nothing more."""
+        """True if the open transaction waits for no more answers."""
         return self._is_urgent or self._records_inside >= self._limit or self._records_inside == self._ledger.records
 
     @property
     def _limit(self) -> float:
-        """Records that a transaction may hold now."""
+        """How many records a transaction may hold now."""
         return 1 if self._is_searching else self._most
 
     @property
     def _is_searching(self) -> bool:
-        """Whether what is taken may hold the answer that no transaction takes."""
+        """True if a record whose answer fails its transactions may be among those taken."""
         return self._failures >= PATIENCE_WITH_MANY and self._ledger.owes(self._failed_at)
 
     def _fill(self) -> None:
-        """Send what waits, as far as a transaction takes it now."""
+        """Send the waiting answers, as many as a transaction takes now."""
         if self._is_ending or self._astray or not self._waiting or self._clock() < self._begin_at:
             return
         if not self._inside:
@@ -225,7 +225,7 @@ class ExactlyOnce:
             send(messages, place)
 
     def _unravelled(self, place: Place) -> list[Place]:
-        """A place for each of the records whose outcomes this one's is: one of them may be what fails transactions."""
+        """A place for each record of a run, because the answer to one of them may be what fails transactions."""
         outcome = place.outcome
         assert isinstance(outcome, Prediction)
         outcomes = predictions(outcome)
@@ -245,7 +245,7 @@ class ExactlyOnce:
     def _hear(self, timeout: float) -> None:
         try:
             ending = self._transactions.ended(timeout)
-        except KafkaFatal:  # the one that fenced us has taken it back: it is in doubt no more
+        except KafkaFatal:  # the producer that fenced this one has taken it back: it is in doubt no more
             self._is_ending = False
             raise
         if ending is None:
@@ -277,7 +277,7 @@ class ExactlyOnce:
         self._events.committed(CommitResult(offsets, {}))
 
     def _forget_failures(self, partitions: Iterable[Partition]) -> None:
-        """These have come further, or are another member's. Failures count on while any other has not."""
+        """Forget failed partitions that came further or left. Failures count on while another one has not."""
         for partition in partitions:
             del self._failed_at[partition]
         if not self._failed_at:
@@ -302,7 +302,7 @@ class ExactlyOnce:
         self._begin_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
 
     def _give_back(self) -> Sequence[Partition]:
-        """Forget what was taken back, with what waits behind it: all of it is read again."""
+        """Forget the partitions that were taken back, and their waiting answers: all of it is read again."""
         partitions, self._astray = list(self._astray), set()
         self._drop_waiting(partitions)
         self._ledger.forget(partitions)

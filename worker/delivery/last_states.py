@@ -1,12 +1,12 @@
-"""Exactly once: the changelog gets the last state of each key that a transaction's answers leave behind.
+"""Exactly once: writes only the last state of each key in a transaction to the changelog.
 
     send ─▶ answers ─▶ the open transaction
       └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
 
-All of a transaction becomes visible at once, so a state that the same transaction replaces is read by none. At least
-once all are written: where an offset between two requests of a key may be committed, the state between them counts.
+All of a transaction becomes visible at once, so nobody reads a state that the same transaction replaces. With at least
+once all states are written: an offset between two requests of a key may be committed, so the state between them counts.
 
-Owns what waits. Called by the loop's thread alone.
+Owns the waiting states. Only the loop's thread calls this.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Values = Sequence[bytes | None]
 
 
 class _Waiting:
-    """The states that the answers of one partition leave behind; `place` is the last answer's."""
+    """The states that the answers of one partition leave behind; `place` is the place of the last answer."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self._topic = ""
-        self._written: list[tuple[Keys, Values]] = []  # each names a key once
-        self._forgotten: dict[bytes, MessageHeaders] = {}  # headers of the record that says so
+        self._written: list[tuple[Keys, Values]] = []  # each entry names a key once
+        self._forgotten: dict[bytes, MessageHeaders] = {}  # by key, the headers of the record that forgets it
 
     def add(self, changes: Sequence[Message]) -> None:
         if isinstance(changes, MessageRun):
@@ -44,7 +44,7 @@ class _Waiting:
                 self._forgotten[key] = headers
 
     def last(self) -> MessageRun:
-        """The last of each key."""
+        """The last state of each key."""
         states: dict[bytes, bytes | None] = {}
         for keys, values in self._written:
             states.update(zip(keys, values, strict=True))
@@ -55,7 +55,7 @@ class _Waiting:
         return MessageRun(self._topic, [*states], [*states.values()], headers, number, [number] * len(states))
 
     def _mark_firsts(self, states: dict[bytes, bytes | None]) -> None:
-        """Whether a key had no state before is what its first write says, not its last."""
+        """Give each key's last state the first write's mark, because only that write knows if the key had a state."""
         firsts: dict[bytes, bytes | None] = {}
         for keys, values in reversed(self._written):
             firsts.update(zip(keys, values, strict=True))
@@ -66,7 +66,7 @@ class _Waiting:
 
 
 class LastStates:
-    """Transactions around those with Kafka, for a model with state."""
+    """Wraps the transactions with Kafka, for a model with state."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -76,7 +76,7 @@ class LastStates:
         self.serve = transactions.serve
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's answers into the open transaction, in order; their states follow with its end."""
+        """Put a place's answers into the open transaction, in order; their states follow at its end."""
         if isinstance(messages, Concluded):
             waiting = self._waiting.setdefault(place.line.partition, _Waiting(place))
             waiting.place = place
@@ -93,6 +93,6 @@ class LastStates:
         self._transactions.commit(offsets)
 
     def abort(self) -> None:
-        """Begin to take it back."""
+        """Begin to take the transaction back."""
         self._waiting = {}
         self._transactions.abort()

@@ -1,11 +1,11 @@
-"""Answers to Kafka first, then the states they leave behind to a store outside; a place is durable when both are.
+"""Sends answers to Kafka first, then their states to a store outside; a place is durable when both are.
 
     send ─▶ answers ─▶ Kafka ─▶ acknowledged, and all sent before it of its partition, too ─▶ states ─▶ store ─▶ durable
 
-So a state in the store says that its request, and all earlier ones of its key, have all their messages in Kafka: dead
-letters go to another topic than answers, and may be acknowledged later than the answer of the key's next request.
+So if a state is in the store, all messages of its request and of the key's earlier requests are in Kafka. That needs a
+wait for earlier ones: dead letters go to another topic, and may be acknowledged after the key's next answer.
 
-Owns what is on the way. Called by the loop's thread alone.
+Owns the places on the way. Only the loop's thread calls this.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from worker.state.outside_values import Change, OutsideValues
 
 # The topic of messages that are for the store.
 STORE = ""
-# What is in the store is looked for so soon while something is on its way there, seconds.
+# The longest wait for Kafka, in seconds, while the store has something to acknowledge.
 SOON = 0.001
 
 
 class Writes(Protocol):
-    """The writer of the store. None of these waits."""
+    """The writer of the store. None of its methods waits."""
 
     def write(self, changes: Sequence[Change], place: Place) -> None: ...
 
     def written(self) -> Sequence[Place]:
-        """Whose changes the store has acknowledged since the last call. Raises `Stop` when it refuses us for good."""
+        """The places whose changes the store acknowledged since the last call. Raises `Stop` if it refuses for good."""
 
 
 class _Sent:
-    """One place on its way. `changes` are for the store."""
+    """One place on its way, with its `changes` for the store."""
 
     __slots__ = ("changes", "is_answered", "place")
 
@@ -46,7 +46,7 @@ class _Sent:
 
 
 class StoringSink:
-    """A sink around the one to Kafka."""
+    """Wraps the sink to Kafka, and writes states to the store after it."""
 
     def __init__(self, sink: Sink, writes: Writes, values: OutsideValues) -> None:
         self._sink = sink
@@ -58,14 +58,14 @@ class StoringSink:
         self.push = sink.push
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Take a place's messages for delivery, in order."""
+        """Send a place's answers to Kafka, in order, and keep its changes until they are acknowledged."""
         answers, changes = self._parted(messages, place)
         sent = self._on_the_way[place] = _Sent(place, changes)
         self._lines.setdefault(place.line, deque()).append(sent)
         self._sink.send(answers, place)
 
     def poll(self, timeout: float) -> Sequence[Place]:
-        """The places that are durable now, once each, waiting at most `timeout` seconds for word from Kafka."""
+        """The places that are durable now, once each; waits at most `timeout` seconds for Kafka's reports."""
         delivered = self._sink.poll(min(timeout, SOON) if self._unwritten else timeout)
         durable: list[Place] = []
         lines: dict[Line, None] = {}
@@ -79,7 +79,7 @@ class StoringSink:
         return [*durable, *written]
 
     def _go_on(self, line: Line) -> list[Place]:
-        """Write what may be written now; an answer that leaves nothing behind is durable."""
+        """Write the changes that may be written now. Returns the places without changes, which are durable."""
         sent, durable = self._lines[line], []
         while sent and sent[0].is_answered:
             first = sent.popleft()
@@ -108,6 +108,6 @@ class StoringSink:
 
 
 def _said(headers: MessageHeaders) -> tuple[int, int]:
-    """The offset of a request that has a key forgotten, and the time that its state would have."""
+    """The offset of a request that has its key forgotten, and the time that its state would have."""
     said = dict(headers or ())
     return int(said[OFFSET] or b""), time_of(said[HEAD] or b"")

@@ -2,8 +2,8 @@
 
 import os
 
-# ONNX Runtime's builds from 1.29 on send usage to their maker over HTTPS, the names of model file and graph among it,
-# and keep an identifier in the user's directory. It decides this once, while imported; 0 in the environment allows it.
+# From 1.29 on ONNX Runtime sends its maker usage data over HTTPS, with the names of the model's file and graph, and
+# keeps an identifier in the user's directory. It decides this once, at its import; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from worker.inference.declared_signature import Declared

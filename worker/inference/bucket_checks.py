@@ -1,7 +1,7 @@
-"""The padded axes of a model, checked before requests come: which outputs have them, does each bucket run?
+"""Checks the padded axes of a model before requests come: which outputs have them, and whether each bucket runs.
 
-A file says little about that, so blank batches of several lengths are run. Refuses what would fail request by request
-later. Owns nothing; the model runs.
+A model's file says little about that, so blank batches of several lengths are run. Refuses buckets and axes that would
+fail request by request later. Owns nothing; the model runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worker.inference.warm_up import Feeds, Lengths
 
 
 class BucketChecks:
-    """Tries the axes of one signature."""
+    """Tries the padded axes of one signature."""
 
     def __init__(
         self,
@@ -28,22 +28,22 @@ class BucketChecks:
         run: Callable[[Feeds], Sequence[Array]],
         rows: int,
     ) -> None:
-        """`feeds` makes so many blank rows with axes of these lengths; `run` raises what ONNX Runtime does.
+        """`feeds` makes so many blank rows with axes of these lengths; `run` raises ONNX Runtime's own exceptions.
 
         `rows` is a number of rows that is known to run.
         """
         self._signature, self._feeds, self._run, self._rows = signature, feeds, run, rows
 
     def axes(self) -> tuple[Axis, ...]:
-        """The axes with the outputs that have them, as two runs each show. Raises `BadConfiguration`."""
+        """The axes, each with the outputs that two runs show to have it. Raises `BadConfiguration`."""
         for axis in self._signature.axes:
             self._check_apart(axis)
         return tuple(map(self._with_outputs, self._signature.axes))
 
     def run_each(self, row_counts: Sequence[int], max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
-        """Run each bucket, with those row counts that its batches may have, at least with the fewest.
+        """Run each bucket at the row counts that its batches may have, or else at the one that is known to run.
 
-        Raises `BadConfiguration` for one that the model does not take.
+        Raises `BadConfiguration` for a bucket that the model does not take.
         """
         axes, buckets = self._signature.axes, self._signature.buckets
         for lengths in product(*(axis.boundaries for axis in axes)):
@@ -58,9 +58,9 @@ class BucketChecks:
                     raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
 
     def _check_apart(self, axis: Axis) -> None:
-        """Raises `BadConfiguration` for another axis that must be as long as this one: unpadded, no request would fit.
+        """Raises `BadConfiguration` for an unpadded axis that must be as long as this one: no request would fit.
 
-        At length 1 it would be broadcast, and prove nothing.
+        At length 1 that axis would be broadcast, and the run would prove nothing.
         """
         length = axis.boundaries[-1]
         others = unpadded_in_place(self._signature, axis) if length > 1 else ()

@@ -1,4 +1,4 @@
-"""What a loaded model takes and gives: its `Signature`, or a refusal with the cause; docs/models.md has the cures.
+"""Makes the `Signature` of a loaded model, or refuses the model with the cause; docs/models.md has the cures.
 
 Reads the inputs and outputs that a session declares, and runs nothing. The warm-up shows whether the outputs are as
 declared.
@@ -28,10 +28,10 @@ _HOW = "docs/models.md says how"
 
 
 class Declared(NamedTuple):
-    """What a session declares. `constants`: inputs without a batch axis, with the operator's value for all requests.
+    """A session's declaration. `constants`: inputs without a batch axis, with the operator's value for all requests.
 
-    `fixed_rows`: the number of rows that the model was exported for; None when it is not one for all inputs.
-    `item_axes`: outputs whose first axis has another name than that of any input.
+    `fixed_rows`: the number of rows that the model was exported for; None unless all inputs share one number.
+    `item_axes`: outputs whose first axis has a name that no input's first axis has.
     """
 
     signature: Signature
@@ -43,9 +43,9 @@ class Declared(NamedTuple):
 def declared_by(
     session: ort.InferenceSession, settings: ModelSettings, max_rows: int, *, max_batch_size: int = 2
 ) -> Declared:
-    """Every input of the signature has a batch axis: a dynamic one, or one that these settings allow to be fixed.
+    """Read a session's declaration. Raises `BadConfiguration`.
 
-    Raises `BadConfiguration`.
+    Every input of the signature has a batch axis, which is dynamic, or fixed where these settings allow it.
     """
     nodes, outputs = session.get_inputs(), session.get_outputs()
     constants = _constants(nodes, settings.input_defaults)
@@ -70,7 +70,7 @@ def declared_by(
 
 
 def _constants(nodes: Sequence[Any], values: Mapping[str, Value]) -> Mapping[str, Array]:
-    """Scalars with a value, and where another input has any number of rows those whose size is fixed in every axis."""
+    """Scalars that have a value; if the first axis of some input is dynamic, also inputs of fixed size with a value."""
     has_rows = any(node.shape and not isinstance(node.shape[0], int) for node in nodes)
     found: dict[str, Array] = {}
     for node in nodes:
@@ -98,7 +98,7 @@ def _spec(role: str, node: Any) -> TensorSpec:
 
 
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
-    """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
+    """Raises `BadConfiguration` unless all inputs take any number of rows, or `rows` where the settings allow it."""
     fixed = [node.name for node in inputs if isinstance(node.shape[0], int)]
     if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return

@@ -1,8 +1,8 @@
-"""Which device the model runs on, and the session on it.
+"""Chooses the device that the model runs on, and opens the session there.
 
-`auto` takes CUDA where it works and the CPU where it does not; a device that was asked for by name is used or refused.
-ONNX Runtime itself falls back in silence: its fallback is off here, as one core cannot serve a GPU's load. It says why
-a library of a device cannot be loaded on the process's standard error alone.
+`auto` takes CUDA where it works, and else the CPU. A device that was asked for by name is used or refused. ONNX Runtime
+itself falls back in silence: its fallback is off here, because one core cannot serve a GPU's load. If a device's
+library cannot be loaded, ONNX Runtime says why on standard error alone.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, lo
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
-Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider takes, passed on as it is
+Options = Mapping[str, str]  # `provider.option`: an option of ONNX Runtime's provider, passed on unchanged
 
-# CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
+# CUDA graphs: ONNX Runtime captures one run, and replays its kernels and shapes for every later input.
 _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 
-# Where a model given as bytes finds weights in other files: nowhere. Unless set it is the current directory, and a file
-# planted there became part of a model that names it.
+# The folder where a model given as bytes finds weights in other files: none. By default it is the current directory,
+# and a file planted there became part of a model that names it.
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 _FORMAT = "session.load_model_format"
 
-# ONNX Runtime remembers which provider has which nodes, from 1.24 on; an older one passes over it.
+# From 1.24 on ONNX Runtime remembers which provider has which nodes; an older one ignores this entry.
 _PLACEMENT = "session.record_ep_graph_assignment_info"
 
-# Threads of an inference spin while it runs, and no longer: two of them took 0.15 to 0.5 of a core at ten inferences a
-# second, and 0.02 so. Back to back on free cores a model takes 0 to 2.5 % longer (two threads, 2026-11).
+# The threads of an inference stop spinning when it ends. At ten inferences a second two of them took 0.15 to 0.5 of a
+# core, and 0.02 with this entry. Back to back on free cores a model takes 0 to 2.5 % longer (two threads, 2026-11).
 _AT_REST = "session.force_spinning_stop"
 
 # ONNX Runtime's levels of logging.
@@ -47,7 +47,7 @@ ERROR, FATAL = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where inference runs: `cpu`, `cuda:0`, or the providers in order; and why there, for the log."""
+    """The device of the inference: `cpu`, `cuda:0`, or the providers in order; and the reason, for the log."""
 
     name: str
     reason: str
@@ -65,7 +65,7 @@ class Unusable(Exception):
 
 
 def open_named(source: Source, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
-    """A session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
+    """Open a session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
 
     Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
     """
@@ -85,7 +85,7 @@ def open_named(source: Source, wanted: str, providers: Sequence[str], threads: i
 
 
 def open_cpu(source: Source, threads: int, reason: str) -> Opened:
-    """Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
+    """Open a session on the CPU. Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
     try:
         return Opened(_session(source, [CPU], threads), Device("cpu", reason))
     except ORT_ERRORS as error:
@@ -95,7 +95,7 @@ def open_cpu(source: Source, threads: int, reason: str) -> Opened:
 
 
 def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Opened:
-    """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`, `BadConfiguration` when the model lacks something."""
+    """Open a session on a GPU: `auto`, `cuda` or `cuda:n`. Raises `Unusable`, or `BadConfiguration` for the model."""
     number = int(wanted.partition(":")[2] or 0)
     if CUDA not in ort.get_available_providers():
         raise Unusable("this ONNX Runtime is built without CUDA (onnxruntime-gpu has it)")
@@ -108,7 +108,7 @@ def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Op
 
 
 def check_options(options: Options, wanted: str, providers: Sequence[str]) -> None:
-    """Raises `BadConfiguration` for options without effect on this device, and for those that break batches."""
+    """Raises `BadConfiguration` for options without effect on this device, and for options that break batches."""
     chosen = providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU))
     for name in options:
         provider, _, option = name.partition(".")
@@ -140,15 +140,15 @@ def _open_providers(source: Source, providers: Sequence[str], threads: int, opti
 
 
 def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
-    """A session on which every provider asked for is in use.
+    """Open a session that uses every provider asked for.
 
-    Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
+    Raises `Unusable` with the runtime's own complaint, or `BadConfiguration` for a wrong option or for the model.
     """
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
     ort.set_default_logger_severity(ERROR)
     try:
         if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
-            with redirect_stdout(sys.stderr):  # where it prints its complaints, among a command's answer
+            with redirect_stdout(sys.stderr):  # it prints complaints on standard output
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
         session = _session(source, providers, threads)
     except ORT_ERRORS as error:
@@ -157,10 +157,10 @@ def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort
             raise BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}") from error
         if is_out_of_memory(error):
             raise BadConfiguration(load_failure(error)) from error
-        open_cpu(source, threads, "")  # which refuses a model that cannot be loaded anywhere
+        open_cpu(source, threads, "")  # refuses a model that cannot be loaded anywhere
         raise Unusable(said) from error
     finally:
-        ort.set_default_logger_severity(FATAL)  # else it writes of each failed run on CUDA, past our log
+        ort.set_default_logger_severity(FATAL)  # else it reports each failed run on CUDA, past our log
     if absent := [name for name in names if name not in session.get_providers()]:
         raise Unusable(f"{', '.join(absent)} cannot be used; ONNX Runtime says why on standard error, above")
     return session
@@ -177,19 +177,19 @@ def _session(source: Source, providers: list[Any], threads: int) -> ort.Inferenc
     if isinstance(source.model, bytes):
         options.add_session_config_entry(_FOLDER, os.devnull)
     session = ort.InferenceSession(source.model, options, providers=providers, enable_fallback=0)
-    # The bytes it was made of, kept for one made anew, as none is here: a model of 1.4 GB took 2.9 (2026-11-26).
+    # Else it keeps the model's bytes for a new session, which is never made: a model of 1.4 GB took 2.9 (2026-11-26).
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it
     session.disable_fallback()
     return session
 
 
 def is_accelerated(session: ort.InferenceSession) -> bool:
-    """Whether it runs on CUDA, by itself or under TensorRT."""
+    """True if the session runs on CUDA, by itself or under TensorRT."""
     return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
 
 
 def operators(session: ort.InferenceSession, provider: str | None = None) -> Sequence[str]:
-    """The operator of each node that this provider runs, or any; empty where ONNX Runtime does not tell.
+    """The operator of each node that this provider runs (None: any provider); empty if ONNX Runtime does not tell.
 
     Nodes of functions and branches are among them, as far as the session has kept them.
     """

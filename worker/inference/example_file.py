@@ -1,6 +1,6 @@
-"""The operator's example of what the model takes: an `.npz` with an array for each input, checked as a request is.
+"""Reads the operator's example of a model's input: an `.npz` with an array for each input, checked as a request is.
 
-Nothing is ever unpickled. What is wrong with it is refused at start, with the cure.
+Nothing is ever unpickled. A faulty file is refused at start, with the cure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import NamedTensor
 from worker.inference.warm_up import Feeds
 
-# Each is run by itself at start.
+# Each row runs by itself at start.
 MOST_ROWS = 32
 
 
 def read_example(path: Path, signature: Signature, *, may_be_infinite: bool) -> Feeds:
-    """Its rows, inputs that it leaves out filled in as in a request. Raises `BadConfiguration`."""
+    """Read the example's rows; inputs that it leaves out are filled in as in a request. Raises `BadConfiguration`."""
     try:
         return _given(path, signature, may_be_infinite=may_be_infinite)
     except (OSError, Reject, BadConfiguration) as wrong:
@@ -58,7 +58,7 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _named(signature: Signature, name: str, array: Array) -> NamedTensor:
-    """The array as a request claims it; without a batch axis it is one row. Raises `Reject`, `BadConfiguration`."""
+    """The array as a request carries it; without a batch axis it is one row. Raises `Reject`, `BadConfiguration`."""
     spec = signature.input(name)
     if array.dtype.kind != "U" if spec.is_text else not np.can_cast(array.dtype, spec.dtype, "same_kind"):
         raise BadConfiguration(f"{name} is {array.dtype}, and the model takes {spec}")

@@ -1,8 +1,8 @@
-"""A model that is always run with one number of rows, given any number up to that.
+"""Pads the batches of a model that always runs with one number of rows.
 
-It was exported for that number, or another number costs more than the rows that are added do. Missing rows are copies
-of the last one: a value that the model has to answer anyway. The outputs are cut back, so that no caller sees a padded
-row. A run takes as long as a full one.
+The model was exported for that number, or a run of another number costs more than the added rows. Added rows are copies
+of the last one, which the model has to answer anyway. The outputs are cut back, so that no caller sees an added row.
+Each run takes as long as a full one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows 
 
 
 class Padding(NamedTuple):
-    """The rows that every run has, padded ones among them, and why. `is_exported`: the model takes no other number."""
+    """The number of rows of every run, padding included, and why. `is_exported`: the model takes no other number."""
 
     rows: int
     why: str
     is_exported: bool = False
 
     def padded(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The feeds with exactly so many rows. Raises `ValueError` for more."""
+        """The feeds, padded to the number of rows of every run. Raises `ValueError` for feeds with more."""
         return {name: self._padded(name, array) for name, array in feeds.items()}
 
     def cut(self, outputs: Sequence[Array], names: Sequence[str], rows: int) -> Sequence[Array]:
-        """The first `rows` rows of each output. Raises `RowsLost` for one that has others than those of a batch.
+        """The first `rows` rows of each output. Raises `RowsLost` for an output that lacks rows, or has more.
 
-        A full batch is not cut, and its outputs are as unchecked as those of any model.
+        The outputs of a full batch are not cut and not checked.
         """
         if rows == self.rows:
             return outputs
@@ -65,10 +65,10 @@ def padding_of(
     max_batch_size: int,
     max_batch_bytes: int | None,
 ) -> Padding | None:
-    """The only number of rows that the model, which has these operators, is to run with, if there is one.
+    """The padding of a model that has these operators; None if batches run as they are.
 
-    ONNX Runtime keeps one plan for each convolution on CUDA, that of the last run. A ResNet-50 in FP16 took 0.25 s in
-    each run of another number of rows, warmed up or not, and 8 ms at 64 rows else (H200, ONNX Runtime 1.31, 2026-11).
+    On CUDA ONNX Runtime keeps one plan for each convolution, the last run's. A ResNet-50 in FP16 took 0.25 s in each
+    run of another number of rows, warmed up or not, and otherwise 8 ms at 64 rows (H200, ONNX Runtime 1.31, 2026-11).
     TensorRT plans by itself.
     """
     if declared.fixed_rows is not None:

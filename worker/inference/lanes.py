@@ -7,8 +7,8 @@ head. The lanes own an item while they run it, and nothing else: no Kafka, no le
 gets its error.
 
 To hand a batch to another thread and fetch it again takes 100 to 150 µs of the loop's and the lane's time, most of it
-because both want the interpreter (measured 2026). A model that is quicker runs on the loop's own thread, inside
-`submit`: with 44 µs a batch, a process on two cores then answers a quarter more.
+because both want the interpreter (measured 2026). A quicker model runs on the loop's own thread, inside `submit`: with
+44 µs a batch, a process on two cores then answers a quarter more.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from typing import NamedTuple, Protocol
 from worker.core.failures import Code, ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished, ModelKey
 
-# The weight of the newest run in the mean by which the next batch is expected to be brief.
+# The weight of the newest run in the mean that tells whether the next batch will be brief.
 NEWEST = 1 / 8
-# Batches that run on the loop's thread stay there until they take so many times `brief`. On a busy machine any run
-# takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (measured 2026).
+# A model on the loop's thread stays there until its batches take so many times `brief`. A busy machine doubles a run's
+# processor time: without this every second batch of a model of 0.15 ms went to the lane (measured 2026).
 STAYING = 2
 # How many times `brief` the quickest of the last runs may take by the clock. Where all take longer, the model waits for
-# something besides the processor. A mean would keep batches in the lane for too long: a busy machine takes the
+# something other than the processor. A mean would keep batches in the lane for too long: a busy machine takes the
 # processor away for many ms at a time (18,000 rows/s while 37,000 came, measured 2026).
 AT_MOST_WAITING = 4
 LAST_RUNS = 8
-# After a run of so many times `brief` none is run on the loop's thread again: how long this model takes depends on what
-# it is given, and the next surprise would hold up the loop as well.
+# After one run that takes so many times `brief`, the model runs on the loop's thread no more: its time depends on its
+# input, and the next such run would hold up the loop as well.
 SURPRISE = 40
 
-# Seconds of the processor that an inference may take to be run on the loop's own thread. On two busy cores (2026) one
-# of 0.23 ms is answered a quarter faster there than in a lane, and one of 0.76 ms a tenth slower; where the interpreter
-# takes three times as long, one of 0.29 ms is answered 1.7 times as fast, one of 0.7 ms 1.1.
+# An inference that takes fewer seconds of processor time runs on the loop's own thread. On two busy cores (2026) one of
+# 0.23 ms is answered a quarter faster there than in a lane, and one of 0.76 ms a tenth slower. Where the interpreter
+# takes three times as long, one of 0.29 ms is answered 1.7 times as fast, and one of 0.7 ms 1.1 times.
 BRIEF = 0.0005
 
 
 class RunnableModel(Protocol):
-    """What the lanes need of a model. Called by several lanes at once."""
+    """The part of a model that the lanes use. Several lanes call it at once."""
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
     def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
 class _SharedDevice:
-    """Runs of several lanes on one device: side by side, or one alone. Owns who runs.
+    """Lets several lanes share one device: their runs are side by side, or one is alone. Owns the count of runs.
 
-    A run for which there was no memory next to others is made again alone, as it would be with a single lane: only what
-    fails then says something of its batch.
+    A run that lacked memory next to others is repeated alone, as it would be with a single lane. Only a failure of the
+    repeated run says something about its batch.
     """
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._running = 0
-        self._lone = 0  # those that run alone, or wait until they may
+        self._lone = 0  # runs that are alone, or wait to be
 
     @contextmanager
     def running(self, *, alone: bool) -> Iterator[None]:
-        """A run begins at once, unless one is to be alone, which begins when all others have ended."""
+        """Wait until a run may begin: a lone one when all others have ended, any other while there is no lone one."""
         with self._changed:
             self._lone += alone
             self._changed.wait_for(lambda: not (self._running if alone else self._lone))
@@ -82,7 +82,7 @@ class _SharedDevice:
 
 
 class _Usual:
-    """What a run of one model takes, by the last ones, seconds; infinite before the first."""
+    """The seconds that a run of one model takes, judged by its last runs; infinite before the first."""
 
     def __init__(self, brief: float) -> None:
         self._brief = brief
@@ -91,7 +91,7 @@ class _Usual:
         self._clocks: deque[float] = deque([inf], LAST_RUNS)
 
     def will_be_brief(self) -> bool:
-        """Whether to run the next one on the loop's thread. Asked only while nothing runs."""
+        """True if the next run belongs on the loop's thread. Asked only while nothing runs."""
         most = self._brief * STAYING if self._stays else self._brief
         self._stays = self._processor < most and min(self._clocks) < self._brief * AT_MOST_WAITING
         return self._stays
@@ -105,14 +105,14 @@ class _Usual:
 
 
 class _Probe(NamedTuple):
-    """The warm-up batch of this model, run again; where there is a barrier, by all lanes at the same time."""
+    """An order to run this model's warm-up batch again; with a barrier, all lanes begin it at once."""
 
     model: ModelKey
     together: Barrier | None = None
 
 
 class InferenceLanes:
-    """`lanes` threads over some models. All methods but `running_since` are for the loop's thread."""
+    """Runs models on `lanes` threads. Every method except `running_since` is for the loop's thread."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class InferenceLanes:
         brief: float = 0.0,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """With a single lane, runs on the loop's thread a model that lately took less than `brief` seconds.
+        """With a single lane, a model that lately took less than `brief` seconds runs on the loop's thread.
 
-        That is by the `processor_clock`, which counts for its own thread. Several lanes are there for one request to
-        pass another: with them nothing runs on the loop's thread.
+        `processor_clock` counts these seconds, for the thread that calls it. Several lanes let one request pass
+        another, so with them nothing runs on the loop's thread.
         """
         self._models = models
         self._clock = clock
@@ -134,8 +134,8 @@ class InferenceLanes:
         self._usual = defaultdict[ModelKey, _Usual](partial(_Usual, brief if lanes == 1 else 0.0))
         self._waiting: deque[Batch | _Probe] = deque()
         self._tokens: SimpleQueue[None] = SimpleQueue()
-        # What is done, and a lock that is open when something may be: half the price of a queue. A SimpleQueue that is
-        # waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
+        # Finished items, and a lock that is open when there may be one: half the price of a queue. `SimpleQueue.get`
+        # waits for ever when a signal's handler takes longer than its timeout (CPython 3.11 and 3.12).
         self._done: deque[Finished | BaseException] = deque()
         self._knock = Lock()
         self._knock.acquire()
@@ -143,7 +143,7 @@ class InferenceLanes:
         self._device = _SharedDevice() if lanes > 1 else None
         self._dead: BaseException | None = None
         self._started: list[float | None] = [None] * (lanes + 1)  # the last one is the loop's thread
-        # Daemons: a run that hangs must not keep a process alive that has decided to end.
+        # Daemon threads: a run that hangs must not keep a process alive that has decided to end.
         self._threads = [
             Thread(target=self._serve, args=(lane,), name=f"lane-{lane}", daemon=True) for lane in range(lanes)
         ]
@@ -157,11 +157,11 @@ class InferenceLanes:
 
     @property
     def running_since(self) -> float | None:
-        """When the oldest inference that runs now began, by this object's clock; None when none runs. Any thread."""
+        """The instant when the oldest running inference began, by this object's clock; None: none runs. Any thread."""
         return min((began for began in self._started if began is not None), default=None)
 
     def submit(self, batch: Batch) -> None:
-        """Queue a batch behind all others; run it at once if it will be brief, and none is queued or running."""
+        """Queue a batch behind all others, or run it at once if it will be brief and nothing is queued or running."""
         is_idle = len(self._done) == self._batches_out + self._probes_out
         if is_idle and self._usual[batch.model].will_be_brief():
             try:
@@ -187,9 +187,9 @@ class InferenceLanes:
         self._tokens.put(None)
 
     def probe_each(self) -> Sequence[Finished]:
-        """Run each model's warm-up batch once in every lane, all at the same time; how each run went.
+        """Run each model's warm-up batch in every lane, in all lanes at once. Returns the result of each run.
 
-        Before the first batch, CUDA then sets up its things for each thread and for runs next to others. Raises
+        So CUDA sets up its resources, for each thread and for parallel runs, before the first batch. Raises
         `ModelBroken` as `finished` does.
         """
         lanes = len(self._threads)
@@ -204,9 +204,9 @@ class InferenceLanes:
         return done
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """What is done, waiting at most `timeout` seconds for the first; at once when nothing is out.
+        """Fetch what is done. Waits at most `timeout` seconds for the first item, and not at all if nothing is out.
 
-        Raises `ModelBroken` when a lane died: what it ran is unanswered. What was done before is returned first.
+        Raises `ModelBroken` when a lane died: its batch is unanswered. Items done before that are returned first.
         """
         self._raise_if_dead()
         if not self._batches_out + self._probes_out:
@@ -220,7 +220,7 @@ class InferenceLanes:
         return done
 
     def close(self, timeout: float) -> bool:
-        """Drop what waits and end the threads. False when one still runs after `timeout` seconds; it dies with us."""
+        """Drop waiting items and end the threads. False if one runs longer than `timeout` seconds; it dies with us."""
         self._waiting.clear()
         for _ in self._threads:
             self._tokens.put(None)
@@ -232,7 +232,7 @@ class InferenceLanes:
     def _fetch(self, timeout: float) -> list[Finished]:
         done: list[Finished] = []
         if not self._done and timeout > 0:
-            self._knock.acquire(blocking=False)  # it may be open for what has been fetched already
+            self._knock.acquire(blocking=False)  # it may be open for items fetched before
             if not self._done:
                 self._knock.acquire(timeout=timeout)
         while self._done:
@@ -266,13 +266,13 @@ class InferenceLanes:
                 if isinstance(item, _Probe) and item.together is not None:
                     item.together.wait()
                 self._hand_back(self._run(lane, item))
-                # What a batch holds is freed when the loop is done with it, not when the next one comes.
+                # A batch's memory is freed when the loop is done with it, not when the next batch comes.
                 del item
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
             self._hand_back(error)
 
     def _run(self, lane: int, item: Batch | _Probe) -> Finished:
-        """A run that has no memory beside others is made again alone, but for those that try how it is side by side."""
+        """Run an item. If it lacks memory next to others it is run again alone, except a probe of all lanes at once."""
         if self._device is None:
             return self._run_once(lane, item)
         with self._device.running(alone=False):

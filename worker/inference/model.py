@@ -1,7 +1,7 @@
-"""One loaded model: warm, run by the lanes, and asked again when its device is in doubt.
+"""A loaded model: the lanes run it, and a probe runs it again when its device is in doubt.
 
-Made by `model_loading.load`. Owns the session. `Model.run` may be called from several threads at once, and never raises
-for what one batch may do to a model.
+`model_loading.load` makes it. It owns the session. Several threads may call `Model.run` at once. A failure that one
+batch can cause is returned, not raised.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from worker.inference.fixed_batch import Padding
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.warm_up import Feeds, WarmUp, is_finite
 
-# Operators that give as many items as they find.
+# Operators whose output has as many items as they find.
 ITEM_MAKERS = frozenset({"Compress", "NonZero", "NonMaxSuppression", "Unique", "StringSplit"})
 
 
 class Model:
-    """One loaded model. `device` says where it runs and why, `load` has run it."""
+    """A loaded model that has run its warm-up. `device` says where it runs, and why."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Model:
         operators: frozenset[str] = frozenset(),
         example: Feeds | None = None,
     ) -> None:
-        """Warms up at these row counts, with the operator's example if there is one.
+        """Warms the model up at these row counts, with the operator's example if there is one.
 
-        With a `padding` it runs at no other number of rows. Raises `BadConfiguration` when the model fails or loses
-        rows there.
+        With a `padding` every run has the padding's number of rows. Raises `BadConfiguration` when the model fails or
+        loses rows in the warm-up.
         """
         self._session: ort.InferenceSession = opened.session
         self._giving_back = _giving_back(opened.session)
         self.device: Device = opened.device
         self.operators = operators
-        signature = self.signature = declared.signature  # the outputs are as the file claims, until they are seen
+        signature = self.signature = declared.signature  # outputs as the file claims, until the warm-up
         self._constants = dict(declared.constants)
         self._output_names = [spec.name for spec in signature.outputs]
         self.padding = padding
@@ -65,14 +65,14 @@ class Model:
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
 
     def most_rows(self, wanted: int) -> int:
-        """How many rows of a batch that may have so many the model takes at once."""
+        """The most rows of one run, where a batch may have `wanted` rows."""
         return wanted if self.padding is None else min(wanted, self.padding.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
-        """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
+        """Run one inference. Returns arrays of shape (rows, *dims) in the signature's order of outputs, or the failure.
 
-        One that lacks memory on a GPU is tried once more, when what no run uses has been given back. The outputs are
-        unchecked; no later run writes to them. Raises `ModelBroken` when the device is lost.
+        A run that lacks memory on a GPU is tried once more, after unused memory has been given back. The outputs are
+        unchecked, and no later run writes to them. Raises `ModelBroken` when the device is lost.
         """
         outcome = self._outcome(feeds)
         lacks_memory = isinstance(outcome, RunFailure) and outcome.code is Code.RESOURCE_EXHAUSTED
@@ -83,16 +83,16 @@ class Model:
 
     @property
     def is_accelerated(self) -> bool:
-        """Whether it runs on a GPU, which the loop's thread should keep busy and not wait for."""
+        """True if the model runs on a GPU: the loop's thread should keep that busy, and not wait for it."""
         return is_accelerated(self._session)
 
     @property
     def left_to_cpu(self) -> Mapping[str, int]:
-        """Nodes that a GPU was to run and does not, by operator: their tensors are copied there and back."""
+        """The nodes that the CPU runs for a model on a GPU, counted by operator: their tensors are copied both ways."""
         return dict(Counter(operators(self._session, CPU)).most_common()) if self.is_accelerated else {}
 
     def probe(self) -> Sequence[Array] | RunFailure:
-        """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""
+        """Run the warm-up batch again. Lost rows are a failure, and so is an output that is not finite any more."""
         outputs = self.run(self.blank(self._probe_rows))
         if isinstance(outputs, RunFailure):
             return outputs
@@ -105,20 +105,20 @@ class Model:
 
     @property
     def example_rows(self) -> int:
-        """How many rows of its own the operator's example has; 0: there is none."""
+        """The number of rows in the operator's example; 0 without one."""
         return self._blank.rows if self._blank.is_example else 0
 
     def blank(self, rows: int, lengths: Mapping[Spot, int] = {}) -> Feeds:
-        """So many rows as the warm-up ran, of the operator's example, else all zeros or all ones: it runs on them.
+        """So many rows that the model runs on: the operator's example repeated, else rows of zeros or of ones.
 
         Padded axes are as long as in a bucket. With other `lengths` of dynamic axes the model may fail.
         """
         return self._blank.batch(self.signature, rows, lengths)
 
     def warm_up_buckets(self, max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
-        """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
+        """Run each bucket: on the CPU at the smallest row count, on a GPU at each one that its batches may have.
 
-        Raises `BadConfiguration` for one that the model does not take.
+        Raises `BadConfiguration` for a bucket that the model does not take.
         """
         counts = self.warmed_up_at if self.is_accelerated else ()
         self._bucket_checks.run_each(counts, max_rows, max_tokens, max_bytes)
@@ -134,7 +134,7 @@ class Model:
             return run_failure(error)
 
     def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
-        """By a plain run, on a GPU too: docs/decisions.md says why."""
+        """Run the session plainly, without binding, on a GPU too: docs/decisions.md says why."""
         outputs: Sequence[Array]
         if self.padding is None:
             outputs = self._session.run(self._output_names, {**feeds, **self._constants}, options)
@@ -148,9 +148,9 @@ class Model:
 
 
 def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
-    """The output as the model gives it: many a file does not say how many dimensions an output has, or says it wrongly.
+    """Correct an output's spec by an output that was seen: some files omit its number of dimensions, or get it wrong.
 
-    A dimension that is another one than the file says is as long as it came where all inputs are of fixed size.
+    A dimension that the file gets wrong takes the size that was seen if all inputs are of fixed size, else any size.
     """
     if len(spec.dims) != output.ndim - 1:
         return replace(spec, dims=(None,) * (output.ndim - 1), symbols=())
@@ -159,7 +159,7 @@ def _as_seen(spec: TensorSpec, output: Array, *, is_fixed: bool) -> TensorSpec:
 
 
 def _remark(declared: Declared, operators: frozenset[str]) -> str | None:
-    """What works, and is safer with another export."""
+    """A remark on a model that works, but would be safer after another export; None: there is nothing to say."""
     makers = ", ".join(sorted(operators & ITEM_MAKERS))
     if not makers or not declared.item_axes:
         return None
@@ -171,10 +171,10 @@ def _remark(declared: Declared, operators: frozenset[str]) -> str | None:
 
 
 def _giving_back(session: ort.InferenceSession) -> ort.RunOptions | None:
-    """The options of a run that gives all unused memory back to its GPU, even if it fails; None without CUDA.
+    """The options of a run that gives all unused memory back to its GPU, even if the run fails; None without CUDA.
 
-    A run that ran out of memory leaves its share to its own stream, and runs on other streams cannot have it: 398 of
-    400 rows were refused that fit one at a time (ONNX Runtime 1.31; `tests/cuda/test_cuda_failures.py`).
+    The stream of a run that lacked memory keeps its share, and runs on other streams cannot use that: 398 of 400 rows
+    that fit one at a time were refused (ONNX Runtime 1.31; `tests/cuda/test_cuda_failures.py`).
     """
     if CUDA not in session.get_providers():
         return None

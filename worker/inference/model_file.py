@@ -1,4 +1,4 @@
-"""The model's file: what kind it is, whether it is the pinned one, and the digest by which replicas name it.
+"""The model's file: its format, the check against a pin, and the digest by which replicas name it.
 
 ONNX Runtime reads the file by itself. Weights in other files are read here for their digest alone.
 """
@@ -16,22 +16,22 @@ from worker.core.failures import BadConfiguration
 
 # A model is one protobuf message, and protobuf reads none that is larger.
 LARGEST_FILE = 2**31 - 1
-# A tensor names the file with its data in an entry of key and value, which every writer of protobuf begins so.
+# A tensor names its data file in an entry of key and value, and every writer of protobuf begins that entry like this.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
 
 
 class Source(NamedTuple):
-    """What ONNX Runtime is given: the path, or the bytes that were compared with a pin.
+    """A model as ONNX Runtime gets it: the path, or the bytes that were compared with a pin.
 
-    From its path a model of 1.4 GB is loaded with 3.0 GB at the peak, and from bytes with 4.4 (2026-11-26).
+    To load a model of 1.4 GB takes 3.0 GB at the peak from its path, and 4.4 GB from bytes (2026-11-26).
     """
 
     model: str | bytes
-    is_ort: bool  # ONNX Runtime's own format, which it would tell by the name alone
+    is_ort: bool  # ONNX Runtime's own format, which it would recognise only by the file's name
 
 
 def source_of(path: Path, sha256: str | None) -> Source:
-    """Raises `BadConfiguration` for what is no model, or not the pinned one."""
+    """Find the model's format. Raises `BadConfiguration` for an unreadable file, or another than the pinned one."""
     may_be_named = sha256 is None and str(path).isprintable()  # ONNX Runtime opens no name that is not UTF-8
     try:
         with path.open("rb") as file:
@@ -46,7 +46,7 @@ def source_of(path: Path, sha256: str | None) -> Source:
 
 
 def digest_of(path: Path) -> str:
-    """The file's SHA-256 in hexadecimal; empty where it cannot be read, which its loading will tell.
+    """The model's SHA-256 in hexadecimal; empty if the file cannot be read, which its loading reports.
 
     Weights in other files count, too: a new training writes them and leaves the graph as it was. A GiB takes 0.7 s of
     CPU, next to other threads (2026-11).
@@ -62,7 +62,7 @@ def digest_of(path: Path) -> str:
 
 
 def _check_pin(path: Path, content: bytes, sha256: str) -> None:
-    """ONNX Runtime is given the bytes and no folder, so it refuses weights elsewhere that are not found here."""
+    """Raises `BadConfiguration`. ONNX Runtime gets bytes and no folder, and so refuses weights that are missed here."""
     found = hashlib.sha256(content).hexdigest()
     if found != sha256.lower():
         raise BadConfiguration(
@@ -76,7 +76,7 @@ def _check_pin(path: Path, content: bytes, sha256: str) -> None:
 
 
 def _as_it_is(file: Path) -> tuple[int, ...]:
-    """Numbers that change with the file: a start asks for its digest twice, before and after all is loaded."""
+    """Numbers that change with the file, to keep its digest: a start needs it twice, before and after all is loaded."""
     found = file.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -94,7 +94,7 @@ def _digest(path: Path, *_as_it_is: int) -> str:
 
 
 def _files_beside(path: Path, content: bytes) -> Iterator[Path]:
-    """The files with weights that the model names. Where a name is none, as in its metadata, no such file is there."""
+    """The files of weights that the model names. A similar text, as in its metadata, names no file that exists."""
     for found in _LOCATION.finditer(content):
         length = found[1][0] & 0x7F | (found[1][1] << 7 if len(found[1]) > 1 else 0)
         name = content[found.end() : found.end() + length].decode(errors="replace")

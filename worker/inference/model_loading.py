@@ -1,4 +1,4 @@
-"""From the settings to a warm model: open a session on a device, check the signature, run the model.
+"""Loads the model of the settings: opens a session on a device, checks the signature, warms the model up.
 
 `load` refuses at start a model that would fail request by request later: a file that is not the pinned one, an axis
 that is not the batch, an output that loses rows. Owns nothing; the `Model` owns the session.
@@ -41,7 +41,7 @@ def load(
     max_batch_tokens: int | None = None,
     max_batch_bytes: int | None = None,
 ) -> Model:
-    """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
+    """Load the model and warm it up in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     source = source_of(settings.path, settings.sha256)
     sha256 = settings.sha256 or digest_of(settings.path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
@@ -75,7 +75,7 @@ def load(
 
 
 def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
-    """The model of these settings, for batches as these other ones have them."""
+    """Load the model of these settings, for batches within the limits of the BATCHING section."""
     return load(
         settings,
         max_batch_size=batching.max_batch_size,
@@ -89,26 +89,26 @@ def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
 def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     """The row counts to warm up at: on the CPU two small ones and the largest, on CUDA also the powers of two between.
 
-    On CUDA libraries choose their kernels by the number of rows, and TensorRT builds an engine for row counts that its
-    last one does not span: all before the worker is ready.
+    On CUDA libraries choose their kernels by the number of rows, and TensorRT builds a new engine for row counts that
+    its last one does not span. The warm-up makes them do so before the worker is ready.
     """
     powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
     return (1, ALWAYS_RUN, *powers, max_batch_size)
 
 
 def inspect(settings: ModelSettings) -> Declared:
-    """What the file says of the model: on the CPU, without running it. Raises `BadConfiguration`."""
+    """Read the model's declaration from its file, on the CPU, without running it. Raises `BadConfiguration`."""
     source = source_of(settings.path, settings.sha256)
     try:
         opened = open_cpu(source, 1, "only looked at")
-        # One row to a batch: whether a model of exactly one row can be served depends on the worker's MAX_BATCH_SIZE.
+        # One row a batch: so a model of exactly one row is not refused, as this depends on the worker's MAX_BATCH_SIZE.
         return declared_by(opened.session, settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
 def example_of(settings: ModelSettings, signature: Signature) -> Feeds | None:
-    """The operator's example; None: there is none. Raises `BadConfiguration` for a file that does not fit the model."""
+    """Read the operator's example; None without one. Raises `BadConfiguration` for one that does not fit the model."""
     if settings.warm_up_example is None:
         return None
     from worker.inference.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms

@@ -1,7 +1,7 @@
-"""ONNX Runtime's exceptions in our words: what the failure of a run or a load means, and how its message reads.
+"""Translates ONNX Runtime's exceptions: what the failure of a run or a load means, in one short line.
 
-Its messages come from native code: they hold C++ signatures, source files, host names, ANSI colours, and now and then
-a piece of the request. One short line leaves here, which names the node and the complaint.
+Its messages come from native code: they hold C++ signatures, source files, host names, ANSI colours, and sometimes a
+piece of the request. The line that leaves here names the node and the complaint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from worker.core.failures import Code, ModelBroken, RowsLost, RunFailure
 
-# The runtime's own exceptions have no common base but Exception. ValueError (UnicodeEncodeError too), TypeError,
+# The runtime's own exceptions have no common base except Exception. ValueError (UnicodeEncodeError too), TypeError,
 # RuntimeError and MemoryError come from its Python binding.
 ORT_ERRORS: tuple[type[Exception], ...] = (
     *(kind for kind in vars(ort_state).values() if isinstance(kind, type) and issubclass(kind, Exception)),
@@ -24,26 +24,26 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 
 LONGEST_MESSAGE = 200  # a line in an answer; ONNX Runtime's can run to kilobytes of C++ signatures
 
-# After these the CUDA context is dead: every later call fails the same way until the process starts anew (CUDA driver
-# API, CUresult: "the process must be terminated and relaunched"), or the device itself is gone.
+# After these errors the CUDA context is dead: every later call fails until the process starts anew (CUDA driver API,
+# CUresult: "the process must be terminated and relaunched"), or the device itself is gone.
 _DEAD_CONTEXT = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
 
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
-# Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
+# A failure of CUDA or its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
 _DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
-# The third one is the arena's at its own limit (GPU_MEM_LIMIT), the last CUDA's libraries'.
+# The third text is the arena's, at its own limit (GPU_MEM_LIMIT); the last one is from CUDA's libraries.
 _NO_MEMORY = re.compile(
     r"out of memory|failed to allocate memory|is smaller than requested bytes|bad_alloc|ALLOC(?:ATION)?_FAILED",
     re.IGNORECASE,
 )
-# Complaints of operators about a value that came in: an unknown category, a place outside of a table, a zero to divide
-# by, a text that is no number (`Cast: stod`). The first run of a start had none of these.
+# Operators' complaints about a value of the input: an unknown category, an index outside of a table, a zero to divide
+# by, a text that is no number (`Cast: stod`). The warm-up ran without these, so the value is at fault.
 _BAD_VALUE = re.compile(
     r"Unknown Category|out of data bounds|invalid ind(?:ex|ice) found|Out of range value in index|"
     r"Integer (?:division|modulo) by zero|\bsto(?:d|f|i|l|ll|ul|ull)\b"
 )
 _NODE = re.compile(r"while running (\S+) node\. Name:'([^']*)' Status Message: ")
-# Colours, what the runtime says before a complaint, its source files with their C++ signatures.
+# Colours, the runtime's words before a complaint, its source files with their C++ signatures.
 _NOISE = re.compile(
     r"\x1b\[[0-9;]*m|^.*?Status Message: |\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |Load model from .*? failed:|"
     r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?",
@@ -64,8 +64,8 @@ def run_failure(error: Exception) -> RunFailure:
         ) from error
     if is_out_of_memory(error):
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
-    # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers. So may a
-    # number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): it is not logged.
+    # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers. A number
+    # may be one too, but helps to find the value (`idx=9999 must be within the range [-10,9]`): answered, not logged.
     complaint, node = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)
     is_of_device = code is not None or _DEVICE_FAILURE.search(text) is not None
     logged = _shortened(complaint if is_of_device else _NUMBER.sub("…", complaint), node)
@@ -75,7 +75,7 @@ def run_failure(error: Exception) -> RunFailure:
 
 
 def load_failure(error: Exception) -> str:
-    """Why a model cannot be loaded, with the cure where there is one."""
+    """The reason why a model cannot be loaded, with the cure where there is one."""
     if is_out_of_memory(error):
         return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
     is_whole = "protobuf" not in str(error).lower()

@@ -1,12 +1,12 @@
-"""Does each row of a batch get its own answer, whatever lies next to it? Tried before requests share a batch.
+"""Tries, before requests share a batch, whether a row gets its own answer, whatever row is next to it.
 
-A model that looks across the first axis answers wrongly and says nothing: one whose first axis is the time, that finds
-objects in the first image alone, or that was exported in training mode. So each made-up row runs among its own copies,
-and then in a batch with the row before it. The number of rows is the same, so that the same kernels run: the answers of
-independent rows are equal, up to rounding. The first one also runs in another number of copies, where only a difference
-by far is a sign. A model whose rows are not independent is refused, or warned of where they share no more than a scale.
+A model that looks across the first axis answers wrongly and raises no error: its first axis is the time, it finds
+objects in the first image alone, or it was exported in training mode. So each made-up row runs among its own copies,
+and then in a batch with the row before it. Both batches have equally many rows and so run on equal kernels: the answers
+of independent rows are equal, up to rounding. The first row also runs in another number of copies, where only a large
+difference is a sign. A model whose rows are not independent is refused. If rows only share a scale, a warning is given.
 
-An output that is the same for all rows, zeros behind a ReLU or one label, shows nothing, which is said.
+An output that is equal for all rows (zeros behind a ReLU, one label) shows nothing, and the result says so.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from worker.core.records import Array
 from worker.inference.model import Model
 from worker.inference.warm_up import ALWAYS_RUN, check_rows
 
-# How far apart two runs may be, as a part of the row's largest number: TF32 has ten bits, float16 as many.
+# The largest difference of two runs, as a share of the row's largest number: TF32 and float16 have ten bits.
 TOLERANCE = 1e-3
-# And in batches of different numbers of rows, which other kernels may run.
+# The largest difference of batches with unequal numbers of rows, which other kernels may run.
 ROUGH = 0.1
-# Seconds of this thread's processor time after which nothing more is tried, as the start waits.
+# Seconds of this thread's processor time after which no further row is tried, because the start waits.
 LONGEST = 0.1
-FEWEST_ROWS = 3  # are tried however long they take
+FEWEST_ROWS = 3  # tried however long they take
 
-# Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
-# row, and those of integers (MatMulInteger and its kind) are given their scales.
+# Operators that compute one scale from all rows of a batch. Quantisation by blocks (MatMulNBits) keeps within a row;
+# operators on integers (MatMulInteger and its kind) are given their scales.
 BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-# Detectors with this inside often fill the first image of a batch alone, and show it only where an object is found.
+# Detectors with this operator often answer the first image of a batch alone. It shows only where they find an object.
 FINDER = "NonMaxSuppression"
 
 LOUD = 1000  # times the size of a quiet row
-# Texts of one token, of several or none, and such that spell numbers.
+# Texts of one token, of several and of none, and texts that spell numbers.
 _WORDS, _DIGITS, _LOUD_DIGITS = ("yes", "a b", "", "no"), ("0", "1", "5"), ("100", "7", "-50")
 
 NEIGHBOURS = "next to another row from what it is next to its own copies"
@@ -50,9 +50,9 @@ Row = Mapping[str, Array]  # one row of each input
 
 
 class Independence(NamedTuple):
-    """What was found. `why` rows that share a batch may change one another's answers, with the cure; None: no sign.
+    """The trial's result. `why`: the reason why rows may change one another's answers, with the cure; None: no sign.
 
-    `doubt`: why the trial may have missed it, and whether to act; None where nothing speaks for that.
+    `doubt`: why the trial may have missed such a reason, and whether to act; None: there is no doubt.
     """
 
     why: str | None = None
@@ -67,9 +67,9 @@ class _Ran(NamedTuple):
 
 
 def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.thread_time) -> Independence:
-    """No sign is no proof: other rows than the made-up ones may differ. Runs at numbers of rows that were warmed up.
+    """Try the model with made-up rows, at warmed-up row counts. No sign is no proof: real rows may still differ.
 
-    Raises `BadConfiguration` with the cure where rows get answers that are not theirs, or may.
+    Raises `BadConfiguration` with the cure where rows get, or may get, answers that are not their own.
     """
     if model.most_rows(max_batch_size) == 1:
         return Independence()
@@ -94,7 +94,7 @@ class _Trial:
         self.ran: list[_Ran] = []
 
     def run(self, rows: Sequence[Row]) -> _Ran | None:
-        """None where the model fails on them."""
+        """Run these rows in one batch; None where the model fails on them."""
         outputs = self.model.run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
         if isinstance(outputs, RunFailure):
             return None
@@ -102,9 +102,9 @@ class _Trial:
         return _Ran(rows, outputs)
 
     def look(self, ways: Sequence[Row]) -> str | None:
-        """Look at the first of these rows that runs: among its copies, and then in a batch with the row before it.
+        """Try the first of these rows that runs: among its copies, then in a batch with the row before it.
 
-        Returns what to warn of, if anything. Raises `BadConfiguration`.
+        Returns the warning, if there is one. Raises `BadConfiguration`.
         """
         alone = next((ran for row in ways if (ran := self.run([row] * self._rows)) is not None), None)
         if alone is None:
@@ -122,8 +122,8 @@ class _Trial:
         return self._told(_last(alone), _first(alone), "behind its own copies from what it is before them", alone)
 
     def _in_other_numbers(self, alone: _Ran) -> str | None:
-        """Whole numbers and texts are not compared, as rounding may bring about another label; their shapes are."""
-        if self.model.padding:  # it runs at one number
+        """Compare with another number of copies: floats whole, others by shape, because rounding may change a label."""
+        if self.model.padding:  # every run has one number of rows
             return None
         rows = min((count for count in self.model.warmed_up_at if count != self._rows), default=1)
         other = self.run([alone.rows[0]] * rows)
@@ -137,7 +137,7 @@ class _Trial:
     def _told(
         self, got: Sequence[Array], expected: Sequence[Array], where: str, ran: _Ran, tolerance: float = TOLERANCE
     ) -> str | None:
-        """The warning where these differ. Raises `BadConfiguration` for what is no matter of digits or of chance."""
+        """The warning where these differ. Raises `BadConfiguration` unless a shared scale or chance explains that."""
         pairs = zip(self.model.signature.outputs, got, expected, strict=True)
         output = next((spec.name for spec, *pair in pairs if difference(*pair) > tolerance), None)
         if output is None:
@@ -150,7 +150,7 @@ class _Trial:
             raise BadConfiguration(f"{why}: it was exported in training mode; export it in evaluation mode")
         why = f"rows that share a batch change one another's answers: {output} of a made-up row differs {where}"
         quantisers = _those(self.model, BATCH_QUANTISERS)
-        if quantisers and where == NEIGHBOURS:  # copies have one scale in any number
+        if quantisers and where == NEIGHBOURS:  # copies have one scale, however many they are
             return f"{why}. {_scale(quantisers)}"
         raise BadConfiguration(f"{why}; {CURE}")
 
@@ -158,11 +158,11 @@ class _Trial:
 def _rows(model: Model) -> Iterator[Sequence[Row]]:
     """The operator's rows, then made-up ones: a quiet row, a loud one and the opposite of the quiet one, in four sizes.
 
-    Next to numbers a thousand times larger a row is lost wherever both share a scale of 256 steps. Of a row and its
-    opposite a ReLU lets one through. Positive numbers are for logarithms and roots, which make NaN of others.
+    A row next to numbers a thousand times larger is lost where both share a scale of 256 steps. A ReLU lets either a
+    row or its opposite through. Positive numbers are for logarithms and roots, which make NaN of negative ones.
 
-    Each comes first with whole numbers and texts made up, too, and then with numbers alone, for a model that fails on
-    others. On a device an index outside of its table may end the process, and an example says that no others are taken.
+    A made-up row comes first with made-up whole numbers and texts, and then with made-up floats alone, for a model that
+    fails on the first. On a GPU, where a wrong index may end the process, or with an example, only floats are made up.
     """
     count = model.example_rows or 1
     known = [{name: array[at : at + 1] for name, array in model.blank(count).items()} for at in range(count)]
@@ -182,13 +182,13 @@ def _rows(model: Model) -> Iterator[Sequence[Row]]:
 
 
 def _made(known: Array, seeds: tuple[int, int], size: float, loudness: int, *, is_signed: bool) -> Array:
-    """An input like this one: normally distributed numbers as large as those known; others that most tables have."""
+    """Make up an input like the known one: normally distributed floats of its size, or values that most tables have."""
     is_loud = loudness == LOUD
     random = np.random.default_rng((int(is_loud), *seeds))
     if known.dtype.kind == "f":
         largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) or 1.0
         numbers = random.standard_normal(known.shape)
-        most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
+        most = float(np.finfo(known.dtype).max) / 4  # 16,376 for FP16
         numbers = (numbers if is_signed else np.abs(numbers)) * size * loudness * largest
         return numbers.clip(-most, most).astype(known.dtype)
     most_whole = 100 if is_loud else 1 + seeds[0]
@@ -210,12 +210,12 @@ def _last(ran: _Ran) -> Sequence[Array]:
 
 
 def difference(got: Array, expected: Array) -> float:
-    """As a part of the largest number expected; infinite where there is no such part."""
+    """The difference as a share of the largest number expected; infinite where there is no such share."""
     if got.shape != expected.shape:
         return np.inf
     if got.dtype.kind != "f":
         return 0.0 if np.array_equal(got, expected) else np.inf
-    with np.errstate(invalid="ignore"):  # infinity less infinity; such numbers are alike, as the next line says
+    with np.errstate(invalid="ignore"):  # infinity minus infinity, which counts as no difference below
         apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     apart[(got == expected) | (np.isnan(got) & np.isnan(expected))] = 0.0
     if not apart.any():
@@ -225,9 +225,9 @@ def difference(got: Array, expected: Array) -> float:
 
 
 def _doubt(trial: _Trial) -> str | None:
-    """Raises `BadConfiguration` for a detector that found nothing in any row.
+    """The doubt that equal outputs leave. Raises `BadConfiguration` for a detector that found nothing in any row.
 
-    Boxes and scores differ from object to object. Labels do not where there is one class, nor do counts.
+    Boxes and scores differ from object to object. Labels do not differ where there is one class, nor do counts.
     """
     outputs, ran = trial.model.signature.outputs, [ran.outputs for ran in trial.ran]
     alike = [

@@ -1,6 +1,6 @@
-"""The first runs of a model, before any request: which rows it takes, and that it gives a row back for each.
+"""The first runs of a model, before any request. They show which rows it takes, and that it returns a row for each.
 
-Raises `BadConfiguration` with the cure where it does not. Owns nothing; the model runs.
+Raises `BadConfiguration` with the cure where the model fails. Owns nothing; the model runs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, readable
 
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
-# positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: the last one left.
+# positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: the last resort.
 TRIED_DIMENSIONS = (16, 64, 224, 1)
-# The warm-up runs so many rows whatever MAX_BATCH_SIZE is.
+# The warm-up always runs so many rows, whatever MAX_BATCH_SIZE is.
 ALWAYS_RUN = 2
 
 
@@ -44,7 +44,7 @@ class WarmUpRows(NamedTuple):
         return len(next(iter(self.arrays.values())))
 
     def batch(self, signature: Signature, rows: int, lengths: Lengths) -> Feeds:
-        """Padded axes are as long as in the buckets that hold an example, else as in their first buckets."""
+        """A batch of so many rows. Padded axes are as long as the example's buckets, or else as the first buckets."""
         lengths = {**(self._in_buckets(signature) if self.is_example else blank_lengths(signature.axes)), **lengths}
         pads = {spot: pad for axis in signature.axes for spot, pad in axis.inputs.items()} if self.is_example else {}
         feeds = {name: array[np.arange(rows) % self.rows] for name, array in self.arrays.items()}
@@ -60,7 +60,7 @@ class WarmUpRows(NamedTuple):
 
 
 def _uniform(signature: Signature, dimension: int, value: int) -> WarmUpRows:
-    """A row of this number, digits where texts are wanted; inputs with a default have it.
+    """A row in which every element is this number, as digits in texts; an input with a default has its default.
 
     `dimension` is the size of dynamic dimensions.
     """
@@ -77,11 +77,11 @@ class WarmUp:
     """Runs one model for the first time. `is_fixed`: it was exported for one number of rows."""
 
     def __init__(self, signature: Signature, run: Callable[[Feeds], Sequence[Array]], *, is_fixed: bool) -> None:
-        """`run` raises what ONNX Runtime does."""
+        """`run` raises ONNX Runtime's own exceptions."""
         self._signature, self._run, self._is_fixed = signature, run, is_fixed
 
     def rows_that_run(self, example: Feeds | None, rows: int) -> WarmUpRows:
-        """The operator's example, each row of which runs; without one the first made-up rows that do."""
+        """Find rows that the model runs on: the operator's example, tried row by row, or else made-up rows."""
         if example is None:
             return self._first_that_runs(rows)
         given = WarmUpRows(example, is_example=True)
@@ -95,7 +95,7 @@ class WarmUp:
         return given
 
     def outputs(self, of: WarmUpRows, rows: int) -> Sequence[Array]:
-        """So many rows of each output, for so many that went in."""
+        """Run so many rows. Returns each output, checked to have a row for each."""
         try:
             outputs = self._run(of.batch(self._signature, rows, {}))
         except ORT_ERRORS as error:
@@ -105,15 +105,15 @@ class WarmUp:
         return outputs
 
     def _first_that_runs(self, rows: int) -> WarmUpRows:
-        """The first with finite answers, as others do not show what a device makes of them; else the first that runs.
+        """The first made-up rows with finite answers, by which a probe can judge the device; else the first that run.
 
-        Raises `BadConfiguration` with the failure of the first ones tried.
+        Raises `BadConfiguration` with the failure of the first rows tried.
         """
         is_dynamic = any(None in spec.dims for spec in self._signature.inputs)
         dimensions = TRIED_DIMENSIONS if is_dynamic else TRIED_DIMENSIONS[:1]
         failures: list[Exception] = []
         first: WarmUpRows | None = None
-        # Zeros first: they are in every table. Ones for a model that divides by its input, or by the sum of a mask.
+        # Zeros come first: every table has them. Ones are for a model that divides by its input, or by a mask's sum.
         for value, dimension in product((0, 1), dimensions):
             uniform = _uniform(self._signature, dimension, value)
             try:
@@ -132,7 +132,7 @@ class WarmUp:
         raise BadConfiguration(self._failed(rows, failures[0], why)) from failures[0]
 
     def _failed(self, rows: int, error: Exception, why: str) -> str:
-        """The reason and the error, unless it is a lack of memory: then what to lower."""
+        """A message with the reason and the error; for a lack of memory, with the setting to lower."""
         if not is_out_of_memory(error):
             return f"{why}: {readable(error)}"
         cure = "export the model for fewer rows" if self._is_fixed else "lower WORKER_BATCHING__MAX_BATCH_SIZE"
@@ -146,7 +146,7 @@ def counted(rows: int) -> str:
 
 
 def check_rows(specs: Sequence[TensorSpec], outputs: Sequence[Array], rows: int) -> None:
-    """Raises `BadConfiguration` for an output that has not a row for each that went in."""
+    """Raises `BadConfiguration` for an output that does not have one row for each row that went in."""
     for spec, output in zip(specs, outputs, strict=True):
         if output.shape[:1] != (rows,):
             raise BadConfiguration(
@@ -157,12 +157,12 @@ def check_rows(specs: Sequence[TensorSpec], outputs: Sequence[Array], rows: int)
 
 
 def is_finite(output: Array) -> bool:
-    """Whether it has neither NaN nor infinity."""
+    """True if the output has neither NaN nor infinity."""
     return output.dtype.kind != "f" or bool(np.isfinite(output).all())
 
 
 def _as_long(array: Array, axis: int, length: int, pad: Value | None) -> Array:
-    """Cut off, or padded as requests are; along an axis that is not padded its elements are repeated."""
+    """The array cut to a length, or padded as requests are; on an axis without a pad its elements are repeated."""
     has = array.shape[axis]
     if length <= has or pad is None:
         taken: Array = np.take(array, np.arange(length) % has, axis)

@@ -1,13 +1,13 @@
-"""States read back from the changelog: one thread and one consumer outside the group, beside the loop.
+"""Restores states from the changelog, on a thread of its own with one consumer outside the group.
 
     partition assigned ─▶ committed offset, once it is stable ─▶ end of the changelog ─▶ read up to it ─▶ the loop
 
-Where a copy of a partition's states was kept, only the records behind it are read. Records that cannot be read end the
-worker: older states would take the place of the states in them, without a word.
+If a copy of a partition's states was kept, only the records after it are read. Records that cannot be read end the
+worker: otherwise older states would silently replace the states in them.
 
-The end is asked for after the group's offset is stable, and counts uncommitted records: so the transactions of a former
-owner are decided before the last state is read. Owns the thread and its clients. The loop takes the states in portions,
-so that other partitions are served meanwhile.
+The end is asked for only after the group's offset is stable, and it counts uncommitted records. So a former owner's
+transactions are decided before the last state is read. The restorer owns the thread and its clients. The loop takes the
+states in portions, so that it serves other partitions meanwhile.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombsto
 ASK_TIMEOUT = 5.0  # seconds of one question to the cluster
 ASK_AGAIN_AFTER = 0.2
 LEAST_TIMEOUT = 0.01  # the client counts milliseconds
-WAIT = 0.02  # for the next records, seconds
-# Records of one portion: the loop takes it over in some milliseconds. Portions that wait for the loop.
+WAIT = 0.02  # seconds, for the next records
+# Records of one portion, which the loop takes over in some milliseconds; and the most portions that wait for the loop.
 PORTION, PORTIONS = 4_096, 16
 PUT_SLICE = 0.1
 DOUBTFUL = "a killed replica wrote states that do not count, and the ones before them may be newer"
-# Read ahead: a changelog is read once, and nothing else waits for it.
+# The consumer reads far ahead: a changelog is read once, and nothing else waits for it.
 TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 200_000,
@@ -55,7 +55,7 @@ TUNING: Mapping[str, str | int | float | bool] = {
 
 
 class ChangelogFacts(NamedTuple):
-    """`retention`: for how many seconds it keeps at least that a key was forgotten (`delete.retention.ms`)."""
+    """One changelog's identity, and `retention`: the least seconds that it keeps tombstones (`delete.retention.ms`)."""
 
     cluster_id: str
     topic_id: str
@@ -63,7 +63,7 @@ class ChangelogFacts(NamedTuple):
 
 
 def changelog_facts(kafka: KafkaSettings, topic: str, logger: logging.Logger) -> ChangelogFacts | None:
-    """None where the cluster does not tell all of them."""
+    """Ask the cluster for the facts of a changelog; None if it does not tell all of them."""
     admin = AdminClient(admin_config(kafka), logger=ClientLog(logger))
     try:
         cluster = told(admin.describe_cluster(request_timeout=ASK_TIMEOUT), ASK_TIMEOUT)
@@ -79,7 +79,7 @@ def changelog_facts(kafka: KafkaSettings, topic: str, logger: logging.Logger) ->
 
 
 class _Wanted(NamedTuple):
-    """`extent`: of the copy that is here, if there is one."""
+    """A partition to restore. `extent` is that of the copy here, if there is one."""
 
     partition: Partition
     attempt: int
@@ -87,7 +87,7 @@ class _Wanted(NamedTuple):
 
 
 class _Restore(NamedTuple):
-    """One partition under way, from `start` to where its changelog ended when it was asked."""
+    """One partition under way, from `start` to the end that its changelog had when it was asked."""
 
     restoration: Restoration
     wanted: _Wanted
@@ -96,7 +96,7 @@ class _Restore(NamedTuple):
 
 
 class ChangelogRestorer:
-    """Reads changelogs for the loop. What is public is the loop's, and only `ends` and `close` wait."""
+    """Reads changelogs for the loop. Only the loop calls its public methods, and only `ends` and `close` wait."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class ChangelogRestorer:
         date: Callable[[], float],
         retention: float = 0.0,
     ) -> None:
-        """`is_exact`: states are committed with the offsets; otherwise those beyond the group's offset do not count.
+        """`is_exact`: states are committed with the offsets; otherwise states beyond the group's offset do not count.
 
-        `date`: the system's, in seconds. `retention`: for how long the changelog keeps that a key was forgotten.
+        `date`: the system's time, in seconds. `retention`: the seconds for which the changelog keeps tombstones.
         """
         self._kafka = kafka
         self._topic = topic
@@ -127,7 +127,7 @@ class ChangelogRestorer:
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
         self._watch = StallWatch(self._new_looker)
-        # Offsets of those partitions whose ends are known: in all, and still to be read. Written in the thread alone.
+        # Offsets of the partitions whose ends are known: in all, and still to be read. Only the thread writes them.
         self.total = self.left = 0
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
         self._thread = Thread(target=self._serve, name="restorer", daemon=True)
@@ -136,11 +136,11 @@ class ChangelogRestorer:
     # In the loop's thread
 
     def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
-        """Read the states of this partition; each portion names the attempt. `extent`: of the copy that is here."""
+        """Read the states of this partition; each portion names the attempt. `extent` is that of the copy here."""
         self._asked.put(_Wanted(partition, attempt, extent))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """These are not wanted any more; some may have been found already."""
+        """Stop reading these partitions; some of their states may have been found already."""
         self._asked.put(frozenset(partitions))
 
     def found(self) -> RestoredRows | None:
@@ -154,7 +154,7 @@ class ChangelogRestorer:
         return item
 
     def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
-        """How far these go, without what is in open transactions: what is told within `timeout` seconds."""
+        """The ends of these partitions, without open transactions, as far as told within `timeout` seconds."""
         if timeout <= 0:
             return {}
         now, each = self._date(), max(timeout / 2, LEAST_TIMEOUT)
@@ -204,7 +204,7 @@ class ChangelogRestorer:
 
     def _config(self) -> dict[str, Any]:
         promised = {
-            "group.id": self._kafka.group_id,  # asked where it stands, and never joined
+            "group.id": self._kafka.group_id,  # asked for its offsets, and never joined
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -215,7 +215,7 @@ class ChangelogRestorer:
         return Consumer({**looking(self._config()), **callbacks})
 
     def _hear(self) -> None:
-        """Hear the loop's wishes; wait for one while there is nothing to do."""
+        """Take the loop's requests; wait for one while there is nothing to do."""
         while not self._is_closing.is_set() and not (self._asked.empty() and (self._restores or self._waiting)):
             asked = self._asked.get()
             if isinstance(asked, _Wanted):
@@ -232,10 +232,10 @@ class ChangelogRestorer:
     # Where to begin and to end
 
     def _start(self) -> None:
-        """Begin with those whose end can be known now."""
+        """Begin with all waiting partitions, if their ends can be known now."""
         asked_at = self._date()
         try:
-            # Else it finds the leaders 1 s later (measured 2026-11).
+            # Without these calls the clients find the leaders 1 s later (measured 2026-11).
             self._consumer.list_topics(self._topic, ASK_TIMEOUT)
             self._asking.list_topics(self._topic, ASK_TIMEOUT)
             committed = self._consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
@@ -273,7 +273,7 @@ class ChangelogRestorer:
             self._consumer.incremental_assign(begun)
 
     def _usable(self, wanted: _Wanted, start: int, end: int) -> Extent | None:
-        """How far the copy reaches, where it may be used. Otherwise it is to be thrown away."""
+        """The copy's extent if the copy may be used. Otherwise the loop is told to throw the copy away."""
         if wanted.extent is None:
             return None
         if (why := why_not(wanted.extent, start, end, self._date(), self._retention)) is None:
@@ -283,14 +283,14 @@ class ChangelogRestorer:
 
     @cached_property
     def _asking(self) -> AdminClient:
-        """One for all questions: the end of a client takes 3 s now and then (seen 2026-11).
+        """One client for all questions: the end of a client takes 3 s now and then (seen 2026-11).
 
-        It looks for the leaders first. Else one elected anew refuses each question, for minutes (FENCED_LEADER_EPOCH).
+        Ask for the leaders first. Otherwise a newly elected leader refuses questions for minutes (FENCED_LEADER_EPOCH).
         """
         return AdminClient(admin_config(self._kafka), logger=self._log)
 
     def _offsets_of(self, spec: OffsetSpec) -> Mapping[int, int]:
-        """By partition number, with what is in open transactions. Raises `KafkaException` where one is not told."""
+        """The offsets by partition number, open transactions included. Raises `KafkaException` if one is not told."""
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
@@ -319,7 +319,7 @@ class ChangelogRestorer:
     def _fail(self, number: int, first: int, reason: str) -> None:
         """Read the batch that begins at `first` again, or raise `KafkaFatal`: a failure may be the network's."""
         restore, partition = self._restores.get(number), Partition(self._topic, number)
-        if restore is None:  # it left
+        if restore is None:  # the partition left
             return
         at = max(first, restore.start)
         last, _ = find_end(self._new_looker, partition, first, at)
@@ -328,7 +328,7 @@ class ChangelogRestorer:
         self._consumer.seek(TopicPartition(*partition, at))
 
     def _look_into_stalls(self) -> None:
-        """Tell what stands behind an open transaction. Raises `KafkaFatal` for records that cannot be parsed."""
+        """Log partitions that wait for an open transaction. Raises `KafkaFatal` for records that cannot be parsed."""
         stalls = self._watch.stalls()
         for partition, stall in stalls:
             if stall.is_transaction:
@@ -337,7 +337,7 @@ class ChangelogRestorer:
             raise _lost(partition, first, last, UNPARSED)
 
     def _take(self, restoration: Restoration, messages: Sequence[Message]) -> None:
-        """Portions of one kind each: states, or keys that are forgotten, in the order in which they came."""
+        """Hand over portions of one kind each, states or forgotten keys, in the order in which they came."""
         for is_gone, group in groupby(messages, lambda message: message.value() is None):
             part = list(group)
             keys = [message.key() or b"" for message in part]
@@ -348,7 +348,7 @@ class ChangelogRestorer:
             self._hand_over(restoration.states(keys, values))
 
     def _last(self, restoration: Restoration, extent: Extent) -> RestoredRows:
-        """Raises `BadConfiguration` where no state there is of this model."""
+        """The last portion. Raises `BadConfiguration` if all states are another model's."""
         try:
             return restoration.last(extent)
         except ValueError as error:
@@ -357,7 +357,7 @@ class ChangelogRestorer:
             ) from None
 
     def _begin_anew(self, wanted: _Wanted) -> None:
-        """Read all that is there, without the copy."""
+        """Read the partition's whole changelog, without the copy."""
         self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=DOUBTFUL))
         self._drop([wanted.partition.number])
         self._waiting.append(wanted._replace(extent=None))
@@ -384,7 +384,7 @@ class ChangelogRestorer:
 
 
 def _lost(partition: Partition, first: int, last: int, reason: str) -> KafkaFatal:
-    """States are in records that cannot be read."""
+    """The error for states in records that cannot be read."""
     return KafkaFatal(
         f"the changelog {partition} cannot be read from offset {first} to {last}: {reason}; let a broker with a good "
         f"copy lead that partition, or delete its records below offset {last + 1}, and their keys begin anew"

@@ -1,1 +1,1 @@
-"""The one thread of control, and its decisions between a record and its answer."""
+"""The loop's thread, and its decisions between a record and its answer."""

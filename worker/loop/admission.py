@@ -1,13 +1,13 @@
-"""How much is taken from the source, and when: back-pressure, and how long a poll may wait.
+"""Decides how many records are taken from the source, and when: back-pressure, and how long a poll may wait.
 
     source.poll ─▶ postponed while a record runs alone ─▶ `Decoding`
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
-on the lanes; when none runs, it waits in the poll for at most 100 ms, less when something falls due. Python runs signal
-handlers only between two polls, hence the 100 ms. When nothing may be taken, it still glances at Kafka every 100 ms,
-because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
+on the lanes. While none runs, the loop waits in the poll for at most 100 ms, or until something falls due. The limit is
+100 ms because Python runs signal handlers only between two polls. If nothing may be taken, the loop still polls every
+100 ms, because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
 
-Owns whether fetching is paused, and the records postponed.
+Owns pause and resume, and the postponed records.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 
-# Records that wait for the end of an isolated run before all fetching stops: its answer may take as long as a broker is
-# away.
+# The most records that wait for the end of an isolated run; then all fetching stops. The run's answer may take as long
+# as a broker is away.
 MOST_POSTPONED = 256
-# And so many bytes of values: a record may have a mebibyte and more.
+# The most bytes of their values: a record may have a mebibyte and more.
 MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 
 
 class Admission:
-    """Polls the source for as much as there is room for. Owns pause and resume, and the postponed records."""
+    """Polls the source for as many records as there is room for. Owns pause and resume, and the postponed records."""
 
     def __init__(self, parts: Parts, decoding: Decoding, quarantine: Quarantine, dispatch: Dispatch) -> None:
         self._states = parts.states
@@ -42,10 +42,10 @@ class Admission:
         self._postponed: list[Record] = []
         self._next_glance = 0.0
         self._is_paused = False
-        self.is_behind = False  # the last poll brought all it might: more is waiting
+        self.is_behind = False  # the last poll brought as many as asked for, so more are waiting
 
     def poll(self, now: float) -> Sequence[Record]:
-        """The records that came, as many as there is room for; `take` gets them next."""
+        """The records that came, as many as there is room for. The caller gives them to `take`."""
         self._decoding.look_at_held(now)
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
         if postponed := self._resumed():
@@ -60,7 +60,7 @@ class Admission:
         return records
 
     def take(self, records: Sequence[Record], now: float) -> None:
-        """From now on these are owed an answer; while a record runs alone, they are postponed instead."""
+        """Take these records, so that each is owed an answer; while a record runs alone, postpone them instead."""
         if self._quarantine.is_exclusive:
             self._postponed += records
             return
@@ -68,7 +68,7 @@ class Admission:
         self._events.taken(len(records))
 
     def pause_or_resume(self) -> None:
-        """Stop fetching when too much is taken or postponed, and begin again when it is little."""
+        """Stop fetching when too much is taken or postponed; begin again when enough of it is gone."""
         should_pause = self._intake.should_pause() or self._has_postponed_enough
         if should_pause == self._is_paused:
             return
@@ -80,7 +80,7 @@ class Admission:
         self._events.paused(is_paused=should_pause)
 
     def stop(self) -> None:
-        """Nothing more is taken."""
+        """Take nothing more."""
         self.is_behind = False
         self._source.pause()
         self._decoding.stop()
@@ -105,7 +105,7 @@ class Admission:
         return postponed
 
     def _glance(self, now: float) -> Sequence[Record]:
-        """Let Kafka's callbacks run although nothing is wanted; a record that comes with them counts as reserve."""
+        """Poll only to let Kafka's callbacks run. A record that comes too is taken from the reserve."""
         if now < self._next_glance and not self._quarantine.awaits_kafka:
             return ()
         self._next_glance = now + POLL_SLICE

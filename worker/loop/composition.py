@@ -1,4 +1,4 @@
-"""The loop put together of its parts."""
+"""Builds the loop from its parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.loop.worker import Worker
 
 
 def compose(parts: Parts) -> Worker:
-    """A worker of these parts. A clean stop leaves its states to the next start, if there is a place for them."""
+    """A worker of these parts. A clean stop keeps its states for the next start, if there is a place for them."""
     outcomes = Outcomes(parts)
     dispatch = Dispatch(parts, outcomes)
     quarantine = Quarantine(parts, outcomes, dispatch)

@@ -1,4 +1,4 @@
-"""What a loop is made of, how it uses its lanes, and how long its waits are: chosen when the worker is assembled."""
+"""The parts of a loop, its use of the lanes and the lengths of its waits, chosen when the worker is assembled."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Signals
 from worker.state.by_key import ByKey
 from worker.state.states import KeyStates
 
-POLL_SLICE = 0.1  # the longest wait in one poll, so that a signal is seen soon, seconds
-LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked at again, seconds
-# The longest wait while enough is ahead of the lanes: nothing is taken then, and a lane that finishes ends the wait.
-# Delivery reports and commits may be so late. Looked at each millisecond, a busy lane woke the loop 131 times for
-# 1,000 rows instead of 41, for 12.6 µs of its time a row instead of 10.0 (measured 2026-11, batches of 64 and 8 ms).
+POLL_SLICE = 0.1  # the longest wait in one poll, in seconds, so that a signal is seen soon
+LANE_SLICE = 0.001  # the longest wait for a lane, in seconds, before the topics are polled again
+# The longest wait while enough full groups wait for the lanes: nothing is taken then, and a lane that finishes ends the
+# wait. Delivery reports and commits may be this late. With a look each millisecond, a busy lane woke the loop 131 times
+# for 1,000 rows instead of 41, and a row took 12.6 µs of its time, not 10.0 (measured 2026-11, batches of 64 and 8 ms).
 BACKLOG_SLICE = 0.01
-SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
+SHORTEST_WAIT = 0.001  # seconds; the client counts milliseconds, and with less it would not wait at all, but spin
 
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How the loop uses its lanes, and how long it takes to let go. Timeouts in seconds."""
+    """How the loop uses its lanes, and how long a drain and a revoke may take. Timeouts in seconds."""
 
     lanes: int = 1
     inflight_batches: int = 2
@@ -39,7 +39,7 @@ class Conduct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The material of one loop, each part named once. Its classes take what they need of it.
+    """All parts of one loop, each named once. The loop's classes take the parts they need.
 
     A model with state has `states`, and `by_key` before the batcher.
     """

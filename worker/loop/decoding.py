@@ -1,10 +1,10 @@
-"""Records become requests: decoded, given a place in the ledger and a deadline, and handed on to gather in batches.
+"""Turns records into requests: decodes them, gives them a place and a deadline, and hands them on to the batcher.
 
     records ─▶ codec.decode_all ─▶ still in time? ─▶ ledger.track ─▶ stage.add
        │               └───── refusals ─────┴──────▶ Outcomes
        └─ records of suspects ─▶ Quarantine
 
-Called by `Admission`, which says how many and when. The first rejections of a new group wait (`core/rejections.py`).
+`Admission` calls it, and decides how many and when. The first rejections of a new group wait (`core/rejections.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worker.loop.quarantine import Quarantine
 
 
 class Decoding:
-    """Takes records: from here on each is owed an answer."""
+    """Takes records: from then on each is owed an answer."""
 
     def __init__(self, parts: Parts, outcomes: Outcomes, quarantine: Quarantine) -> None:
         self._first_rejections = parts.first
@@ -33,7 +33,7 @@ class Decoding:
         self._states = parts.states
 
     def take(self, records: Sequence[Record], now: float) -> None:
-        """Decode these, and hand on the requests that can be answered in time."""
+        """Decode these records, and hand on the requests that can be answered in time."""
         track, add, quarantine = self._ledger.track, self._stage.add, self._quarantine
         if self._states is not None and self._states.is_rewound:
             self._states.take_back(records)
@@ -67,18 +67,18 @@ class Decoding:
             self._outcomes.refuse(self._first_rejections.due(now))
 
     def stop(self) -> None:
-        """Nothing more is taken: held rejections are answered."""
+        """Answer the held rejections, because nothing more is taken."""
         if self._first_rejections is not None:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Hold nothing back any more."""
+        """Answer the held rejections, and hold none from now on."""
         assert self._first_rejections is not None
         first, self._first_rejections = self._first_rejections, None
         self._outcomes.refuse(first.release())
 
     def _take_run(self, run: Run, now: float) -> None:
-        """Take it in as few parts as there are batches that it fills."""
+        """Take the run in as few parts as possible, each within one batch."""
         start = 0
         for stop in self._stage.stops(run):
             if run.timeouts:
@@ -110,7 +110,7 @@ class Decoding:
         self._stage.add(request, now)
 
     def _keep_or_refuse(self, request: Request, now: float) -> bool:
-        """Whether it can be answered in time. If not it is taken only to be refused at once."""
+        """True if the request can be answered in time; otherwise it is taken and refused at once."""
         refusal = self._punctuality.refusal(request, self._stage.kind(request), self._stage.backlog, now)
         if refusal is not None:
             self._outcomes.refuse([(self._track_refused(request, now), refusal)])

@@ -1,9 +1,9 @@
-"""Groups that are due become batches in the lanes, and finished batches come back.
+"""Turns groups that are due into batches in the lanes, and fetches the finished ones.
 
     batcher.due ─▶ still in time? ─▶ stacker.stack ─▶ lanes.submit ┈(thread)┈▶ lanes.finished
                          └──────── refusals ───────▶ Outcomes
 
-Owns the batches in the lanes. Never answers: `Outcomes` does, for requests that may not run and for finished runs.
+Owns the batches in the lanes. Never answers: `Outcomes` answers requests that may not run, and finished runs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from worker.core.runs import Run
 from worker.loop.conduct import Parts
 from worker.loop.outcomes import Outcomes
 
-# While Kafka has more to give, a due group waits for one more poll, unless it was due so many seconds before the last.
-# Without it the rest of a poll, behind its full batches, goes at once in a batch of its own.
+# While Kafka has more to give, a due group waits for one more poll, unless it was due this many seconds before the last
+# poll. Otherwise the rest of a poll, after its full batches, goes at once in a small batch of its own.
 COMPANY_COMES_WITHIN = 0.0005
 
 
 class Dispatch:
-    """Fills the lanes. Owns the batches that are in them."""
+    """Fills the lanes. Owns the batches in them."""
 
     def __init__(self, parts: Parts, outcomes: Outcomes) -> None:
         self._batcher = parts.batcher
@@ -35,39 +35,39 @@ class Dispatch:
         self._conduct = parts.conduct
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
-        self.last_full_poll_at: float | None = None  # the last poll's time, if it brought all it might; else None
+        self.last_full_poll_at: float | None = None  # the last poll's time, if it brought as many as asked for
 
     @property
     def in_flight(self) -> int:
-        """Batches in the lanes."""
+        """The number of batches in the lanes."""
         return self._lanes.in_flight
 
     @property
     def is_running(self) -> bool:
-        """Whether a lane has something to do, the warm-up batch included."""
+        """True if a lane has something to do, the warm-up batch included."""
         return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
 
     @property
     def has_backlog(self) -> bool:
-        """Whether the lanes have enough ahead of them: further records may stay with Kafka."""
+        """True if enough full groups wait for the lanes, so that further records may stay with Kafka."""
         return self._batcher.backlog >= self._conduct.inflight_batches
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, and no full group waits to."""
+        """True if nothing runs, and no full group waits for a lane."""
         return not (self._lanes.in_flight or self._batcher.backlog)
 
     @property
     def next_due(self) -> float | None:
-        """When something waits no longer for company; None while nothing waits."""
+        """When the first group has waited long enough for company; None while nothing waits."""
         return self._batcher.next_due
 
     def holds(self, partitions: Collection[Partition]) -> bool:
-        """Whether a batch in the lanes has rows of these partitions."""
+        """True if a batch in the lanes has rows of these partitions."""
         return any(r.record.partition in partitions for batch in self._out.values() for r in batch.requests)
 
     def drain(self) -> None:
-        """From now on nothing waits for company any more."""
+        """Let nothing wait for company from now on."""
         self._is_draining = True
 
     def hand_out(self, now: float) -> None:
@@ -111,7 +111,7 @@ class Dispatch:
         return self._lanes.finished(timeout)
 
     def collect(self, finished: Sequence[Finished], now: float) -> None:
-        """These have left the lanes, and are still to be answered."""
+        """Note that these runs have left the lanes and are not answered yet."""
         self._punctuality.returned(finished, now)
         for run in finished:
             if run.batch is not None:

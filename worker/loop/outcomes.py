@@ -1,19 +1,19 @@
-"""Finished batches and refusals become outcomes, each for the place of its record, and leave in the ledger's order.
+"""Turns finished batches and refusals into outcomes, each for the place of its record. They leave in ledger order.
 
 | a run gave                            | then |
 |---|---|
-| usable outputs                        | each request gets its own rows, or an error where they are not finite |
-| none, of several requests             | the batch is halved, until the request on which the model fails is alone |
-| none, of one request                  | the device check holds its error until the device works |
-| none, for want of memory              | one request is halved, too; later batches of this kind are smaller   |
-| other rows than went in               | from then on each row of that model runs alone: their owners are not known |
-| outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
+| usable outputs                        | each request gets its own rows, or an error if these are not finite |
+| no outputs, for several requests      | the batch is halved, until the request on which the model fails is alone |
+| no outputs, for one request           | the device check holds its error until the device works |
+| no outputs, because memory ran out    | one request is halved, too; later batches of this kind are smaller   |
+| another number of rows than went in   | from then on each row of that model runs alone: their owners are not known |
+| outputs of a piece of a large request | they wait for the other pieces, and are answered together |
 
-Is it the data or the device? A device that died fails on all requests, and answering each with an error would drain
-the topic into the dead letters. So an error that the model caused is held until there is proof that the device works:
-any success, or the warm-up batch run again. It is asked for after `PATIENCE` failures in a row, and as soon as the
-lanes have no other batch to prove it with. If the warm-up batch fails too, the process stops, and the requests whose
-errors are held stay unanswered and uncommitted. Each model has a check of its own.
+The device check separates bad data from a bad device. A dead device fails on all requests, and an error for each would
+drain the topic into the dead letters. So an error that the model caused is held until there is proof that the device
+works: any success, or another run of the warm-up batch. That run is requested after `PATIENCE` failures in a row, and
+as soon as the lanes have no other batch that could be the proof. If the warm-up batch fails too, the process stops, and
+the requests whose errors are held stay unanswered and uncommitted. Each model has its own check.
 
 Gives places to the delivery, and returns the halves to run next. Owns the device checks. Never touches a lane or a
 record.
@@ -43,13 +43,13 @@ from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, halve, reject
 from worker.loop.conduct import Parts
 
-# Failures in a row before the device itself is asked. Halving a batch of 64 requests fails up to 7 times in a row for
-# one bad request, so twenty are not that; a probe costs one run of the warm-up batch.
+# Failures in a row before the device is probed, which costs one run of the warm-up batch. One bad request in a batch of
+# 64 causes up to 7 failures in a row while the batch is halved, so twenty have another cause.
 PATIENCE = 20
 
 
 class DeviceCheck:
-    """One model's failures in a row, the rejections that they caused, held back, and whether a probe is out."""
+    """One model's failures in a row, the rejections held because of them, and whether a probe runs."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -57,25 +57,25 @@ class DeviceCheck:
         self.is_probing = False
 
     def failed(self, *held: Refused) -> None:
-        """A run failed, or the model answered only nonsense; `held` are the rejections that follow from it."""
+        """Note that a run failed, or gave no finite answer. `held` are the rejections that follow from it."""
         self.failures += 1
         self._held.extend(held)
 
     def cleared(self) -> list[Refused]:
-        """The device works. Returns the rejections that may leave now."""
+        """Note that the device works. Returns the rejections that may leave now."""
         self.failures = 0
         held, self._held = self._held, []
         return held
 
     def wants_probe(self, *, is_running: bool) -> bool:
-        """Whether to run the warm-up batch now; True once for each probe. `is_running`: the lanes have a batch."""
+        """True, once for each probe, if the warm-up batch must run now. `is_running`: the lanes have a batch."""
         if self.is_probing or not (self.failures >= PATIENCE or (self._held and not is_running)):
             return False
         self.is_probing = True
         return True
 
     def probed(self) -> None:
-        """The warm-up batch has run."""
+        """Note that the warm-up batch has run."""
         self.is_probing = False
 
 
@@ -83,7 +83,7 @@ class Outcomes:
     """Decides the answer to each record. Owns the device checks."""
 
     def __init__(self, parts: Parts) -> None:
-        """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
+        """With `states` each key has a state, written with the outcome; then the key's next request has its turn."""
         self._states = parts.states
         self._by_key = parts.by_key
         self._ledger = parts.ledger
@@ -95,12 +95,12 @@ class Outcomes:
         self._events = parts.events
         self._clock = parts.clock
         self.checks = defaultdict[ModelKey, DeviceCheck](DeviceCheck)
-        self._alone: set[ModelKey] = set()  # models that lost rows: as many as went in may be there by chance
+        self._alone: set[ModelKey] = set()  # models that lost rows; a right number of rows is only chance from then on
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
         """Answer the requests of a run. Returns the halves to run next if it failed; nearly always none.
 
-        Raises `ModelBroken` when the warm-up batch failed, and `TooManyRejections`.
+        Raises `ModelBroken` if the warm-up batch failed, and `TooManyRejections`.
         """
         batch, outputs, failure, seconds, model = finished
         check = self.checks[model]
@@ -122,7 +122,7 @@ class Outcomes:
         return ()
 
     def refuse_requests(self, refused: Collection[Refused]) -> None:
-        """Answer these with their rejections; a request cut into pieces once."""
+        """Answer these requests with their rejections; a request cut into pieces gets one answer."""
         self.refuse(self._whole(refused))
 
     def refuse(self, rejections: Sequence[tuple[Place, Outcome]]) -> None:
@@ -134,10 +134,10 @@ class Outcomes:
         self._answer(rejections)
 
     def commit_past_gaps(self, positions: Mapping[Partition, int], now: float) -> None:
-        """Let commits go past offsets that hold no record for us: transactions' markers, and records they took back.
+        """Let commits go past offsets that hold no record: markers of transactions, and records of aborted ones.
 
-        Else the lag behind a publisher that uses transactions would never be 0. To be called when all that the source
-        gave is in the ledger: where nothing is owed, a commit may go as far as the source has come.
+        Otherwise the lag behind a publisher that uses transactions would never be 0. Call it when all records from the
+        source are in the ledger: where nothing is owed, a commit may go as far as the source has come.
         """
         gaps: list[tuple[Place, Outcome]] = []
         for partition, position in positions.items():
@@ -147,16 +147,16 @@ class Outcomes:
         self._answer(gaps)
 
     def is_unsettled(self, place: Place) -> bool:
-        """Whether its answer is not durable, and cannot be."""
+        """True if its answer is certainly not durable."""
         is_in_doubt = place.is_in_doubt or self._delivery.is_in_doubt(place.line.partition)
         return not is_in_doubt and not self._ledger.is_settled(place)
 
     def apart(self, requests: Sequence[Request]) -> Sequence[Request]:
-        """The requests with each `Run` replaced by a request for each of its records."""
+        """The requests, with each `Run` replaced by a request for each of its records."""
         return unravel(requests, self._ledger) if _has_runs(requests) else requests
 
     def _run_alone(self, model: ModelKey, failure: RunFailure) -> None:
-        """This model gives no row for each that went in, so none of its rows share a run any more."""
+        """Let no rows of this model share a run from now on, because it does not give one row for each that went in."""
         if model not in self._alone:
             self._alone.add(model)
             self._batcher.run_alone(model)
@@ -175,16 +175,16 @@ class Outcomes:
         return replace(batch, requests=self.apart(batch.requests))
 
     def _answer_split(self, split: Split, check: DeviceCheck) -> None:
-        """A run gave usable output: answer, unless it is nothing but rejections, which do not prove the device."""
+        """Answer a run with usable output, unless all of it is rejections: they do not prove that the device works."""
         if not split.predicted:
             check.failed(*split.refused)
             return
-        if refused := [*check.cleared(), *split.refused]:  # else, as nearly always, a microsecond for nothing
+        if refused := [*check.cleared(), *split.refused]:  # nearly always none, and the call would cost a microsecond
             self.refuse_requests(refused)
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
     def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
-        """The halves of a failed batch, until one request is alone; its neighbours get their results on the way."""
+        """The halves of a failed batch, until the bad request is alone. Its neighbours get their results meanwhile."""
         batch = self._batch_apart(batch)
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
@@ -197,7 +197,7 @@ class Outcomes:
         return halve(batch)
 
     def _judge_device(self, check: DeviceCheck, failure: RunFailure | None) -> None:
-        """The warm-up batch ran again: if even that fails, no request is to blame."""
+        """Judge the device by another run of the warm-up batch: if that fails, the fault is not in a request."""
         check.probed()
         self._events.device_probed(failure.message if failure else None)
         if failure is not None:
@@ -208,14 +208,14 @@ class Outcomes:
         self.refuse_requests(check.cleared())
 
     def _whole(self, judged: Collection[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
-        """Places and outcomes; a request cut into pieces appears once, when its last piece is finished."""
+        """The places and their outcomes. A request cut into pieces appears once, when its last piece is finished."""
         ready: list[tuple[Place, Outcome]] = []
         for request, outcome in judged:
             assert request.place is not None
             if request.reassembly is None:
                 ready.append((request.place, outcome))
             elif (whole := _reassembled(request, outcome)) is not None:
-                if isinstance(whole, Rejection) and whole is not outcome:  # its parts do not fit together
+                if isinstance(whole, Rejection) and whole is not outcome:  # its pieces' outputs do not fit together
                     self._events.rejected(whole)
                 ready.append((request.place, whole))
         if self._states is not None:
@@ -235,7 +235,7 @@ def _has_runs(requests: Iterable[Request]) -> bool:
 
 
 def _reassembled(piece: Request, outcome: Outcome) -> Outcome | None:
-    """The outcome of the whole request, once it is known. A piece that was cut again is put together first."""
+    """The outcome of the whole request once it is known. A piece that was cut again is joined first."""
     whole: Outcome | None = outcome
     while piece.reassembly is not None and whole is not None:
         whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.request

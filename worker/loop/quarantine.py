@@ -1,20 +1,20 @@
-"""Records that may end the process run alone, so that the guilty one is known.
+"""Runs suspect records one at a time, so that it is known which one ends the process.
 
-The records of suspect partitions (`suspects.py`) are set aside, undecoded, and run one at a time, with nothing else in
-the lanes, and nothing else decoded meanwhile:
+The records of suspect partitions (`suspects.py`) are set aside, undecoded, and run one at a time. Meanwhile nothing
+else is in the lanes, and nothing else is decoded:
 
     earlier records settled ─▶ lanes empty ─▶ the group notes it ─▶ decode, run ─▶ answer committed ─▶ the next
 
 A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
-with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn, and
-exactly once so has one that is over, before the transaction with its answer ends. At least once the commit of its
-answer clears the note; where a partition leaves before the group has taken that commit, the group is asked,
-and told again.
+with an error, without decoding or running it. If a run is broken off for another reason, its note is withdrawn. With
+exactly once the note of a finished run is withdrawn too, before the transaction with its answer ends. With at least
+once the commit of the answer clears the note. If the partition leaves before the group has taken that commit, the
+worker asks the group, and commits again.
 
-Where keys have states, records behind a suspect's are set aside with them, until these are done: they would run from
-the states before them. Then they go the way of all others.
+Where keys have states, records after a suspect's records are set aside too, until these are done. Otherwise they would
+run on the states before them. Then they go on like all others.
 
-Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
+Takes records from `Decoding` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from worker.loop.suspects import IsolatedRun
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
-WITHDRAW_TIMEOUT = 1.0  # for the group to take the withdrawal of a note, or the commit that clears it, seconds
+WITHDRAW_TIMEOUT = 1.0  # seconds for the group to take the withdrawal of a note, or the commit that clears it
 
 
 class Quarantine:
-    """Runs the records of suspects alone."""
+    """Runs the records of suspect partitions alone."""
 
     def __init__(self, parts: Parts, outcomes: Outcomes, dispatch: Dispatch) -> None:
         self._states, self._by_key = parts.states, parts.by_key
@@ -48,28 +48,28 @@ class Quarantine:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether records must be looked at before they are decoded."""
+        """True if records must be looked at before they are decoded."""
         return bool(self._suspects)
 
     @property
     def current(self) -> IsolatedRun | None:
-        """The record that runs alone next, or now."""
+        """The record that runs alone now, or next."""
         runs = self._suspects.runs
         return runs[0] if runs else None
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether a process that dies now would leave the current record marked as poison."""
+        """True if a process that dies now would leave the current record marked as poison."""
         runs = self._suspects.runs
         return bool(runs) and runs[0].is_called
 
     @property
     def awaits_kafka(self) -> bool:
-        """Whether the isolated run waits for its note, or for the commit of its answer."""
+        """True if the isolated run waits for its note, or for the commit of its answer."""
         return self.is_exclusive and not self._dispatch.in_flight and not self._suspects.has_pieces
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Keep the records of suspects, and others that must not go past them, undecoded. Returns the rest."""
+        """Keep records of suspects undecoded, and others that must not overtake them. Returns the rest."""
         others: list[Record] = []
         for record in records:
             suspect = self._suspects.claims(record)
@@ -84,7 +84,7 @@ class Quarantine:
         return others
 
     def advance(self, run: IsolatedRun, now: float) -> bool:
-        """Take the next step of the current run. Whether the lanes are to be left to it alone."""
+        """Take the next step of the current run. Returns True if no other batch may run now."""
         if run.is_behind:
             self._take_up(run, now)
             return False
@@ -103,23 +103,23 @@ class Quarantine:
         return True
 
     def forget(self, partitions: Collection[Partition]) -> IsolatedRun | None:
-        """These leave, or are read again. Returns the isolated run that this breaks off: `leave` or `withdraw` it."""
+        """Drop partitions that leave or are read again. Returns the run it breaks off, to `leave` or to `withdraw`."""
         run = self.current
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 
     def withdraw(self, run: IsolatedRun) -> bool:
-        """Its record is read again, and did not end it: take back the note. True once that is so.
+        """Withdraw the note of a record that is read again, and did not end the process. Returns True once it is gone.
 
-        Nothing is to be done for a record that was not called, or is settled, or may be: to withdraw is to commit the
-        record's own offset, and would undo a later one.
+        Nothing is done if the group was not asked to note the record, or if it is settled or may be: to withdraw is to
+        commit the record's own offset, and that would undo a later commit.
         """
         if not self._has_note(run):
             return True
         return self._notes.withdraw_note(run.record.partition, run.record.offset)
 
     def leave(self, run: IsolatedRun) -> None:
-        """Its partition leaves, or the worker ends: wait until the group has no note of it, but not for ever."""
+        """Clear the note of a run whose partition leaves or whose worker ends. Waits a limited time for the group."""
         if not run.is_called:
             return
         partition, offset = run.record.partition, run.record.offset
@@ -129,18 +129,18 @@ class Quarantine:
             self._notes.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def _must_wait(self, record: Record) -> bool:
-        """Whether an earlier request, which may have its key, is to run alone."""
+        """True if a record of its partition must run alone first, because that may have the same key."""
         return self._by_key is not None and self._suspects.has_waiting(record.partition)
 
     def _has_state(self, run: IsolatedRun) -> bool:
-        """Whether the state that it will run on is here. Asked before it is noted: a store may be away for long."""
+        """True if the state that it runs on is here. Asked before the note, because a store may be away for long."""
         return self._states is None or self._states.is_here(run.record)
 
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)
 
     def _have_noted(self, run: IsolatedRun) -> bool:
-        """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
+        """Ask the group to note that this record runs next. Returns True once it has; no other commit may follow it."""
         run.is_called = True
         self._ledger.committed({run.record.partition: run.record.offset})
         return self._notes.note_isolated_run(run.record.partition, run.record.offset)
@@ -150,14 +150,14 @@ class Quarantine:
             self._suspects.begin(request, now)
 
     def _take_up(self, run: IsolatedRun, now: float) -> None:
-        """No suspect's record before it is left: it finds company like any other."""
+        """Hand a record on like any other, because no record before it has to run alone any more."""
         assert self._by_key is not None
         if (request := self._decoded(run, now)) is not None:
             self._by_key.add(request, now)
         self._end(run)
 
     def _decoded(self, run: IsolatedRun, now: float) -> Request | None:
-        """None when it is refused."""
+        """The run's request; None if the record is refused."""
         request = self._codec.decode(run.record)
         if isinstance(request, Rejection):
             self._outcomes.refuse([(run.place, request)])

@@ -1,9 +1,9 @@
-"""The steps of a turn: take in, hand out, answer, record; and what a rewind and a drain call.
+"""The steps of a turn: take in, hand out, answer, record; and the steps of a rewind and a drain.
 
     source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
       → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
 
-The parts decide; `Worker` says when a step is taken.
+The parts decide. `Worker` decides when a step is taken.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import IsolatedRun
 
-LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
-REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
+LOOK_AGAIN_AFTER = 1.0  # seconds between two questions to the source how far it has come
+REPORT_WAIT = 0.01  # seconds of one wait for delivery reports, while only they can free room
 
 
 class Steps:
@@ -43,10 +43,10 @@ class Steps:
         self._states = parts.states
         self._next_look = 0.0
         self._is_draining = False
-        self._is_kept_free = False  # the lanes, for the record that runs alone
+        self._is_kept_free = False  # the lanes are kept free for the record that runs alone
 
     def take_in(self) -> bool:
-        """Take in the records that arrived, and some of the states. Whether there was anything."""
+        """Take in the records that arrived, and some of the states. Returns True if there were any."""
         records = self._admission.poll(self._clock())
         if records:
             self._admission.take(records, self._clock())
@@ -72,8 +72,8 @@ class Steps:
         if finished:
             now = self._clock()
             self._dispatch.collect(finished, now)
-            if self._quarantine.current is None:  # else its next step may depend on these answers
-                self.hand_out(now)  # before the answers are written: a lane should not wait for that
+            if self._quarantine.current is None:  # otherwise the isolated run's next step may depend on these answers
+                self.hand_out(now)  # before the answers are written, so that no lane waits for that
             for one in finished:
                 if halves := self._outcomes.conclude(one, now):
                     self._dispatch.resubmit(halves, self._clock())
@@ -85,21 +85,21 @@ class Steps:
             self._delivery.push()
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
-        self._rejections.check()  # exactly once writes answers that waited for a transaction only now
+        self._rejections.check()  # with exactly once, answers that waited for a transaction are written only now
         if astray:
             self._rewind(astray)
         self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
-        """Drop their waiting records. Returns the isolated run that this breaks off."""
+        """Drop the waiting records of these partitions. Returns the isolated run that this breaks off."""
         self._admission.forget(partitions)
         interrupted = self._quarantine.forget(partitions)
         self._pace()
         return interrupted
 
     def drain(self) -> None:
-        """From now on nothing is taken, no batch waits for company, and commits are urgent."""
+        """Begin a drain: nothing more is taken, no batch waits for company, and commits are urgent."""
         self._is_draining = True
         self._admission.stop()
         self._dispatch.drain()
@@ -111,9 +111,9 @@ class Steps:
             self._outcomes.commit_past_gaps(self._offsets.positions(), now)
 
     def _only_kafka_helps(self, now: float) -> bool:
-        """Whether nothing can go on before Kafka has acknowledged something.
+        """True if nothing can go on before Kafka has acknowledged something.
 
-        With state a request may be due that waited for an earlier one of its key, unless the lanes are kept free.
+        With state a request may be due that waited for an earlier request of its key, unless the lanes are kept free.
         """
         if self._quarantine.awaits_kafka:
             return True
@@ -123,7 +123,7 @@ class Steps:
         return self._is_kept_free or due is None or due > now
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read these again from where Kafka says they are. A run that is still under way finds no line."""
+        """Read these partitions again from their committed offsets. A run that is still under way finds no line."""
         if (interrupted := self.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
         self._rejections.take_back()
@@ -133,5 +133,5 @@ class Steps:
         self._events.rewound(partitions)
 
     def _pace(self) -> None:
-        """Commits are urgent while a drain or an isolated run waits for them."""
+        """Make commits urgent while a drain or an isolated run waits for them."""
         self._delivery.commit_promptly(is_urgent=self._is_draining or self._quarantine.current is not None)

@@ -1,7 +1,7 @@
-"""Suspect partitions and their records, in the order taken. Pure, and called by `quarantine.py` alone.
+"""Suspect partitions and their records, in the order taken. Pure; only `quarantine.py` calls it.
 
-A partition is suspect when its records ended the process several times before any of them was settled. Which one it was
-is not known: they shared batches, and the process is gone. So each of its records is to run alone.
+A partition is suspect if its records ended the process several times before any of them was settled. Nobody knows which
+record it was: they shared batches, and the process is gone. So each of its records must run alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.records import ModelKey, Partition, Place, Record, Request, Suspect
 
-# Records of one suspect that wait, while further ones stay with Kafka: an isolated run takes tens of milliseconds, and
-# what waits here counts against the bounds that all partitions share.
+# The most records of one suspect that wait here; further ones stay with Kafka. An isolated run takes tens of
+# milliseconds, and records that wait here count against the bounds that all partitions share.
 MOST_WAITING = 64
 
 
@@ -22,7 +22,7 @@ MOST_WAITING = 64
 class IsolatedRun:
     """One record set aside. `is_called`: the group was asked to note it; `is_begun`: it was decoded, and runs.
 
-    `is_behind`: it is no suspect's any more, and need not run alone, but must not go past records that do.
+    `is_behind`: its partition is not suspect any more. It need not run alone, but must not overtake records that do.
     """
 
     record: Record
@@ -33,35 +33,35 @@ class IsolatedRun:
 
 
 class Suspects:
-    """Owns which partitions are suspect, and their records. The first of these is the only one that may run."""
+    """Owns the suspect partitions and their records. Only the first of these records may run."""
 
     def __init__(self, policies: Mapping[ModelKey, BatchPolicy], most_in_flight: int) -> None:
-        """`most_in_flight`: the most records taken and not settled, so the most that can hold the poison record."""
+        """`most_in_flight`: the most records taken and not settled. The poison record is among that many."""
         self._most_in_flight = most_in_flight
         self._suspects: dict[Partition, Suspect] = {}
-        self._claimed: Counter[Partition] = Counter()  # records of suspects, since they began or were rewound
-        self.runs: deque[IsolatedRun] = deque()  # the first one is next, or under way
+        self._claimed: Counter[Partition] = Counter()  # records of suspects, since the assignment or a rewind
+        self.runs: deque[IsolatedRun] = deque()  # the first one runs next, or now
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # no longer fetched
-        self._pieces = Batcher(policies)  # of the request that runs alone: one, unless it is larger than a batch
+        self._pieces = Batcher(policies)  # the request that runs alone; in pieces if it is larger than a batch
 
     def __bool__(self) -> bool:
-        """Whether records must be looked at before they are decoded."""
+        """True if records must be looked at before they are decoded."""
         return bool(self._suspects or self.runs)
 
     def has_waiting(self, partition: Partition) -> bool:
-        """Whether records of this partition are set aside."""
+        """True if records of this partition are set aside."""
         return self._waiting[partition] > 0
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
-        """From now on the records of these partitions are set aside, until `claims` or `release` ends it."""
+        """Set the records of these partitions aside from now on, until `claims` or `release` ends that."""
         self._suspects.update((suspect.partition, suspect) for suspect in suspects)
 
     def claims(self, record: Record) -> Suspect | None:
-        """The suspect this record belongs to; None for most. To be asked once for each record.
+        """The suspect that this record belongs to; None for most. Call it once for each record.
 
-        A record past its end clears a suspect, and so do as many as a process holds: it begins again where this time it
-        ended, should that have been too few.
+        A record at or after `until` clears a suspect. So do as many records as a process can hold. If these were too
+        few, the partition becomes suspect again, from the record where it was cleared.
         """
         partition = record.partition
         suspect = self._suspects.get(partition)
@@ -74,7 +74,7 @@ class Suspects:
         return suspect
 
     def add(self, record: Record, place: Place, *, is_behind: bool = False) -> bool:
-        """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
+        """Set a record aside. Returns True if its partition has just got enough waiting, and must be withheld."""
         partition = record.partition
         self.runs.append(IsolatedRun(record, place, is_behind))
         self._waiting[partition] += 1
@@ -84,12 +84,12 @@ class Suspects:
         return is_enough
 
     def begin(self, request: Request, now: float) -> None:
-        """The current record is this request; `next_group` gives its groups."""
+        """Begin the current record's run: this is its request, and `next_group` gives its groups."""
         self._pieces.add(request, now)
 
     @property
     def has_pieces(self) -> bool:
-        """Whether something of the current request has not run yet."""
+        """True if a part of the current request has not run yet."""
         return self._pieces.next_due is not None
 
     def next_group(self) -> Group | None:
@@ -97,7 +97,7 @@ class Suspects:
         return self._pieces.drain()
 
     def end(self) -> bool:
-        """The current record is answered for good. True when its partition had enough waiting here and has few now."""
+        """Drop the current record, which is answered. Returns True if its withheld partition has few waiting again."""
         partition = self.runs.popleft().record.partition
         self._waiting[partition] -= 1
         is_few = self._waiting[partition] <= MOST_WAITING // 2 and partition in self._withheld
@@ -106,7 +106,7 @@ class Suspects:
         return is_few
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more, or are read again; a suspect that stays ours stays one."""
+        """Drop the records of these partitions, which left or are read again. A partition that stays, stays suspect."""
         self._pieces.forget(partitions)
         self.runs = deque(run for run in self.runs if run.record.partition not in partitions)
         for partition in partitions:
@@ -115,10 +115,10 @@ class Suspects:
         self._withheld.difference_update(partitions)
 
     def drop_runs(self) -> None:
-        """None of the records set aside will run."""
+        """Drop all records set aside: none of them will run."""
         self.runs.clear()
 
     def release(self, partitions: Iterable[Partition]) -> None:
-        """These are no suspects any more, or another member's."""
+        """End the suspicion: these partitions are cleared, or are another member's now."""
         for partition in partitions:
             self._suspects.pop(partition, None)

@@ -1,8 +1,8 @@
-"""The one thread of control: which step is taken when, as partitions come and go, until all is drained.
+"""The loop's thread: decides when each step is taken, while partitions come and go, until all is drained.
 
-`Worker.turn()` goes once round the steps of `steps.py`. Inference overlaps all of it, because a lane runs its batch
-outside the GIL while the loop takes, stacks the next batch and produces the last one. A batch that is briefer than the
-way to a lane and back runs on this thread, in `lanes.submit`.
+`Worker.turn()` takes the steps of `steps.py` once. Inference overlaps all of them, because a lane runs its batch
+outside the GIL while the loop takes records, stacks the next batch and produces the last answers. A batch that takes
+less time than the way to a lane and back runs on this thread, in `lanes.submit`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
 
-LEAVE_AFTER = 0.5  # part of a drain's time after which requests that have not begun are left to their next owner
+LEAVE_AFTER = 0.5  # the part of a drain's time after which requests that no lane has begun are left to the next owner
 
 
 class Worker:
@@ -42,15 +42,15 @@ class Worker:
         self._checkpoint = checkpoint
         self._drain_deadline = inf
         self._is_over = False
-        self._left = 0  # records, by a drain
+        self._left = 0  # records that a drain left to their next owner
 
     def run(self) -> int:
-        """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on.
+        """Serve until told to stop, then drain and leave the group. Raises `Stop` when it cannot go on.
 
-        Returns how many records that were taken were left to their next owner.
+        Returns how many of the records taken were left to their next owner.
         """
         try:
-            if not self._signals.stop_asked:  # perhaps while the model was warmed: no rebalance for a moment's sake
+            if not self._signals.stop_asked:  # if it came during the warm-up, a rebalance is not worth it
                 self._source.subscribe(self)
             while not self._signals.stop_asked:
                 self.turn()
@@ -63,7 +63,7 @@ class Worker:
                 self._quarantine.leave(run)
             raise
         except BaseException:
-            self._suspects.drop_runs()  # the process died of the record that runs alone, if any: its note stays
+            self._suspects.drop_runs()  # if a record runs alone, it ended the process: its note stays
             raise
         finally:
             self._is_over = True
@@ -73,11 +73,11 @@ class Worker:
         return self._left
 
     def leave(self) -> None:
-        """Leave the group, because this process ends with the loop's thread hung. On another thread than that."""
+        """Leave the group from another thread, because the loop's thread hangs and the process is about to end."""
         self._source.leave()
 
     def turn(self) -> None:
-        """Take records in, hand groups out, answer finished runs, record how far we are."""
+        """Take records in, hand groups out, answer finished runs, record the progress."""
         has_news = self._steps.take_in()
         self._steps.hand_out(self._clock())
         self._steps.answer_finished(0.0 if has_news else self._lane_slice)
@@ -85,7 +85,7 @@ class Worker:
 
     @property
     def _lane_slice(self) -> float:
-        """How long to wait for a lane before the topics are looked at again; a lane that finishes ends the wait."""
+        """How long to wait for a lane before the topics are polled again; a lane that finishes ends the wait."""
         is_restoring = self._states is not None and self._states.wait is not None
         if self._dispatch.has_backlog and self._quarantine.current is None and not is_restoring:
             return max(self._conduct.lane_slice, BACKLOG_SLICE)
@@ -99,22 +99,22 @@ class Worker:
         self._events.assigned(partitions)
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
-        """Called before any record of theirs comes: each will run alone."""
+        """Called before any record of these partitions comes: each will run alone."""
         self._suspects.suspect(suspects)
         self._events.suspected(suspects)
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether something of an earlier assignment may still be committed, or its keys' states are not here yet."""
+        """True if an earlier assignment's offset may still be committed, or the keys' states are not restored yet."""
         is_restoring = self._states is not None and self._states.is_restoring(partition)
         return is_restoring or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Called before the partitions move. The only callback that acts: it commits the batches that are running.
 
-        So steps of a turn run inside the poll of another one. It cannot wait until that poll returns: the partitions
+        So steps of a turn run inside the poll of another turn. They cannot wait until that poll returns: the partitions
         have moved then, and a commit for them is refused. So a turn must have nothing half done when it polls.
 
-        Waiting requests are dropped first, since their next owner reads them again; then the running batches are
+        Waiting requests are dropped first, because their next owner reads them again. Then the running batches are
         finished, then delivery reports are served, and the commit is the last call.
         """
         if not self._is_over:
@@ -134,14 +134,14 @@ class Worker:
                 self._steps.record_progress()
             unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
             self._forget_states(partitions)
-        finally:  # the record whose isolated run is broken off does not end us here
+        finally:  # the record whose isolated run is broken off did not end the process
             if interrupted is not None:
                 self._quarantine.leave(interrupted)
         self._events.revoked(partitions, self._clock() - began, unsettled)
         self._count_left(unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """The partitions moved without us: forget, commit nothing. A batch that still runs finds no line."""
+        """Forget partitions that have moved already, and commit nothing. A batch that still runs finds no line."""
         self._steps.forget(partitions)
         self._suspects.release(partitions)
         unsettled = self._delivery.lost(partitions)
@@ -150,7 +150,7 @@ class Worker:
         self._count_left(unsettled)
 
     def _count_left(self, unsettled: int) -> None:
-        """In a drain; before it, they leave with a rebalance."""
+        """Count the records that a drain leaves; before a drain they leave with a rebalance."""
         if self._signals.stop_asked:
             self._left += unsettled
 
@@ -163,9 +163,9 @@ class Worker:
     def _drain(self) -> None:
         """Finish and commit all that is held. Raises `DeadlineMissed`, having committed nothing unsettled.
 
-        When `LEAVE_AFTER` of the time is gone, requests that no lane has begun are left to their next owner: else many
-        small batches of a slow model would take all of it, and end in an error without a cause. Partitions are let go
-        once the group has taken the last commit, for there are polls here to hear of that, unlike in a rebalance.
+        When `LEAVE_AFTER` of the time is gone, requests that no lane has begun are left to their next owner. Otherwise
+        many small batches of a slow model would take all the time, and the drain would end in an error without a cause.
+        Partitions are let go after the group has taken the last commit. Unlike in a rebalance, polls bring that result.
         """
         leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
         is_leaving = False
@@ -181,7 +181,7 @@ class Worker:
                 is_leaving = True
             if is_leaving and self._is_drained:
                 self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
-            # Polled for its callbacks: a record that still comes is its next owner's.
+            # This poll is for the callbacks. A record that still comes is left to its next owner.
             self._source.poll(1, 0.0 if self._dispatch.in_flight else SHORTEST_WAIT)
             if self._states is not None:
                 self._states.restore_some()
@@ -190,9 +190,9 @@ class Worker:
             self._steps.record_progress()
 
     def _stop_by(self) -> float:
-        """When the drain must be over: never before a stop is asked for, at once when it is asked for again.
+        """When the drain must be over: infinity before a stop is asked for, at once when it is asked for again.
 
-        Its time begins when the wish is first seen, perhaps in the middle of a revoke, for so the watchdog counts.
+        Its time begins when the request is first seen, even in the middle of a revoke, because the watchdog counts so.
         """
         if self._signals.hurry_asked:
             return -inf
@@ -205,11 +205,11 @@ class Worker:
 
     @property
     def _has_waiting(self) -> bool:
-        """Whether requests wait for a lane, or to run alone. One that runs alone now is not left: see `_drain`."""
+        """True if requests wait for a lane, or to run alone. A request that runs alone now is finished (`_drain`)."""
         run = self._quarantine.current
         return self._dispatch.next_due is not None if run is None else not run.is_called
 
     @property
     def _is_drained(self) -> bool:
-        """Whether all that ran is answered, and committed as far as it may be."""
+        """True if all that ran is answered, and committed as far as possible."""
         return not (self._dispatch.is_running or self._ledger.awaits_delivery() or self._ledger.committable())

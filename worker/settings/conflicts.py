@@ -1,7 +1,7 @@
-"""Settings that do not fit each other: each conflict as one line that names the variable and says what to do.
+"""Finds settings that do not fit each other: each conflict is one line that names the variable and says what to do.
 
-Only what would otherwise fail silently, or late: a setting without effect, a topic in two roles, a secret in the clear.
-Pure, except that it looks whether the certificates exist. Owns nothing.
+Only conflicts that would otherwise fail silently, or late: a setting without effect, a topic in two roles, a secret in
+the clear. Pure, except that it looks for the files of the certificates. Owns nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def connection_conflicts(kafka: Connection) -> Iterator[str]:
 
 
 def _idle(section: str, values: Section, keys: Iterable[str], why: str) -> Iterator[str]:
-    """The settings among these that are set and do nothing. `why` says with what, and the cure."""
+    """The conflicts of settings that are set and have no effect. `why` says with what, and the cure."""
     for key in sorted(values.model_fields_set & set(keys)):
         if getattr(values, key) is not None:
             yield f"{variable(section, key)}: has no effect {why}, or unset it"
@@ -91,7 +91,7 @@ def _encryption(kafka: Connection) -> Iterator[str]:
 
 
 def _login(kafka: Connection) -> Iterator[str]:
-    """What a login lacks, and what is set for one that is not made."""
+    """The conflicts of a login: settings that it lacks, and settings of another login."""
     protocol, mechanism = kafka.security_protocol, kafka.sasl_mechanism
     if not protocol.startswith("SASL_"):
         why = f"with {protocol}; set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL"
@@ -113,7 +113,7 @@ def _login(kafka: Connection) -> Iterator[str]:
 
 
 def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
-    # One batch fills while the others run, or a full batch never forms.
+    # One more batch must fit, to fill while the others run: else a full batch never forms.
     batches = batching.max_inflight_batches + 1
     if batching.max_inflight_bytes < (least := batching.max_batch_bytes * batches):
         yield (
@@ -155,7 +155,7 @@ def _state(settings: Settings) -> Iterator[str]:
         )
     if state.store is None:
         return
-    # By the rule of the brokers: states are the requests' data, and a login may go with them.
+    # The rule for brokers holds here, too: states are the requests' data, and a login may go with them.
     host = state.store.removeprefix(_CLEAR).partition("/")[0]
     if state.store.startswith(_CLEAR) and not is_loopback(host) and not kafka.allow_plaintext:
         yield (

@@ -35,7 +35,7 @@ class Effective(NamedTuple):
 
 
 def effective(settings: Settings) -> Iterator[Effective]:
-    """All of them, section by section, secrets masked."""
+    """All settings, section by section, with secrets masked."""
     for section, cls in SECTIONS.items():
         values = getattr(settings, section)
         for key in cls.model_fields:

@@ -1,4 +1,4 @@
-"""The settings of commands that are no worker: some sections alone.
+"""The settings of commands that are no worker: these read only some sections.
 
 They come from the variables and the file of a worker. Nothing that `run` reaches imports this.
 """
@@ -19,9 +19,9 @@ from worker.settings.value_types import MIB, ContentType, Section, TopicName, To
 
 
 class ClientKafkaSettings(Connection):
-    """For a command that only publishes or reads: the connection, and topics unless the command line names them."""
+    """The KAFKA section of a command that only publishes or reads. The command line may name the topics instead."""
 
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand next to them
 
     request_topics: TopicNames | None = None
     response_topic: TopicName | None = None
@@ -32,20 +32,20 @@ class ClientKafkaSettings(Connection):
 class ScoringKafkaSettings(Section):
     """The limits on a request, for a command without Kafka."""
 
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand next to them
 
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
     max_json_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_JSON_BYTES)
 
 
 class ClientSettings(Sections):
-    """For commands that publish or read. Made by `load_client`."""
+    """The settings of commands that publish or read. `load_client` makes them."""
 
     kafka: ClientKafkaSettings
 
 
 class ScoringSettings(Sections):
-    """For commands that run the model without Kafka. Made by `load_scoring`."""
+    """The settings of commands that run the model without Kafka. `load_scoring` makes them."""
 
     kafka: ScoringKafkaSettings
     model: ModelSettings
@@ -54,15 +54,15 @@ class ScoringSettings(Sections):
 
 
 def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
-    """For a command that only publishes or reads; the rest may be absent. Raises as `load` does."""
+    """Load the settings of a command that only publishes or reads; others may be absent. Raises as `load` does."""
     return load_shape(ClientSettings, lambda found: connection_conflicts(found.kafka), config_path, environ)
 
 
 def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
-    """For a command that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
+    """Load the settings of a command that runs the model without Kafka; others may be absent. Raises as `load` does."""
     return load_shape(ScoringSettings, lambda found: bounds_conflicts(found.batching), config_path, environ)
 
 
 def unset(problem: str, config_path: Path | None) -> BadConfiguration:
-    """For a command that cannot do without what `load_client` leaves open."""
+    """The refusal of a command that lacks a setting which `load_client` lets be absent."""
     return BadConfiguration("\n".join([problem, *where_settings_stand(config_path)]))

@@ -1,4 +1,4 @@
-"""The KAFKA section: how the brokers are reached, which topics and group, and what other commands need of it.
+"""The KAFKA section: the connection to the brokers, which other commands use too, the topics and the group.
 
 The sentences are part of the reference: see `sections.py`.
 """
@@ -30,7 +30,7 @@ MAX_JSON_BYTES = "The most JSON in a request, or protobuf outside raw_input_cont
 
 
 class Connection(Section):
-    """How the brokers are reached, and who we are to them."""
+    """The connection to the brokers, and our identity there."""
 
     bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="Security of the connections to the brokers.")

@@ -43,10 +43,10 @@ def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
 def load_shape(
     shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
 ) -> _S:
-    """The sections of this shape. Raises as `load` does; conflicts count where names and values are right."""
+    """Load the sections of this shape. Raises as `load` does; conflicts are reported if names and values are right."""
     tables = _read(path)
     problems = list(_unknown_names(tables, path))
-    # Every section is there, at least empty: a value that it lacks is then reported key by key.
+    # Every section is given, even if empty, so that its missing values are reported key by key.
     given: dict[str, Tables] = {section: {} for section in SECTIONS}
     for section, key in KNOWN.values():
         if isinstance(table := tables.get(section), dict) and key in table:
@@ -70,7 +70,7 @@ def load_shape(
 
 
 def where_settings_stand(path: Path | None) -> list[str]:
-    """The line that follows a missing setting: the file where it may stand. None where a file was read."""
+    """The line that follows a missing setting: the file where it may stand. Empty if a file was read."""
     if path is not None:
         return []
     if Path(USUAL_FILE).is_file():
@@ -89,7 +89,7 @@ def _read(path: Path | None) -> Tables:
 
 
 def _from_file(section: str, key: str, value: Any, path: Path | None) -> Any:
-    """A path in the file is relative to the file."""
+    """The value of a setting in the file. A path there is relative to the file."""
     if path is None or not isinstance(value, str) or not is_path(section, key):
         return value
     return str(path.parent / value) if value else value

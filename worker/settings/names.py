@@ -16,11 +16,11 @@ PREFIX = "WORKER_"
 KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 SECRET_FILES = {f"{name}_FILE": name for name, setting in KNOWN.items() if is_secret(*setting)}
 
-# Tests on a broker of their own hand it to the workers that they start, with the rest of their environment.
+# Tests on a broker of their own set this variable, and the workers that they start inherit it.
 _OF_OUR_TESTS = "WORKER_TEST_BOOTSTRAP_SERVERS"
 
-# Variables that Kubernetes makes of a Service (pkg/kubelet/envvars) and Docker of a `--link`, by the services' names:
-# worker, worker-metrics. `_PORT` and `_NAME` alone are common ends of a name, and are known by their values.
+# Variables that Kubernetes makes for a Service (pkg/kubelet/envvars) and Docker for a `--link`, if it is called worker,
+# or worker-metrics. Many names end in `_PORT` or `_NAME`, so these two are recognised by their values.
 _INJECTED = re.compile(r"WORKER_(?:\w+_)?(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?|ENV_\w+)")
 _INJECTED_VALUES = {"_PORT": re.compile(r"(?:tcp|udp|sctp)://.+:\d+"), "_NAME": re.compile(r"/[^/]+/[^/]+")}
 
@@ -28,9 +28,9 @@ _NEAR = 0.8  # the least likeness (difflib's ratio): a section left out, or a fe
 
 
 def is_ours(name: str, value: str) -> bool:
-    """Whether a variable of the environment is meant for this worker; an empty one counts as not set.
+    """True if a variable of the environment is meant for this worker; an empty one counts as not set.
 
-    A name in lower case is ours only if it is a setting's: scripts have variables of such names.
+    A name in lower case is ours only if it is a setting's: scripts have variables in lower case, too.
     """
     if not value or name == _OF_OUR_TESTS:
         return False
@@ -45,7 +45,7 @@ def _is_injected(name: str, value: str) -> bool:
 
 
 def nearest(name: str) -> str | None:
-    """The variable whose name is nearest to this one, which has dots or underscores; None where none is near."""
+    """The variable whose name is nearest to this one, written with dots or underscores; None where none is near."""
     near = difflib.get_close_matches(_variable(name), (*KNOWN, *SECRET_FILES), n=1, cutoff=_NEAR)
     return near[0] if near else None
 
@@ -53,7 +53,7 @@ def nearest(name: str) -> str | None:
 def as_variables(assignments: Iterable[str]) -> dict[str, str]:
     """The variables that `--set KEY=VALUE` stands for. A key is `BATCHING__LINGER_MS`, or `batching.linger_ms`.
 
-    Raises `BadConfiguration`, a line for each assignment that is none. A name that is no setting is told by `load`.
+    Raises `BadConfiguration`, with a line for each wrong assignment. `load` reports names that are no setting.
     """
     variables: dict[str, str] = {}
     problems = []

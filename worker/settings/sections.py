@@ -1,7 +1,7 @@
-"""What can be set: six frozen sections, each name with its default, its bounds and one sentence for the operator.
+"""The settings: six frozen sections, each name with its default, its bounds and one sentence for the operator.
 
-The sentences are the reference: `docs/settings.md` is written from them. What can be judged from one value is judged
-by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
+The sentences are the reference: `docs/settings.md` is written from them. A value's type (`value_types.py`) judges the
+value alone; `conflicts.py` judges values that must fit each other.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from worker.settings.value_types import (
     Texts,
 )
 
-# How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
+# Milliseconds between two commits. A commit of offsets alone is cheap; a transaction's answers wait for its commit.
 COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
-# A transaction fills for a quarter of its timeout at most; the rest is for its end. No inference counts: what runs when
-# a transaction is due is answered in a later one, also while partitions move.
+# A transaction fills for a quarter of its timeout at most; the rest is for its end. Inferences do not count: a batch
+# that runs when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-# Rows that may be in flight, or as many as the batches under way hold, where these are more.
+# The most rows in flight, unless the batches under way hold more.
 MAX_INFLIGHT_ROWS = 131_072
 
 
 def _readable(name: str) -> str:
-    """A file's name as an answer can carry it: it may be no UTF-8."""
+    """A file's name in a form that an answer can carry: the name itself may not be UTF-8."""
     return os.fsencode(name).decode(errors="replace")
 
 
@@ -135,7 +135,7 @@ class BatchingSettings(Section):
 
     @property
     def max_inflight_rows(self) -> int:
-        """Rows of requests that are taken and not yet answered: one batch more fills while the others run."""
+        """The most rows of requests taken and not yet answered: one more batch fills while the others run."""
         return max(MAX_INFLIGHT_ROWS, (self.max_inflight_batches + 1) * self.max_batch_size)
 
     @property
@@ -256,7 +256,7 @@ class Sections(BaseSettings):
 
 
 class Settings(Sections):
-    """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
+    """All sections. `load` makes them; the composition root hands each room its own section."""
 
     kafka: KafkaSettings
     model: ModelSettings
@@ -268,7 +268,7 @@ class Settings(Sections):
     @model_validator(mode="before")
     @classmethod
     def _with_state(cls, sections: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """With state the guarantee is exactly once, and there is a changelog, unless they are set, or a store is."""
+        """Set the defaults of state without a store: the guarantee is exactly once, and there is a changelog."""
         if sections.get("state", {}).get("tensors") and sections["state"].get("store") is None:
             sections.setdefault("delivery", {}).setdefault("guarantee", "exactly_once")
             if (group := sections.get("kafka", {}).get("group_id")) is not None:
@@ -292,10 +292,10 @@ def variable(section: str, key: str) -> str:
 
 
 def is_secret(section: str, key: str) -> bool:
-    """Whether no message may show its value, and a file may hold it instead of the environment."""
+    """True if no message may show the setting's value, and a file may hold it instead of the environment."""
     return "SecretStr" in str(SECTIONS[section].model_fields[key].annotation)
 
 
 def is_path(section: str, key: str) -> bool:
-    """Whether its value names a file or a folder."""
+    """True if the setting's value names a file or a folder."""
     return "Path" in str(SECTIONS[section].model_fields[key].annotation)

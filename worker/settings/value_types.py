@@ -1,6 +1,6 @@
 """The types of the settings' values: how each is read from the environment or a file, and what it must look like.
 
-Pure. What needs two values is checked in `conflicts.py`. The sections are in `kafka_sections.py` and `sections.py`.
+Pure. `conflicts.py` checks two values against each other. The sections are in `kafka_sections.py` and `sections.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _upper(value: Any) -> Any:
 
 
 def _object_like(example: str) -> Callable[[Any], Any]:
-    """In the environment it is JSON. It may hold a secret: the message has neither it nor the parser's excerpt."""
+    """Make a parser of an object, which is JSON in the environment. It may hold a secret, so no message quotes it."""
 
     def parsed(value: Any) -> Any:
         try:
@@ -84,7 +84,7 @@ def _listed(value: Any) -> Any:
 
 
 def _elements(value: Any) -> Any:
-    """One value for each name: what every element of an input may be."""
+    """Check that there is one value for each input, which all of its elements have."""
     flat = _flat(value)
     if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
         raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
@@ -92,7 +92,7 @@ def _elements(value: Any) -> Any:
 
 
 def _without_login(value: str) -> str:
-    """The client takes `user:password@host` for a host's name, and shows it in logs."""
+    """Refuse a login: the client takes `user:password@host` for a host's name, and shows it in logs."""
     if "@" in value:
         raise PydanticCustomError(
             UNSHOWN,
@@ -103,7 +103,7 @@ def _without_login(value: str) -> str:
 
 
 def _store(value: str) -> str:
-    """The client would take a login there, which is shown, and options that switch TLS's checks off."""
+    """Allow a plain address only: the client would take a login, which is shown, and options that weaken TLS."""
     if not _STORE.fullmatch(value):
         raise PydanticCustomError(
             UNSHOWN,
@@ -114,14 +114,14 @@ def _store(value: str) -> str:
 
 
 def _of_this_host(value: str) -> str:
-    """A name that replicas may share as a pattern. Other braces are a template that was not filled in."""
+    """Allow `{hostname}` in a name that replicas share. Other braces are a template that was not filled in."""
     if set("{}") & set(value.replace("{hostname}", "")):
         raise ValueError("{hostname} is all that may stand in braces")
     return value
 
 
 def _page(value: str) -> str:
-    """Addresses are shown, in logs and on the live page."""
+    """Refuse a login: addresses are shown, in logs and on the live page."""
     try:
         has_login = Url(value).has_login
     except ValueError:
@@ -166,7 +166,7 @@ Pages = Annotated[tuple[Page, ...], BeforeValidator(_split)]
 
 
 class Section(BaseModel):
-    """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
+    """The base of every section: frozen, without unknown names; no error ever prints a value."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
@@ -182,13 +182,13 @@ class PaddedAxis(Section):
     shared_by: dict[str, Value] = {}
 
 
-# Told apart before either is tried, so that a mistake is one line and not two.
+# The two forms are told apart before either is tried, so that a mistake is one line and not two.
 Linger = Annotated[
     Annotated[Literal["auto"], Tag("auto")] | Annotated[float, Field(ge=0, le=10_000), Tag("ms")],
     Discriminator(lambda value: "auto" if value == "auto" else "ms"),
 ]
 
-# Several axes of one input stand in a list. Whether a pad fits is checked when the model is known.
+# Several axes of one input stand in a list. A pad is checked when the model is known.
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
     BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),

@@ -1,10 +1,10 @@
-"""State by key: what a model remembers of each key from one request to the next.
+"""State by key: the tensors that a model remembers of each key from one request to the next.
 
-    request ─▶ `ByKey` (one of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
-      ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ changelog, beside the answers
+    request ─▶ `ByKey` (one request of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
+      ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ changelog, together with the answers
 
-`states` has the states of a changelog, `outside_states` those of a server; both keep them in `slabs`, by `key_slots`.
-Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
+`states` handles states with a changelog, `outside_states` states in an outside server. Both keep them in `slabs`, and
+find them through `key_slots`. Pure: no Kafka, no clock, no thread. The loop's thread makes every call.
 """
 
 from worker.state.by_key import ByKey, StateFetch

@@ -1,15 +1,15 @@
-"""One request of a key at a time: the others wait here, in order, and hold up no other key.
+"""Lets one request of a key through at a time: later requests of the key wait here, in order, and delay no other key.
 
     decoded ─▶ its key is free ─▶ batcher
-          └──▶ its key is taken: waits ─▶ (the earlier one is concluded) ─▶ batcher
+          └──▶ its key is taken: waits ─▶ (the earlier request is concluded) ─▶ batcher
 
-Stands before the batcher, so that a batch never holds two requests of one key, and runs of one key never overlap. A
-request of several rows is a sequence: each row waits for the one before it. A request that has waited here waits for no
-company.
+This stage comes before the batcher. So a batch never holds two requests of one key, and two inferences never use one
+key at once. A request of several rows is a sequence: each row waits for the row before it. A request that has waited
+here does not wait again for others to share its batch.
 
-Where a store outside has the states, `StateFetch` stands between: it holds a request until the states of its keys have
-come. One request of a key is there at most, so none goes past another. A request that is held counts in the ledger: a
-store that is away fills its bounds, and then nothing more is taken.
+With an outside store, `StateFetch` comes between this stage and the batcher. It holds a request until the states of its
+keys have arrived. It holds one request of a key at most, so no request overtakes another. The ledger counts held
+requests: when the store is unreachable they reach the ledger's bounds, and the worker takes no more records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from worker.state.outside_states import OutsideStates
 
 @dataclass(slots=True)
 class _Keys:
-    """One partition during one assignment: the keys that are taken, and what waits for some of them."""
+    """One partition during one assignment: the keys that are taken, and the requests that wait for them."""
 
     line: Line
     taken: set[bytes] = field(default_factory=set)
@@ -42,7 +42,7 @@ class ByKey:
     """The stage before the batcher. Owns the requests that wait."""
 
     def __init__(self, stage: NextStage) -> None:
-        """`stage`: the batcher, or what stands between."""
+        """`stage`: the batcher, or the `StateFetch` before it."""
         self._next_stage = stage
         self.kind: Callable[[Request], BatchKind] = stage.kind
         self._lines: dict[Partition, _Keys] = {}
@@ -54,12 +54,12 @@ class ByKey:
         return self._next_stage.backlog
 
     def stops(self, run: Run) -> Iterator[int]:
-        """Before which of the run's records to cut it: before each whose key is taken, and behind.
+        """Yields the ends of the parts to cut the run into: a record whose key is taken is a part alone.
 
-        Each part is to be added before the next is asked for.
+        The caller adds each part before it asks for the next one.
         """
         keys, count, stop = run.keys, len(run.records), 0
-        if run.rows_each > 1:  # each is a sequence
+        if run.rows_each > 1:  # each record is a sequence
             yield from range(1, count + 1)
             return
         taken = self._taken(run.record.partition)
@@ -78,11 +78,11 @@ class ByKey:
             yield stop
 
     def is_taken(self, partition: Partition, key: bytes) -> bool:
-        """Whether a request of this key runs or waits."""
+        """True if a request of this key runs or waits."""
         return key in self._taken(partition)
 
     def add(self, request: Request, now: float) -> None:
-        """Find the request company, once its key is free."""
+        """Pass the request to the next stage, at once or when its key is free."""
         ours = self._keys_of(request)
         if isinstance(request, Run):
             ours.taken.update(request.keys)
@@ -99,7 +99,7 @@ class ByKey:
         self._next_stage.add(first, now)
 
     def concluded(self, requests: Iterable[Request], now: float) -> None:
-        """These have their outcomes: the next request of each of their keys may go on."""
+        """Free the keys of requests that have their outcomes: the next request of each key may go on."""
         for request in requests:
             assert request.place is not None
             ours = self._lines.get(request.record.partition)
@@ -112,7 +112,7 @@ class ByKey:
                     self._release(ours, key, now)
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what waits of these partitions."""
+        """Drop the waiting requests of these partitions."""
         for partition in partitions:
             ours = self._lines.pop(partition, None)
             if ours is not None:
@@ -136,7 +136,7 @@ class ByKey:
         self.waiting += len(requests)
 
     def _release(self, ours: _Keys, key: bytes, now: float) -> None:
-        """The key is free: its next request takes it, if one waits whose earlier rows have not failed."""
+        """Give the free key to its next request. Rows of a sequence that has failed already are dropped."""
         queue = ours.waiting[key]
         while queue:
             request = queue.popleft()
@@ -174,19 +174,19 @@ class StateFetch:
 
     @property
     def waiting(self) -> int:
-        """Requests that are held; several that travel as one count once."""
+        """Number of held requests; a `Run` counts once."""
         return len({id(held) for by_key in self._held.values() for held in by_key.values()})
 
     def add(self, request: Request, now: float) -> None:
-        """Find the request company, once its states are here."""
+        """Pass the request to the batcher, at once or when its states are here."""
         self._pass_on(request, now, self._batcher.add)
 
     def add_late(self, request: Request, now: float) -> None:
-        """Find company for a request that has waited already."""
+        """Do as `add` for a request that has waited already: it does not linger again."""
         self._pass_on(request, now, self._batcher.add_late)
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop what waits of these partitions."""
+        """Drop the held requests of these partitions."""
         for partition in partitions:
             self._held.pop(partition, None)
         self._batcher.forget(partitions)
@@ -201,7 +201,7 @@ class StateFetch:
             add(request, now)
 
     def _release(self, partition: Partition, keys: Sequence[bytes]) -> None:
-        """The states of these keys are here."""
+        """Pass on the requests whose last missing state is here."""
         by_key, now = self._held.get(partition, {}), self._clock()
         for key in keys:
             if (held := by_key.pop(key, None)) is not None:

@@ -1,7 +1,7 @@
-"""The next states as messages for the changelog: they go the way of the answers, and with them.
+"""Turns next states into changelog messages, which are sent together with the answers.
 
-Each goes to the partition with the number of its request's, whatever its key hashes to. Exactly once the states, the
-answers and the offsets are in one transaction; at least once no offset is committed before its states are durable.
+A message goes to the partition with the number of its request's partition, whatever its key hashes to. Exactly once,
+one transaction has states, answers and offsets. At least once, an offset is committed when its states are durable.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from worker.state.restoring import Tombstone
 from worker.state.slabs import NO_OFFSET
 from worker.state.states import KeyStates
 
-# Headers of a record that says that a key is forgotten: by which request, and the head of the state that this would
-# have left, unless the key was too old.
+# Headers of a tombstone: the offset of the request that had the key forgotten, and the head of the state that this
+# request would have left. A state that expired has no head.
 OFFSET, HEAD = "offset", "head"
 
 
 class Concluded(MessageRuns):
-    """The messages of an outcome: `parts` are its answer's, and then what it leaves to the next request of its key."""
+    """The messages of an outcome: `parts` are first the answer's messages, then those for the changelog."""
 
     __slots__ = ()
 
 
 class StatefulEncoder:
-    """Writes the messages of an outcome: its answer, and what it leaves to the next request of its key."""
+    """Writes the messages of an outcome: its answer, and the next state of its key."""
 
     def __init__(self, encoder: Encoder, states: KeyStates, topic: str) -> None:
         self._encoder = encoder
@@ -37,14 +37,14 @@ class StatefulEncoder:
         self._topic = topic
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The answer's messages, and one for each key whose state was written."""
+        """Returns the answer's messages, and a changelog message for each key whose state was written or forgotten."""
         messages = self._encoder.encode(outcome)
         if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
             return messages
         changes = self._changes(outcome)
         expired, number = self._states.leaves(outcome.request), outcome.request.record.partition.number
         if expired is not None and expired.keys:
-            # First: one of them may be written again.
+            # Tombstones first: this outcome may write one of these keys again.
             return Concluded((messages, self._forgotten(number, *expired), changes))
         return Concluded((messages, changes))
 
@@ -69,7 +69,7 @@ class StatefulEncoder:
 
 
 def tombstone_of(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone:
-    """What a record says by which a key is forgotten. Others may have written it: what we do not read says nothing."""
+    """Reads a tombstone's headers. Another program may have written them: headers that we cannot read are ignored."""
     found = dict(headers)
     offset, head = found.get(OFFSET) or b"", found.get(HEAD) or b""
     number = whole_number(offset)

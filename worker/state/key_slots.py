@@ -1,13 +1,12 @@
-"""Which slot the state of each key has, and which keys leave memory where not all fit.
+"""Maps each key to the slot of its state, and chooses the keys that leave memory when not all fit.
 
     key ─▶ used lately, or older: in memory ─┐
        └─▶ store ────────────────────────────┴─▶ slot ─▶ its row in the slabs
 
-Keys leave in rounds: when memory is full, all that is there becomes older; a key that is asked for after that is used
-lately again; the others leave. A store knows where the states of these are: a state has one slot as long as its key has
-a state, and the slabs are files mapped into memory, of which the system keeps in memory what is used. So to bring a key
-in is to look its slot up, a state that changes is written once, where it is, and the store is written when a key leaves
-memory that it does not have.
+Keys leave in rounds. When memory is full, all keys in memory become "older". An older key that is asked for is "used
+lately" again, and the others leave. The store then knows their slots. A state stays in one slot as long as its key has
+a state, and the slabs are files mapped into memory: the system keeps the used pages there. So a key is brought in by
+looking up its slot, a changed state is written once, in its place, and the store is written only when a new key leaves.
 """
 
 from __future__ import annotations
@@ -25,39 +24,40 @@ from worker.core.records import Array, Partition
 from worker.state.layout import NO_TIME
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows, in_memory
 
-# What leaves memory at once, of the keys there and at most: LMDB is to find several for a page. A million new keys with
-# 50,000 in memory take 4.0 us each, and 4.8 by a sixty-fourth; a turn of the loop waits 15 ms for it (2026-11).
+# The share of the keys in memory, and the number of keys, that leave at once at most: LMDB writes faster when several
+# keys go to one page. A million new keys with 50,000 in memory take 4.0 us each, and 4.8 when a sixty-fourth leaves; a
+# turn of the loop waits 15 ms for it (2026-11).
 SHARE_LEAVES, MOST_LEAVE = 1 / 8, 8192
-STORED_AT_ONCE = 8192  # keys, at the end
-STORED_LOOKED_AT = 32  # keys of the store at once, for those that no request used for long
-_FREE = 0  # instead of an owner
+STORED_AT_ONCE = 8192  # keys, when the worker stops
+STORED_LOOKED_AT = 32  # keys of the store at once, in the search for keys that no request used for long
+_FREE = 0  # the owner of a free slot
 
 
 class Store(Protocol):
-    """Slots by key, and the rows of the slots. All calls wait, and may raise `Stop`."""
+    """The port to a store of slots by key, and of the slots' rows. All calls block, and may raise `Stop`."""
 
     @property
     def kept(self) -> Collection[Partition]:
-        """The partitions of which a former process left something that was not taken yet."""
+        """The partitions whose states a former process left and this process has not taken yet."""
 
     def grow(self, name: str, array: Array, rows: int) -> Array:
-        """The array of that name, of the kind of `array`, with so many rows at least: those it had, and zeros."""
+        """Returns the array of that name, with the type of `array` and at least `rows` rows; new rows are zeros."""
 
     def keys_of(self, partition: Partition) -> int: ...
 
     def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[int]:
-        """The slot of each key, 0 for one that has none."""
+        """Returns the slot of each key, 0 for a key without one."""
 
     def put(self, partition: Partition, keys: Sequence[bytes], slots: Sequence[int]) -> None: ...
     def delete(self, partition: Partition, key: bytes) -> None: ...
     def forget(self, partition: Partition) -> None: ...
 
     def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, int]]:
-        """Some keys with their slots; with each call the next ones, and the first again behind the last."""
+        """Returns at most `most` keys with their slots: with each call the next ones, and after the last the first."""
 
 
 class NoStore:
-    """All keys are in memory."""
+    """The `Store` of a worker that has all keys in memory."""
 
     kept = ()
 
@@ -80,12 +80,12 @@ class NoStore:
 
 @dataclass(slots=True)
 class PartitionKeys:
-    """The keys of one partition in memory, with their slots. `beyond`: how many a store has alone."""
+    """The keys of one partition in memory, with their slots. `beyond` counts the keys that only the store has."""
 
     beyond: int = 0
     lately: dict[bytes, int] = field(default_factory=dict)
     older: dict[bytes, int] = field(default_factory=dict)
-    to_look_at: list[bytes] = field(default_factory=list)  # in this round, for keys that no request used for long
+    to_look_at: list[bytes] = field(default_factory=list)  # keys that this round of the search for old ones has left
 
     @property
     def in_memory(self) -> int:
@@ -93,34 +93,34 @@ class PartitionKeys:
 
 
 class KeySlots:
-    """Owns who has which slot, which keys are in memory, and of which partition each slot is."""
+    """Owns the slot of each key, the choice of the keys in memory, and the partition of each slot."""
 
     def __init__(self, slabs: Slabs, store: Store = NoStore(), most: int = sys.maxsize) -> None:  # noqa: B008  # it has no state
-        """`slabs` lie in the store's files. `most`: keys in memory."""
+        """`slabs` are in the store's files. `most`: keys in memory."""
         self._slabs = slabs
         self._store = store
         self._most = most
         self._keys: dict[Partition, PartitionKeys] = {}
-        self._leaving: list[tuple[Partition, list[bytes]]] = []  # of the older ones, the next ones last
+        self._leaving: list[tuple[Partition, list[bytes]]] = []  # older keys; the next to leave are last
         self._looks: Iterator[Partition] = iter(())
         self.loads = 0  # keys that were not in memory when they were asked for
-        # By slot, negative where the store does not have its key. There is one topic.
+        # The partition number + 1 for each slot, negative if the store does not have its key. There is one topic.
         self._owners = store.grow("owners", np.empty(0, np.int32), len(slabs.offsets))
         self._owners[~np.isin(self._owners, [_owner(partition) for partition in store.kept])] = _FREE
         slabs.resume(self._owners != _FREE)
 
     @property
     def keys(self) -> int:
-        """Keys that have a state."""
+        """Number of keys that have a state."""
         return sum(ours.in_memory + ours.beyond for ours in self._keys.values())
 
     def keys_of(self, partition: Partition) -> int:
-        """Keys of a partition that have a state."""
+        """Number of the partition's keys that have a state."""
         ours = self._of(partition)
         return ours.in_memory + ours.beyond
 
     def find(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
-        """The slot of each of these keys, 0 for none."""
+        """Returns the slot of each key, 0 for a key without one, and brings the keys into memory."""
         ours = self._of(partition)
         slots = list(map(ours.lately.get, keys, repeat(0)))
         if all(slots) or not (ours.older or ours.beyond):
@@ -133,11 +133,11 @@ class KeySlots:
         return [slot or found[key] for key, slot in zip(keys, slots, strict=True)]
 
     def last_offset(self, partition: Partition) -> int:
-        """The last offset that wrote a state of the partition that is here."""
+        """Returns the highest offset that wrote one of the partition's states."""
         return int(self._slabs.offsets[self._slots_of(partition)].max(initial=NO_OFFSET))
 
     def add(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
-        """A slot for each of these keys, which have none; each is named once."""
+        """Give a slot to each of these keys; they have none, and each is named once."""
         self._make_room(len(keys))
         slots = self._slabs.new(len(keys))
         if len(self._owners) < len(self._slabs.offsets):
@@ -147,11 +147,11 @@ class KeySlots:
         return slots
 
     def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
-        """These are their states now."""
+        """Write states into these slots."""
         self._slabs.put(slots, rows)
 
     def drop(self, partition: Partition, key: bytes) -> None:
-        """The key has no state any more."""
+        """Free the key's slot: it has no state any more."""
         ours = self._of(partition)
         slot = ours.lately.pop(key, 0) or ours.older.pop(key, 0) or self._load(partition, ours, [key]).get(key, 0)
         if slot:
@@ -160,7 +160,7 @@ class KeySlots:
             self._free([slot])
 
     def forget(self, partition: Partition) -> None:
-        """No key of it has a state."""
+        """Drop the states of all keys of the partition."""
         self._keys.pop(partition, None)
         self._store.forget(partition)
         self._free(self._slots_of(partition).tolist())
@@ -169,9 +169,9 @@ class KeySlots:
         return np.flatnonzero(np.abs(self._owners[: self._slabs.used]) == _owner(partition))
 
     def store_all(self, partitions: Collection[Partition], go_on: Callable[[], bool]) -> bool:
-        """The store has all keys of these, unless `go_on` says no before.
+        """Write all keys of these partitions to the store. Returns False if `go_on` returned False before the end.
 
-        In their order: LMDB takes a million so in 0.45 s, in any other order in 2.9 (measured 2026-11).
+        The keys go in sorted order: LMDB takes a million in 0.45 s, in any other order in 2.9 (measured 2026-11).
         """
         for partition in partitions:
             ours = self._of(partition)
@@ -185,7 +185,7 @@ class KeySlots:
         return go_on()
 
     def unused_since(self, time: int, most: int) -> Iterator[tuple[Partition, bytes, int]]:
-        """Keys that no request used since then, among so many, each with when one did; others with each call."""
+        """Yields keys that no request used since `time`, with their last use. Each call looks at `most` other keys."""
         if (partition := next(self._looks, None)) is None:
             self._looks = iter(list(self._keys))
             return
@@ -195,7 +195,7 @@ class KeySlots:
             yield partition, keys[at], int(times[at])
 
     def _some(self, partition: Partition, ours: PartitionKeys, most: int) -> tuple[list[bytes], list[int]]:
-        """Some keys and their slots, 0 for a key that is gone."""
+        """Returns the next keys to look at, with their slots; 0 for a key that is gone."""
         ours.to_look_at = ours.to_look_at or [*ours.lately, *ours.older]
         keys = ours.to_look_at[-most:]
         del ours.to_look_at[-most:]
@@ -217,7 +217,7 @@ class KeySlots:
     # Memory
 
     def _make_room(self, added: int) -> None:
-        """Let keys leave memory before so many are added."""
+        """Let keys leave memory until `added` more fit."""
         if (count := self._too_many(sum([ours.in_memory for ours in self._keys.values()]), added)) <= 0:
             return
         while count > 0:
@@ -248,7 +248,7 @@ class KeySlots:
         return dict(zip(keys, slots, strict=True))
 
     def _too_many(self, in_memory: int, added: int) -> int:
-        """A few more than must: that costs less at once."""
+        """Returns how many keys are to leave: more than must, because fewer and larger writes cost less."""
         too_many = in_memory + added - self._most
         return min(too_many + min(int(self._most * SHARE_LEAVES), MOST_LEAVE), in_memory) if too_many > 0 else 0
 

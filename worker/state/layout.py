@@ -1,4 +1,4 @@
-"""Which tensors of a model are state, and how one key's state stands in the changelog.
+"""The layout of a state: the model's tensors that are state, and how the changelog stores one key's state.
 
 A changelog value is a head of 24 bytes and then each tensor, little-endian, row-major, in the order of
 `STATE__TENSORS`. All values of one layout are equally long, so thousands are read as one array (`schemas/README.md`).
@@ -25,7 +25,7 @@ from worker.core.tensors.specs import TensorSpec
 VARIABLE = "WORKER_STATE__TENSORS"
 FORMAT = 1  # of a changelog value
 FIRST = 1  # a flag: the key had no state before this one
-HEAD_BYTES = 24  # of a changelog value, before the tensors
+HEAD_BYTES = 24  # at the start of a changelog value
 ANOTHERS = "a state of other tensors than this model's"
 
 NO_TIME = -1  # of a record without a timestamp
@@ -33,55 +33,55 @@ HEAD = [("format", "u1"), ("flags", "u1"), ("spare", "<u2"), ("layout", "<u4"), 
 
 
 def is_first(value: bytes) -> bool:
-    """Whether it says that its key had no state before."""
+    """True if the changelog value says that its key had no state before."""
     return bool(value[1] & FIRST)
 
 
 def time_of(value: bytes) -> int:
-    """The time that a changelog value, or its head, says."""
+    """Returns the time in a changelog value, or in its head."""
     return int.from_bytes(value[16:HEAD_BYTES], "little", signed=True)
 
 
 def marked(value: bytes, *, first: bool) -> bytes:
-    """The changelog value, saying of its key whether it had no state before."""
+    """Returns the changelog value with the flag `FIRST` set or cleared."""
     return value[:1] + bytes([value[1] & ~FIRST | first]) + value[2:]
 
 
 class StateTensor(NamedTuple):
-    """One tensor that a model takes from a key's last request, and gives to its next. No batch axis in `spec.dims`."""
+    """A pair of a model's input and output: the output of one request is the input of the key's next request."""
 
-    spec: TensorSpec  # the input
+    spec: TensorSpec  # the input; its `dims` are without the batch axis
     output: str
 
 
 @dataclass(frozen=True)
 class StateLayout:
-    """The tensors of one key's state. `initial` are those of a key that has none: one array of shape `dims` each."""
+    """The tensors of one key's state. `initial` is the state of a new key: an array of shape `dims` for each tensor."""
 
     tensors: tuple[StateTensor, ...]
     initial: tuple[Array, ...]
 
     @cached_property
     def fingerprint(self) -> int:
-        """What tells a changelog of another model's state from ours."""
+        """The checksum that tells our states from another model's in the changelog."""
         said = ";".join(f"{t.spec.name}:{t.output}:{t.spec.datatype}:{_dims(t.spec)}" for t in self.tensors)
         return zlib.crc32(said.encode())
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """One changelog value."""
+        """The numpy type of one changelog value."""
         return np.dtype([*HEAD, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
 
     @cached_property
     def _opaque(self) -> np.dtype[Any]:
-        """A value as bytes, which numpy takes apart at once: 64 in 0.9 us, by slices in 3.7 (2026-11)."""
+        """The type that lets numpy return all values as bytes in one call: 64 in 0.9 us, by slices in 3.7 (2026-11)."""
         return np.dtype((np.void, self.dtype.itemsize))
 
     def written(self, offsets: Array, times: Array, firsts: Array, states: Sequence[Array]) -> list[bytes]:
-        """Changelog values: one for each row of `states`, one array of shape (rows, *dims) per tensor.
+        """Returns a changelog value for each row of `states`, which has one array of shape (rows, *dims) per tensor.
 
-        `offsets` are of the requests that gave them, `times` their last use in milliseconds since the epoch, `firsts`
-        whether the key had no state before.
+        `offsets` are the offsets of the requests that wrote the states, `times` the last use in milliseconds since the
+        epoch. `firsts` is true where the key had no state before.
         """
         values = np.empty(len(offsets), self.dtype)
         values["format"], values["flags"], values["spare"], values["layout"] = FORMAT, firsts, 0, self.fingerprint
@@ -92,11 +92,11 @@ class StateLayout:
         return written
 
     def tensors_of(self, rows: NDArray[Any]) -> list[Array]:
-        """The array of each tensor in rows of `dtype`, or in one of them."""
+        """Returns the array of each tensor in rows of `dtype`, or in a single row."""
         return [rows[f"s{at}"] for at in range(len(self.tensors))]
 
     def is_ours(self, value: bytes) -> bool:
-        """Whether a changelog value is a state of this layout."""
+        """True if a changelog value is a state of this layout."""
         return (
             len(value) == self.dtype.itemsize
             and value[0] == FORMAT
@@ -104,11 +104,11 @@ class StateLayout:
         )
 
     def is_anothers(self, value: bytes) -> bool:
-        """Whether it is one of another layout."""
+        """True if a changelog value is a state of another layout."""
         return len(value) >= HEAD_BYTES and value[0] == FORMAT and value[4:8] != self.fingerprint.to_bytes(4, "little")
 
     def read(self, values: Sequence[bytes]) -> NDArray[Any]:
-        """Changelog values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""
+        """Returns changelog values as rows of `dtype`. Raises `ValueError` if one of them has another layout."""
         if set(map(len, values)) - {self.dtype.itemsize}:
             raise ValueError(ANOTHERS)
         rows = np.frombuffer(b"".join(values), self.dtype)
@@ -118,21 +118,21 @@ class StateLayout:
 
 
 class Sieve:
-    """The states of this model among records that any client may have left. Owns how many were passed over.
+    """Finds this model's states among records that any client may have written. Owns the count of ignored records.
 
-    Where states of another model are there and none of this one, the settings do not fit, and the worker does not
-    begin. Any other record is passed over and counted: one record does not end a group.
+    If it finds states of another model and none of this model, the settings do not fit, and the worker does not start.
+    Any other foreign record is ignored and counted: one record does not end a group.
     """
 
     def __init__(self, layout: StateLayout, *, has_ours: bool = False) -> None:
-        """`has_ours`: states of this model were found there before."""
+        """`has_ours`: states of this model were found earlier."""
         self._layout = layout
         self._has_ours = has_ours
         self._has_anothers = False
         self.passed_over = 0
 
     def rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[Sequence[bytes], NDArray[Any]]:
-        """The keys whose values are states of this model, and their rows."""
+        """Returns the keys whose values are states of this model, and their rows."""
         try:
             rows = self._layout.read(values)
         except ValueError:
@@ -142,7 +142,7 @@ class Sieve:
         return keys, rows
 
     def takes(self, value: bytes) -> bool:
-        """Whether this is a state of this model; what is none is passed over."""
+        """True if the value is a state of this model; counts it as passed over if not."""
         if self._layout.is_ours(value):
             self._has_ours = True
             return True
@@ -151,7 +151,7 @@ class Sieve:
         return False
 
     def check(self) -> None:
-        """Raises `ValueError` where all states are another model's."""
+        """Raises `ValueError` if states were found, and all are another model's."""
         if self._has_anothers and not self._has_ours:
             raise ValueError(ANOTHERS)
 
@@ -159,9 +159,9 @@ class Sieve:
 def layout_of(
     signature: Signature, pairs: Mapping[str, str], initial: float | Path, *, with_answer: bool
 ) -> tuple[StateLayout, Signature]:
-    """The state of a model, and the signature that is left for its requests and answers.
+    """Returns the layout of a model's state, and the signature that is left for its requests and answers.
 
-    `pairs` name an output for each input. Raises `BadConfiguration` for what the model cannot have as state.
+    `pairs` maps inputs to outputs. Raises `BadConfiguration` if the model cannot have these tensors as state.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
     outputs = {spec.name: spec for spec in signature.outputs}
@@ -184,7 +184,7 @@ def layout_of(
 
 
 def _moved(axis: Axis, signature: Signature, left: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> Axis:
-    """The padded axis where inputs and outputs stand now; states have none."""
+    """Returns the padded axis with the positions of inputs and outputs in the new signature; states are not padded."""
     inputs = {
         Spot(left.index(spec), dimension): value
         for (at, dimension), value in axis.inputs.items()
@@ -218,7 +218,7 @@ def _check_pair(name: str, output: str, inputs: Mapping[str, TensorSpec], output
 
 
 def _initial(spec: TensorSpec, initial: float | Path) -> Array:
-    """Raises `BadConfiguration` for a number or a file that does not fit."""
+    """Returns a new key's array for this tensor. Raises `BadConfiguration` for a number or a file that does not fit."""
     dims = _dims(spec)
     if not isinstance(initial, Path):
         return np.full(dims, _element(spec, initial), spec.dtype)
@@ -235,11 +235,11 @@ def _initial(spec: TensorSpec, initial: float | Path) -> Array:
             f"WORKER_STATE__INITIAL: {initial} has {array.dtype} of shape {array.shape} for {spec.name}: expected "
             f"{spec.dtype} of shape {dims}, without the batch axis"
         )
-    return np.array(array, order="C")  # which leaves a state of one number its shape, ()
+    return np.array(array, order="C")  # keeps the shape () of a state of one number
 
 
 def _element(spec: TensorSpec, number: float) -> Value:
-    """The number as an element of this type. Raises `BadConfiguration` where it would become another one."""
+    """Returns the number as an element of this type. Raises `BadConfiguration` if the type would change its value."""
     value: Value = number
     if spec.dtype.kind == "b" and number in {0, 1}:
         value = bool(number)

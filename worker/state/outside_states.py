@@ -1,11 +1,11 @@
-"""States that are kept in a store outside: what is in memory is what was used lately, and what is not stored yet.
+"""States in an outside store. Memory holds the states that were used lately, and those that are not stored yet.
 
     request ─▶ its key is in memory ─────────────────────────▶ batcher ─▶ one gather ┈▶ inference ┈▶ one write
-          └──▶ held ─▶ all that miss: one read ┈(thread)┈▶ ───┘                                        │
+          └──▶ held ─▶ all missing keys: one read ┈(thread)┈▶ ┘                                        │
        offset committed ◀── store acknowledged ◀┈(thread)┈ one write ◀── answers acknowledged by Kafka ◀┘
 
-In this order a state in the store says that its request, and all earlier ones of its key, have been answered. So one
-of them that is read again, because its offset was not committed, is neither run nor answered again.
+Because of this order, a state in the store proves that its request and all earlier requests of its key were answered.
+If such a request is read again, because its offset was not committed, it is neither run nor answered again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.states import SOON, KeyStates
 
 SETTING = "WORKER_STATE__STORE"
-# Keys that are looked at for each one that is added. Where all are needed, a look at all of them took a millisecond.
+# Keys that are looked at for each key that is added. When all keys were needed, looking at all took a millisecond.
 LOOKS_EACH = 4
 
 
 class Asked(NamedTuple):
-    """Keys whose states are wanted; `attempt` tells the assignments of a partition apart."""
+    """A question to the store: keys whose states are wanted. `attempt` numbers the assignments of a partition."""
 
     partition: Partition
     attempt: int
@@ -44,20 +44,20 @@ class Asked(NamedTuple):
 
 
 class Reads(Protocol):
-    """The port to the store. None of its calls waits."""
+    """The port to the store. Its calls do not block."""
 
     def ask(self, asked: Sequence[Asked]) -> None: ...
 
     def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
-        """What came since the last call: the value of each key. Raises `Stop` when the store refuses us for good."""
+        """Returns what came since the last call: each key's value. Raises `Stop` if the store refuses us for good."""
 
     @property
     def trouble(self) -> str | None:
-        """Why the store does not answer now; None: it does."""
+        """The reason why the store does not answer now; None if it answers."""
 
 
 class NothingToRestore:
-    """There is no changelog."""
+    """The `Restorer` of a worker without a changelog."""
 
     left = 0
 
@@ -69,22 +69,22 @@ class NothingToRestore:
 
 
 class CachedSlots(KeySlots):
-    """The states in memory of a store outside: every key that is here has a slot, also one that has no state there.
+    """The states of an outside store that are in memory. Every key here has a slot, even a key without a state.
 
-    A key that a request needs stays, and so does one whose state is not stored. Nothing is written back: what may go is
-    in the store. There may be more than `most` keys where the others are still needed.
+    A key stays while a request needs it, and until its state is stored. So a key that leaves needs no write. There may
+    be more than `most` keys while they are needed.
     """
 
     def __init__(
         self, slabs: Slabs, most: int, may_go: Callable[[Partition, Sequence[bytes], Array], Sequence[bool]]
     ) -> None:
-        """`may_go` is asked of keys and the offsets that wrote their states."""
+        """`may_go` takes keys, and the offsets that wrote their states, and tells which keys may leave."""
         super().__init__(slabs, most=most)
         self._may_go = may_go
         self._without: set[int] = set()  # slots of keys that have no state
 
     def has_state(self, partition: Partition, key: bytes) -> bool:
-        """Whether the key, which is in memory, has one."""
+        """True if the key, which must be in memory, has a state."""
         [slot] = self.find(partition, [key])
         return slot > 0 and slot not in self._without
 
@@ -94,7 +94,7 @@ class CachedSlots(KeySlots):
             self._without.difference_update(slots.tolist())
 
     def put_none(self, slots: NDArray[np.intp], offsets: Sequence[int]) -> None:
-        """Their keys have no state, since these requests or ever."""
+        """Note that the keys of these slots have no state; `offsets`: the requests that had them forgotten, if any."""
         first = self._slabs.rows(np.zeros(len(slots), np.intp))
         self._slabs.put(slots, first._replace(offsets=np.array(offsets, np.int64)))
         self._without.update(slots.tolist())
@@ -114,7 +114,7 @@ class CachedSlots(KeySlots):
 
 
 class OutsideStates(KeyStates):
-    """Owns what is in memory, what is being read, and up to where requests may have been answered before."""
+    """Owns the states in memory, the keys being read, and the offset up to which requests may be answered already."""
 
     settles_applied = True
 
@@ -135,19 +135,19 @@ class OutsideStates(KeyStates):
         self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)
         self._sieve = Sieve(layout)
         self._trouble: str | None = None
-        # A partition's keys that are to be asked for, and that were.
+        # A partition's keys that the store is to be asked for, and the keys that have not come yet (these among them).
         self._wanted: defaultdict[Partition, list[bytes]] = defaultdict(list)
         self._coming: defaultdict[Partition, set[bytes]] = defaultdict(set)
         self._attempt = 0
-        self._began: dict[Partition, int] = {}  # with which attempt
+        self._began: dict[Partition, int] = {}  # the attempt that is going on
         self._applied_up_to: dict[Partition, int] = {}  # the last offset that may have been answered before
-        # Set by the stage whose requests wait for them.
+        # Called with keys whose states came. The stage that holds requests for them sets it.
         self.tell_here: Callable[[Partition, Sequence[bytes]], object] = lambda *_: None
 
     # From the store
 
     def missing(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes]:
-        """The keys that are not in memory, which are asked for now."""
+        """Returns the keys that are not in memory, and notes them to be asked for."""
         slots = self._cache.find(partition, keys)
         if all(slots):
             return ()
@@ -167,7 +167,7 @@ class OutsideStates(KeyStates):
         return SOON
 
     def restore_some(self) -> bool:
-        """Ask for what is wanted, and take over what came. Whether anything did."""
+        """Ask for the wanted states, and take in those that came. Returns True if any came."""
         if self._wanted:
             wanted, self._wanted = self._wanted, defaultdict(list)
             self._reads.ask([Asked(at, self._began.get(at, 0), keys) for at, keys in wanted.items()])
@@ -204,11 +204,11 @@ class OutsideStates(KeyStates):
         self.tell_here(partition, keys)
 
     def _may_go(self, partition: Partition, keys: Sequence[bytes], offsets: Array) -> Sequence[bool]:
-        """Whether each state is stored, and no request needs it."""
+        """Tells for each key if its state is stored and no request needs it."""
         are_stored = (offsets <= self._ledger.settled(partition)).tolist()
         return [stored and not self.is_taken(partition, key) for key, stored in zip(keys, are_stored, strict=True)]
 
-    # What was answered before
+    # Requests that were answered before
 
     def has(self, record: Record) -> bool:
         return self._cache.has_state(record.partition, record.key or b"") and super().has(record)
@@ -221,7 +221,7 @@ class OutsideStates(KeyStates):
         return bool(self._applied_up_to)
 
     def is_ahead(self, record: Record) -> bool:
-        """Whether this record has been answered, and the state of its key has it in it."""
+        """True if this record has been answered, and is part of its key's state."""
         if record.offset > self._applied_up_to.get(record.partition, NO_OFFSET):
             return False
         return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
@@ -235,12 +235,12 @@ class OutsideStates(KeyStates):
         super().conclude(outcomes)
 
     def _sweep(self, expiry: Expiry, most: int) -> None:
-        """The store forgets what nothing wrote for so long."""
+        """Does nothing: the store itself forgets keys that nothing wrote for the TTL."""
 
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """Nothing is restored: states come when requests ask for them."""
+        """Does nothing: states come when requests ask for them."""
 
     def forget(self, partitions: Collection[Partition]) -> None:
         super().forget(partitions)

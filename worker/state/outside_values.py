@@ -1,7 +1,7 @@
-"""How one key's state stands in a store outside: which partition its offset is of, then a changelog value.
+"""The format of one key's state in an outside store: the source of its offset (a partition), then a changelog value.
 
     source, 8 bytes ─┬─ head of a changelog value, 24 bytes ─┬─ tensors
-                     │                                       └─ none: the key was forgotten, and by which request
+                     │                                       └─ none: the request in the head had the key forgotten
 
 Other services read these values (`docs/state.md`).
 """
@@ -25,7 +25,7 @@ _HEAD = np.dtype(HEAD)
 
 
 class Change(NamedTuple):
-    """A value to be written for a key. `is_forgotten`: it says only that there is no state."""
+    """A value to be written for a key. `is_forgotten`: the value says that the key has no state."""
 
     key: bytes
     value: bytes
@@ -33,9 +33,9 @@ class Change(NamedTuple):
 
 
 class ReadStates(NamedTuple):
-    """The keys that have a state, and their `rows`; the keys that have none, and since which `offsets`.
+    """Positions of keys with a state (`found`) and without (`missing`). `rows` are the states of the `found` ones.
 
-    The offset of another partition says nothing of ours: it is `NO_OFFSET`.
+    `offsets`: the requests that had the `missing` ones forgotten. Another partition's offset becomes `NO_OFFSET`.
     """
 
     found: list[int]
@@ -46,7 +46,7 @@ class ReadStates(NamedTuple):
 
 @lru_cache(4096)
 def source_of(partition: Partition) -> bytes:
-    """Which partition an offset is of: keys move when a topic gets partitions."""
+    """Returns the mark of an offset's partition. It is needed because keys move when a topic gets more partitions."""
     return sha256(str(partition).encode()).digest()[:SOURCE]
 
 
@@ -58,16 +58,16 @@ class OutsideValues:
 
     @staticmethod
     def written(partition: Partition, value: bytes) -> bytes:
-        """A changelog value, for the store."""
+        """Returns the store's value for a changelog value."""
         return source_of(partition) + value
 
     def forgotten(self, partition: Partition, offset: int, used: int = NO_TIME) -> bytes:
-        """What is left of a key that this request had forgotten; `used` is the time that its state would have."""
+        """Returns the value that says that the request at `offset` had the key forgotten, with the time `used`."""
         head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, used)], _HEAD)
         return source_of(partition) + head.tobytes()
 
     def read(self, partition: Partition, values: Sequence[bytes | None], sieve: Sieve) -> ReadStates:
-        """What the store has of some keys of the partition. A value that does not pass the sieve is no state."""
+        """Reads the store's values of some keys. A value that does not pass the sieve is no state."""
         ours, offsets = source_of(partition), dict[int, int]()
         there: dict[int, bytes] = {}
         for at, value in enumerate(values):

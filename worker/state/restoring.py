@@ -1,10 +1,10 @@
-"""A partition's changelog is read back: which records count, and in which portions the loop takes them over.
+"""Decides which records of a partition's changelog count when it is restored, and makes portions of them for the loop.
 
-Exactly once all records count: what is not committed is not read. At least once a state may be of a request whose
-offset was not committed, and that comes again: then the state before it counts, if the changelog still has it.
+Exactly once, all records count, because uncommitted records are not read. At least once, a state may come from a
+request whose offset was not committed. That request is read again, so the state before it counts, if it is still there.
 
-A store that outlives the process may keep states (`Keeper`). They are used only where they lead to the states of the
-whole changelog: then only its tail is read, which came later.
+A store that outlives the process may keep states (`Keeper`). They are used only if reading the changelog's tail, the
+records written later, leads to the states of the whole changelog.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from worker.core.records import Partition
 from worker.state.layout import FIRST, Sieve, StateLayout
 
-# Part of `delete.retention.ms` in which kept states are used. The rest is for reading what came later, and for clocks.
+# Part of `delete.retention.ms` in which kept states are used. The rest allows for reading the tail, and for clocks.
 TRUSTED = 0.9
 
 
 class Extent(NamedTuple):
-    """The states have in them all that counts of a changelog before `next_offset`, and maybe some of what follows.
+    """How far states follow their changelog: they include all that counts before `next_offset`, and maybe more.
 
-    `known_at`: when that was known for certain, seconds since the epoch.
+    `known_at`: when that was certain, in seconds since the epoch.
     """
 
     next_offset: int
@@ -35,19 +35,19 @@ class Extent(NamedTuple):
 
 
 class Keeper(Protocol):
-    """A store that outlives the process. Its calls wait, and may raise `Stop`."""
+    """The port to a store that outlives the process. Its calls block, and may raise `Stop`."""
 
     def take(self, partition: Partition) -> Extent | None:
-        """How far the states reach that a former process kept, and that are ours to change now; None for none."""
+        """Take over the states that a former process kept. Returns their extent, or None if there are none."""
 
     def keep(self, extents: Mapping[Partition, Extent], go_on: Callable[[], bool]) -> bool:
-        """Leave what is stored of these to the next process. Whether that was done before `go_on` said no."""
+        """Leave the stored states to the next process. Returns False if `go_on` returned False before the end."""
 
 
 def why_not(extent: Extent, start: int, end: int, now: float, retention: float) -> str | None:
-    """Why kept states cannot be used, where the changelog goes from `start` to `end`; None when they can.
+    """Returns why kept states cannot be used with a changelog from `start` to `end`, or None if they can.
 
-    `retention`: for how many seconds a tombstone is there to be read at least (`delete.retention.ms`).
+    `retention`: the seconds for which the changelog keeps a tombstone at least (`delete.retention.ms`).
     """
     if not start <= extent.next_offset <= end:
         return f"it reaches to offset {extent.next_offset}, and the changelog goes from {start} to {end}"
@@ -60,9 +60,9 @@ def why_not(extent: Extent, start: int, end: int, now: float, retention: float) 
 
 
 class Tombstone(NamedTuple):
-    """A key was forgotten by the request with this `offset`, -1 where that is not known.
+    """The request at `offset` had a key forgotten; -1 if the offset is not known.
 
-    `is_first`: it had no state before that.
+    `is_first`: the key had no state before that request.
     """
 
     offset: int
@@ -71,9 +71,9 @@ class Tombstone(NamedTuple):
 
 @dataclass(slots=True)
 class _Ahead:
-    """A key that was written by requests that come again. `has_before`: it had a state before the first of them.
+    """A key that was written by requests that will be read again. `has_before`: it had a state before the first one.
 
-    `row` is what the last of them left, with this `offset`; None: it had the key forgotten.
+    `row` is the state that the last one, at `offset`, left; None if that had the key forgotten.
     """
 
     has_before: bool
@@ -82,14 +82,14 @@ class _Ahead:
 
 
 class RestoredRows(NamedTuple):
-    """Some keys of one partition as the changelog has them, in its order.
+    """A portion: some keys of one partition, in the changelog's order.
 
-    `rows` None: the keys were forgotten; `forgotten_by` has the offsets of the requests, -1 where that is not known.
-    `is_last`: the partition's states are all there. At least once, the keys of the last portion had states that were
-    compacted away: a request that is read again wrote what is left, or had the keys of `gone` forgotten, by the offset
-    there. The last portion has the `extent`, where the group `stands_at` (exactly once no state can be of a request
-    from there on), and how much was `passed_over` because it is no state of this model.
-    `anew` says why kept states do not count: all that is there of the partition goes, and all comes again.
+    `rows` is None if the keys were forgotten. Then `forgotten_by` has the offsets of the requests, -1 if not known.
+    `is_last`: after this portion all states of the partition are there. At least once, its keys are those whose earlier
+    states were compacted away: a request that is read again wrote the row here, or had the key forgotten (`gone`, with
+    that offset). The last portion also has the `extent`, the group's next offset (`stands_at`; exactly once, no state
+    can come from a request at or after it), and the number of records `passed_over`, which are no states of this model.
+    `anew` says why kept states do not count: all states of the partition are dropped, and all are read again.
     """
 
     partition: Partition
@@ -106,26 +106,26 @@ class RestoredRows(NamedTuple):
 
 
 class Restorer(Protocol):
-    """The port to what reads the states of a partition back. Only `ends` waits."""
+    """The port to the reader of the changelog. Only `ends` blocks."""
 
     def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
-        """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
+        """Begin to read a partition. Its portions carry `attempt`. `extent`: how far the states that are here reach."""
 
     def forget(self, partitions: Sequence[Partition]) -> None: ...
 
     def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
-        """How far the changelog goes, without open transactions, as far as it is told in that time."""
+        """Returns how far the changelog goes, without open transactions, for partitions whose end is known in time."""
 
     def found(self) -> RestoredRows | None:
-        """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
+        """Returns the next portion, or None while there is none. Raises `Stop` if the states cannot be read."""
 
     @property
     def left(self) -> int:
-        """About how many records of the changelog are still to be read."""
+        """The approximate number of changelog records that are still to be read."""
 
 
 class Restoration:
-    """One partition being restored. Owns what was written by requests that come again."""
+    """One partition being restored. Owns the states written by requests that will be read again."""
 
     def __init__(
         self,
@@ -137,14 +137,12 @@ class Restoration:
         is_exact: bool,
         is_tail: bool = False,
     ) -> None:
-        """`committed`: the group's next offset. `is_exact`: all of the changelog counts, however far it goes.
+        """`committed`: the group's next offset. `is_exact`: all records of the changelog count.
 
-        `is_tail`: the states before are there already, for they were kept.
+        `is_tail`: earlier states were kept and are here already.
         """
         self.partition = partition
-        self.is_doubtful = (
-            False  # a request of a tail comes again, and the state before it may be newer than the kept one
-        )
+        self.is_doubtful = False  # a tail's request is read again, and the state before it may be newer than ours
         self._attempt = attempt
         self._layout = layout
         self._committed = None if is_exact else committed
@@ -154,7 +152,7 @@ class Restoration:
         self._ahead: dict[bytes, _Ahead] = {}
 
     def states(self, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
-        """A portion of these."""
+        """Returns the portion of these records that counts."""
         keys, rows = self._sieve.rows(keys, values)
         if self._committed is None or not len(rows) or rows["offset"].max() < self._committed:
             return self._counting(keys, rows)
@@ -165,7 +163,7 @@ class Restoration:
         return counting
 
     def forgotten(self, keys: Sequence[bytes], tombstones: Sequence[Tombstone]) -> RestoredRows:
-        """A portion of keys that were forgotten."""
+        """Returns the portion of these tombstones that counts."""
         end = inf if self._committed is None else self._committed
         ours = {key: stone.offset for key, stone in zip(keys, tombstones, strict=True) if stone.offset < end}
         counting = self._counting(list(ours), None)
@@ -175,9 +173,9 @@ class Restoration:
         return counting._replace(forgotten_by=list(ours.values()))
 
     def last(self, extent: Extent | None = None) -> RestoredRows:
-        """The last portion: where the state before is gone, what is left.
+        """Returns the last portion: for keys whose earlier state is gone, the state that is left.
 
-        Raises `ValueError` where all states are another model's.
+        Raises `ValueError` if all states are another model's.
         """
         self._sieve.check()
         lost = {key: one for key, one in self._ahead.items() if one.has_before}
@@ -188,7 +186,7 @@ class Restoration:
         return last._replace(gone=gone, stands_at=self._stands_at, passed_over=self._sieve.passed_over)
 
     def _comes_again(self, key: bytes, offset: int, row: NDArray[Any] | None, *, is_first: bool) -> None:
-        """The request that wrote this comes again, and goes on from the state before it."""
+        """Note a write whose request will be read again: that request has to start from the state before this write."""
         earlier = self._ahead.get(key)
         self._ahead[key] = _Ahead(not is_first if earlier is None else earlier.has_before, offset, row)
         self.is_doubtful |= self._is_tail

@@ -1,7 +1,7 @@
-"""The states, each in a slot: one array per tensor with a row for each slot, beside the offset and the time of each.
+"""The states, each in a slot: one array per tensor with a row for each slot, and arrays of their offsets and times.
 
-Slot 0 holds the state of a key that has none, so a batch is gathered without asking which keys are new. The arrays lie
-in memory, or in files that are mapped into it.
+Slot 0 holds the state of a new key, so a batch is gathered without asking which keys are new. The arrays are in memory,
+or in files that are mapped into it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from worker.state.layout import NO_TIME, StateLayout
 
 NO_OFFSET = -1
 SMALLEST = 1024  # slots
-MOST_MORE = 65_536  # slots, at once
+MOST_MORE = 65_536  # slots that are added at once
 
-# Gives an array, which is known by a name, at least so many rows. What refers to it as it was may see no change.
+# Gives a named array at least so many rows, and returns it. References to the old array may not see later changes.
 Grow = Callable[[str, Array, int], Array]
 
 
@@ -32,23 +32,23 @@ class StateRows(NamedTuple):
 
     @classmethod
     def of(cls, layout: StateLayout, rows: NDArray[Any]) -> StateRows:
-        """As the changelog has them: rows of the layout's `dtype`."""
+        """Makes them from changelog values: rows of the layout's `dtype`."""
         return cls(layout.tensors_of(rows), rows["offset"], rows["time"])
 
     def row(self, at: int) -> StateRows:
-        """One of them."""
+        """Returns one of the rows."""
         only = slice(at, at + 1)
         return StateRows([state[only] for state in self.states], self.offsets[only], self.times[only])
 
 
 def in_memory(_: str, array: Array, rows: int) -> Array:
-    """In place, where the system moves no memory for it. Nothing refers into the slabs: gathers are copies."""
+    """Grows an array in place if the system can. Nothing else refers to its memory, because gathers are copies."""
     array.resize((rows, *array.shape[1:]), refcheck=False)
     return array
 
 
 class Slabs:
-    """Owns the arrays, and knows which slots are free. Not whose they are."""
+    """Owns the arrays and the list of free slots. Does not know the slots' keys."""
 
     def __init__(self, layout: StateLayout, grow: Grow = in_memory) -> None:
         self._grow_one = grow
@@ -56,45 +56,45 @@ class Slabs:
         self.offsets, self.times = np.empty(0, np.int64), np.empty(0, np.int64)
         self._grow(SMALLEST)
         self.put(np.zeros(1, np.intp), StateRows(layout.initial, np.array([NO_OFFSET]), np.array([NO_TIME])))
-        self.used = 1  # slots that were ever given, that of no state among them
+        self.used = 1  # slots that were ever given, slot 0 among them
         self._free: list[int] = []
 
     def resume(self, are_given: NDArray[np.bool_]) -> None:
-        """These slots are given: their files are a former process's."""
+        """Take over the slots in files of a former process: `are_given` tells which are in use."""
         self.used = int(are_given.nonzero()[0].max(initial=0)) + 1
         self._free = (np.flatnonzero(~are_given[1 : self.used]) + 1).tolist()
 
     @property
     def given(self) -> int:
-        """Slots that hold a key's state."""
+        """Number of slots that hold a key's state."""
         return self.used - 1 - len(self._free)
 
     def new(self, count: int) -> list[int]:
-        """So many slots."""
+        """Give out so many slots."""
         at = max(0, len(self._free) - count)
         slots = self._free[at:]
         del self._free[at:]
         first, self.used = self.used, self.used + count - len(slots)
         while self.used > len(self.offsets):
-            # By little: a turn of the loop waits for this.
+            # In small steps, because a turn of the loop waits for this.
             self._grow(len(self.offsets) + min(len(self.offsets), MOST_MORE))
         slots += range(first, self.used)
         return slots
 
     def release(self, slots: Iterable[int]) -> None:
-        """These may be given again."""
+        """Make these slots free again."""
         self._free += slots
 
     def gather(self, slots: NDArray[np.intp]) -> list[Array]:
-        """Copies of their states, one array per tensor."""
+        """Returns copies of the slots' states, one array per tensor."""
         return [slab.take(slots, axis=0) for slab in self.states]
 
     def rows(self, slots: NDArray[np.intp]) -> StateRows:
-        """Copies of all that they hold."""
+        """Returns copies of the slots' states, offsets and times."""
         return StateRows(self.gather(slots), self.offsets[slots], self.times[slots])
 
     def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
-        """These are their states now."""
+        """Write states, offsets and times into the slots."""
         for slab, state in zip(self.states, rows.states, strict=True):
             slab[slots] = state
         self.offsets[slots] = rows.offsets

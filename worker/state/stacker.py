@@ -1,4 +1,4 @@
-"""State into a batch, and out of what the model gave."""
+"""Puts states into a batch, and takes the next states out of the model's outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Split, Stacker
 from worker.state.states import KeyStates
 
-# At least once, after a crash, where the changelog was compacted meanwhile.
+# At least once, after a crash, if the changelog was compacted meanwhile.
 APPLIED = (
     "it was applied to the state of its key before, and its answer cannot be repeated: the state before it is gone"
 )
@@ -23,26 +23,26 @@ _LEAVE_NONE = (StateUse.READ, StateUse.DELETE)
 
 @dataclass(frozen=True, slots=True)
 class StatefulStacker(Stacker):
-    """A stacker of a model with state. `signature` is what requests bring and answers hold.
+    """The stacker of a model with state. `signature` has only the inputs of requests and the outputs of answers.
 
-    `gives` are all outputs of the model, in the order in which a run gives them.
+    `gives` has all outputs of the model, in the order in which an inference returns them.
     """
 
     gives: tuple[TensorSpec, ...] = ()
     states: KeyStates = field(kw_only=True)
     refuse_missing: bool = False
-    # Which of the outputs, by their numbers: the next states, in the order of the layout, and what answers hold.
+    # Positions in `gives`: of the next states, in the order of the layout, and of the answers' outputs.
     _next: tuple[int, ...] = field(init=False)
     _visible: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Where each output stands."""
+        """Looks up the position of each output."""
         names = [spec.name for spec in self.gives]
         object.__setattr__(self, "_next", tuple(names.index(tensor.output) for tensor in self.states.layout.tensors))
         object.__setattr__(self, "_visible", tuple(names.index(spec.name) for spec in self.signature.outputs))
 
     def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
-        """One batch of these requests with their keys' states; rejections for requests that may not run."""
+        """Makes one batch of these requests with their keys' states, and rejections for requests that may not run."""
         unfit: list[Refused] = []
         if self.refuse_missing or self.states.is_unsure:
             unfit = [(r, why) for r in requests if (why := self._unfit(r)) is not None]
@@ -55,7 +55,7 @@ class StatefulStacker(Stacker):
         return self.states.gather(requests)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """Each request's own part of every output, with its key's next state, or a rejection."""
+        """Cuts the outputs into a prediction for each request, with its key's next state, or a rejection."""
         states = [outputs[at] for at in self._next]
         for tensor, before, state in zip(self.states.layout.tensors, batch.states.values(), states, strict=True):
             if state.shape != before.shape:
@@ -77,12 +77,12 @@ class StatefulStacker(Stacker):
     def _with_states(self, batch: Batch, predicted: list[Prediction], states: RunStates) -> list[Prediction]:
         if not self.signature.axes:
             return [tuple.__new__(Prediction, (*prediction[:4], states)) for prediction in predicted]
-        # Cut from what was padded, each has arrays of its own, and no place among the rows of the run.
+        # Predictions cut from padded outputs have arrays of their own, and no row numbers: the batch has their order.
         rows = {id(request): row for row, request in enumerate(batch.requests)}
         return [p._replace(states=RunStates(states.row(rows[id(p.request)]))) for p in predicted]
 
     def _spoilt(self, batch: Batch, states: Sequence[Array]) -> dict[int, Refused]:
-        """Requests that would leave NaN or infinity to the next of their key, by identity."""
+        """Returns, by identity, the requests whose next state holds NaN or infinity."""
         floats = [state for state in states if state.dtype.kind == "f"] if self.refuse_non_finite_output else []
         if all(np.isfinite(state).all() for state in floats):
             return {}
@@ -99,8 +99,8 @@ class StatefulStacker(Stacker):
         return spoilt
 
     def _unfit(self, request: Request) -> Rejection | None:
-        """Why the states of a request's keys do not let it run; without an answer where it has one."""
-        if request.reassembly is not None and request.reassembly.carried is not None:  # a later step
+        """Returns the rejection of a request that its keys' states do not let run; silent if it was answered before."""
+        if request.reassembly is not None and request.reassembly.carried is not None:  # a later row of a sequence
             return None
         records = request.records if isinstance(request, Run) else (request.record,)
         is_applied = self.states.is_unsure and any(map(self.states.is_ahead, records))

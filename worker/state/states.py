@@ -2,8 +2,8 @@
 
     keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
 
-Exactly once, an abort makes a partition be read again from where it was committed, and what it wrote since is undone. A
-partition's requests do not come before its states have (`is_restoring`).
+Exactly once, after an abort a partition is read again from its committed offset, and its later writes are undone. The
+worker takes a partition's requests only when its states are restored (`is_restoring`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.undos import Mark, Undos
 
-SOON = 0.001  # how often it is looked for states that come, seconds
-RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
-# States that are looked at after each batch because they may be too old: more than new keys can have come.
+SOON = 0.001  # seconds between two looks for states that come
+RESTORE_SLICE = 0.005  # seconds of each turn of the loop for restoring
+# The search for old states looks at so many after each batch: at more than the batch can have added.
 FEWEST_LOOKS, LOOKS_EACH = 32, 2
 
 
 class KeyStates:
-    """Owned by the loop. Bytes of a state in memory: its tensors, 16 more, and some 200 for its key."""
+    """Owns the states; the loop owns it. A state takes the bytes of its tensors, 16 more, and some 200 for its key."""
 
-    settles_applied = False  # whether a request that is in the state of its key already has its answer, too
+    settles_applied = False  # true if a request that is part of its key's state has surely been answered
 
     def __init__(  # noqa: PLR0913  # each may be left out
         self,
@@ -54,18 +54,18 @@ class KeyStates:
         clock: Callable[[], float] = lambda: 0.0,
         date: Callable[[], float] = lambda: inf,
     ) -> None:
-        """`ttl`: seconds of record time after which an unused state is none; it goes on to `date` at most.
+        """`ttl`: seconds of record time after which an unused state expires; record time never exceeds `date`.
 
-        `can_take_back`: aborts may come. With a `store` the states lie in its files, and `most_in_memory` keys in
-        memory. As a `keeper` it leaves them to the next start.
+        `can_take_back`: aborts may come. With a `store`, the states are in its files, and at most `most_in_memory` keys
+        in memory. The `keeper` leaves the states to the next start.
         """
         self.layout = layout
         self._ledger = ledger
         self._restorer = restorer
         self._events = events
         self._keeper = keeper
-        self._extents: dict[Partition, Extent] = {}  # of states that can be kept
-        self._has_ended = False  # what was written is what is kept
+        self._extents: dict[Partition, Extent] = {}  # partitions whose states can be kept
+        self._has_ended = False  # no state is written or forgotten any more
         self._clock = clock
         self._attempts = count()
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
@@ -74,36 +74,36 @@ class KeyStates:
         self._slots = KeySlots(self._slabs) if store is None else KeySlots(self._slabs, store, most_in_memory)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
-        self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
-        self._last_offsets: dict[Partition, int] = {}  # that wrote a state, as far as they were restored
-        # Partitions whose states have requests in them that would come again: the last one, and where the group stands.
+        self._restoring: dict[Partition, tuple[int, float]] = {}  # the attempt, and when it began
+        self._last_offsets: dict[Partition, int] = {}  # the highest offset among the restored states
+        # Partitions whose states include uncommitted requests: the last such request, and the group's next offset.
         self._applied: dict[Partition, tuple[int, int]] = {}
-        # Partitions with states that were written by requests that come again, and the keys that these have forgotten.
+        # Partitions where requests that will be read again wrote states; the keys that they had forgotten, by offset.
         self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
-        # Whether a request of this key runs or waits. Set by the stage that knows it.
+        # True if a request of this key runs or waits. Set by the stage that knows it.
         self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
     @property
     def keys(self) -> int:
-        """Keys that have a state."""
+        """Number of keys that have a state."""
         return self._slots.keys
 
     @property
     def size(self) -> int:
-        """Bytes of the tensors, in memory or in files that are mapped into it."""
+        """Bytes of the states' tensors, in memory or in files that are mapped into it."""
         return self._slabs.given * sum(first.nbytes for first in self.layout.initial)
 
     @property
     def loads(self) -> int:
-        """Keys that were not in memory when a batch asked for their states, so far."""
+        """Number of keys so far that were not in memory when a batch asked for their states."""
         return self._slots.loads
 
     # Into a batch
 
     def gather(self, requests: Sequence[Request]) -> Mapping[str, Array]:
-        """The state of each row of a batch of these, by the name of its input: arrays of shape (rows, *dims).
+        """Returns the states of a batch by input name: arrays of shape (rows, *dims), a row for each row of the batch.
 
-        Each row is of a key of its own.
+        Each row has a different key.
         """
         slots: list[int] = []
         carried: list[tuple[int, Sequence[Array]]] = []
@@ -125,14 +125,14 @@ class KeyStates:
         return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
 
     def has(self, record: Record) -> bool:
-        """Whether the key of this record has a state that counts for it."""
+        """True if the key of this record has a state that is not too old for it."""
         slot = self._slot_of(record)
         if slot and self._expiry is not None:
             return not self._expiry.are_over(self._slabs.times[slot], np.array(_time_of(record)))
         return bool(slot)
 
     def is_ahead(self, record: Record) -> bool:
-        """Whether the state of this record's key has this record in it, or a later one, and the one before is gone."""
+        """True if the key's state includes this record or a later one, and the state before it is gone."""
         gone = self._is_unsure.get(record.partition)
         if gone is None:
             return False
@@ -140,12 +140,12 @@ class KeyStates:
         return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
 
     def is_here(self, _: Record) -> bool:
-        """Whether the state of this record's key is in memory; if not, it will be."""
+        """True if the state of this record's key is in memory; if not, the call has it fetched."""
         return True
 
     @property
     def wait(self) -> float | None:
-        """How long the loop may wait at most, for states are coming; None: as long as it likes, seconds."""
+        """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
         return SOON if self._restoring else None
 
     def _slot_of(self, record: Record) -> int:
@@ -153,13 +153,13 @@ class KeyStates:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether `is_ahead` may be true of a record."""
+        """True if `is_ahead` may be true of a record."""
         return bool(self._is_unsure)
 
-    # Out of what the model gave
+    # Out of the model's outputs
 
     def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
-        """Write what these outcomes leave behind. Those whose place is not ours any more leave nothing."""
+        """Write the next states of these outcomes. An outcome whose place is no longer ours is ignored."""
         groups: dict[int, list[tuple[Place, Prediction]]] = {}
         for place, outcome in outcomes:
             if not isinstance(outcome, Prediction) or outcome.states is None or not self._ledger.knows(place):
@@ -171,10 +171,10 @@ class KeyStates:
             self._sweep(self._expiry, max(FEWEST_LOOKS, LOOKS_EACH * written))
 
     def leaves(self, request: Request) -> Expired | None:
-        """The answer to this request leaves. Returns the keys whose states are forgotten with it: they are too old.
+        """Note that a request's answer is being sent. Returns the expired keys whose tombstones go with it.
 
-        The requests that have left say which are. One that has run may be hours newer than one before it that waits:
-        a tombstone for the state that this one goes on from would be committed before it.
+        Only answered requests decide which keys have expired. A request that has run may be hours newer than an earlier
+        one that still waits: its tombstone would be committed before the earlier request used that state.
         """
         if self._expiry is None:
             return None
@@ -184,9 +184,9 @@ class KeyStates:
         return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
 
     def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
-        """The keys that no request has used since, or waits for. Their tombstones leave with this one's answer.
+        """Drop and return the keys that are still old and not in use; their tombstones go with this request's answer.
 
-        A state whose own request has not left comes behind the tombstone, and stays.
+        A state whose own request is not answered yet stays, because its changelog message follows the tombstone.
         """
         assert request.place is not None
         partition, records = request.record.partition, _records_of(request)
@@ -207,15 +207,15 @@ class KeyStates:
         return gone
 
     def _sweep(self, expiry: Expiry, most: int) -> None:
-        """Look at so many states: the next answer forgets states that are too old for any request to come."""
+        """Look at `most` states. The next answer forgets those that are too old for every later request."""
         for partition, key, time in self._slots.unused_since(expiry.oldest, most):
             if expiry.is_to_be_dropped(partition, time):
                 expiry.is_old(partition, key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> int:
-        """Write what predictions of one run leave behind. Returns for how many keys."""
+        """Write the next states that the predictions of one inference leave. Returns the number of keys."""
         marks: list[Mark] = []
-        rows: list[int] = []  # of the run
+        rows: list[int] = []  # of the inference
         times: list[int] = []
         before: list[int] = []  # slots
         written_by: list[int] = []  # offsets
@@ -236,7 +236,7 @@ class KeyStates:
         given = group[0][1].states
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
-        is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
+        is_whole = len(rows) == count and rows[0] == 0  # nearly always true; then the rows are in order
         came, have_none = np.array(times, np.int64), found == 0
         if self._expiry is not None:
             have_none |= self._expiry.are_over(self._slabs.times[found], came)
@@ -264,7 +264,7 @@ class KeyStates:
                 self._slots.drop(mark.line.partition, mark.keys[0])
 
     def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The slots of all keys; a key that has none gets one."""
+        """Returns the slots of all keys; a key without one gets one."""
         slots = before.tolist()
         for mark in marks:
             new = [at for at in range(mark.start, mark.stop) if not slots[at]]
@@ -276,18 +276,18 @@ class KeyStates:
     # Taken back
 
     def rewind(self, partitions: Collection[Partition]) -> None:
-        """These will be read again from where the group stands: what their records wrote since is taken back then."""
+        """Note partitions that will be read again from the committed offset; later writes are undone at that point."""
         self._rewound.update(partitions)
         if self._expiry is not None:
             self._expiry.rewind(partitions)
 
     @property
     def is_rewound(self) -> bool:
-        """Whether `take_back` has to look at records before they are decoded."""
+        """True if `take_back` has to look at records before they are decoded."""
         return bool(self._rewound)
 
     def take_back(self, records: Iterable[Record]) -> None:
-        """The first of these of a partition that was rewound says where the group stands: later writes are undone."""
+        """Undo the writes of rewound partitions from the first of these records on: the group's committed offset."""
         for record in records:
             if record.partition in self._rewound:
                 self._rewound.remove(record.partition)
@@ -304,7 +304,7 @@ class KeyStates:
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These are ours: nothing of them may be taken until their states are here."""
+        """Begin to restore partitions that are ours now. Their records may be taken when their states are here."""
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
@@ -315,21 +315,21 @@ class KeyStates:
             self._restorer.begin(partition, attempt, extent)
 
     def is_restoring(self, partition: Partition) -> bool:
-        """Whether states of this partition may be missing."""
+        """True if states of this partition may still be missing."""
         return partition in self._restoring
 
     @property
     def restoring(self) -> int:
-        """Partitions whose states are not all here."""
+        """Number of partitions whose states are not all here."""
         return len(self._restoring)
 
     @property
     def left_to_restore(self) -> int:
-        """About how many records of the changelog are still to be read."""
+        """The approximate number of changelog records that are still to be read."""
         return self._restorer.left if self._restoring else 0
 
     def restore_some(self) -> bool:
-        """Take over some of what was found, for a few milliseconds. Whether there was any."""
+        """Take over portions of restored states for a few milliseconds. Returns True if there were any."""
         if not self._restoring:
             return False
         until = self._clock() + RESTORE_SLICE
@@ -339,11 +339,11 @@ class KeyStates:
             if self._restoring.get(found.partition, (None,))[0] == found.attempt:
                 self._restore(found)
             found = self._restorer.found() if self._clock() < until else None
-        self._check_applied()  # also where the others have left
+        self._check_applied()  # also when the other partitions have been revoked
         return has_some
 
     def _restore(self, found: RestoredRows) -> None:
-        """The last record of a key counts, except in the last portion."""
+        """Take over one portion. A key's last record counts, except in the last portion: there a state here stays."""
         partition, keys, rows = found.partition, found.keys, found.rows
         if found.anew:
             self._slots.forget(partition)
@@ -379,14 +379,14 @@ class KeyStates:
         self._events.restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
     def _has_applied(self, partition: Partition, stands_at: int | None) -> bool:
-        """Whether requests are in the states that would come again. Nothing of the partition is taken then."""
+        """True if the states include requests that would be read again. Then no record of the partition is taken."""
         if stands_at is None or (last := self._last_offsets[partition]) < stands_at:
             return False
         self._applied[partition] = last, stands_at
         return True
 
     def _check_applied(self) -> None:
-        """Raises `BadConfiguration` for such partitions, once all others are restored: then it names them all."""
+        """Raises `BadConfiguration` for such partitions when all others are restored, so that it names them all."""
         if self._applied and self._applied.keys() == self._restoring.keys():
             raise BadConfiguration(_applied_words(self._applied))
 
@@ -402,20 +402,20 @@ class KeyStates:
         self._slots.put(slots, StateRows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
-        """The rows that come after what is here, in the order of their requests.
+        """Returns the rows that are not older than the states here, in the order of their requests.
 
-        At least once, a replica that stood still may have written an old state behind its successor's.
+        At least once, a replica that stood still may have written an old state after its successor's newer one.
         """
         order = np.argsort(offsets, kind="stable")
         return order[offsets[order] >= self._slabs.offsets[slots[order]]]
 
     def _still_forgotten(self, partition: Partition, keys: Sequence[bytes], by: Sequence[int]) -> Sequence[bytes]:
-        """The keys whose state here no later request has written, at least once."""
+        """Returns the keys whose state here was not written by a later request than the tombstone, at least once."""
         here = self._slabs.offsets[self._slots.find(partition, keys)].tolist()
         return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more. What is about to be kept is left as it is."""
+        """Drop the states of partitions that are no longer ours. After `end` nothing is dropped: it is to be kept."""
         if self._has_ended:
             return
         self._rewound.difference_update(partitions)
@@ -432,28 +432,28 @@ class KeyStates:
 
     @property
     def can_keep(self) -> bool:
-        """Whether a next process can go on from what is left here."""
+        """True if the next process can go on from states that this one leaves."""
         return self._keeper is not None
 
     def ask_ends(self, timeout: float) -> Mapping[Partition, Extent]:
-        """How far the states reach that can be kept; the changelog is asked for so long. All is committed.
+        """Returns the extents of the states that can be kept. Asks the changelog for `timeout` seconds at most.
 
-        That is true of a partition that is still ours after this.
+        Everything must be committed before. An extent holds for a partition that is still ours after this call.
         """
         self._extents = {p: extent for p, extent in self._extents.items() if not self._is_uncommitted(p)}
         return {**self._extents, **self._restorer.ends(self._extents, timeout)} if self._extents else {}
 
     def _is_uncommitted(self, partition: Partition) -> bool:
-        """Whether it has states that the group has not committed."""
+        """True if the partition has states whose requests the group has not committed."""
         return partition in self._rewound or partition in self._is_unsure
 
     def end(self, extents: Mapping[Partition, Extent]) -> None:
-        """No state is written any more, and none is forgotten. These partitions were ours after the ends were asked."""
+        """Note that no state is written or forgotten any more. `extents`: partitions still ours after `ask_ends`."""
         self._extents |= {p: extent for p, extent in extents.items() if p in self._extents}
         self._has_ended = True
 
     def keep(self, go_on: Callable[[], bool]) -> int | None:
-        """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
+        """Leave the states to the next process. Returns how many, or None if `go_on` returned False before the end."""
         assert self._keeper is not None
         is_kept = self._slots.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
         return sum(map(self._slots.keys_of, self._extents)) if is_kept else None

@@ -1,7 +1,7 @@
-"""Writes of batches that may be taken back: exactly once, until the group has committed them.
+"""Remembers the states that batches overwrite: exactly once, until the group has committed the writes.
 
-An abort makes a partition be read again from where it was committed. What its records wrote from there on is undone,
-the last first.
+After an abort, a partition is read again from its committed offset. The writes of its records from there on are undone,
+the last one first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from worker.core.records import Line, Partition
 from worker.state.slabs import StateRows
 
-FEWEST = 64  # batches, before it is looked which of them are committed
+FEWEST = 64  # batches, before the committed ones among them are dropped
 
 
 class Mark(NamedTuple):
-    """Rows `start` to `stop` of a batch's write: those of one place's requests."""
+    """The part of a batch's write, rows `start` to `stop`, that belongs to the requests of one place."""
 
     line: Line
     keys: Sequence[bytes]
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 
 
 class _Undo(NamedTuple):
-    """How the keys of one batch stood before it wrote. `had`: which of them had a state."""
+    """The states of a batch's keys before it wrote. `had` is true for keys that had a state."""
 
     marks: list[Mark]
     had: NDArray[np.bool_]
@@ -38,7 +38,7 @@ class _Undo(NamedTuple):
 
 
 class Undos:
-    """Owns how the keys of each batch stood before it wrote."""
+    """Owns the states of each batch's keys before it wrote."""
 
     def __init__(self) -> None:
         self._undos: list[_Undo] = []
@@ -48,14 +48,14 @@ class Undos:
         return len(self._undos)
 
     def remember(self, marks: list[Mark], had: NDArray[np.bool_], rows: StateRows) -> None:
-        """A batch is about to write: `rows` are its keys' states, of which some have none."""
+        """Keep the states of a batch that is about to write: `rows`, where `had` is true."""
         self._undos.append(_Undo(marks, had, rows))
         if len(self._undos) >= self._look_at:
             self._keep(lambda mark: mark.line.committed <= mark.offsets[-1])
             self._look_at = max(FEWEST, 2 * len(self._undos))
 
     def take(self, partition: Partition, offset: int) -> Iterator[tuple[bytes, StateRows | None]]:
-        """The states that the partition's records from this offset on have overwritten, the last first; None: none."""
+        """Yields the states that the partition's records from `offset` on overwrote, the last first; None: no state."""
         for undo in reversed(self._undos):
             for mark in undo.marks:
                 if mark.line.partition != partition:
@@ -66,7 +66,7 @@ class Undos:
         self.forget([partition])
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Nothing of these is taken back any more."""
+        """Drop what was remembered of these partitions: their writes are not undone any more."""
         self._keep(lambda mark: mark.line.partition not in partitions)
 
     def _keep(self, may_be_undone: Callable[[Mark], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Where states lie that are not in memory: a directory of this machine (`local`), or a server (`server`, `link`)."""
+"""Stores for states outside memory: a directory of this machine (`local`), or a server (`server`, `link`)."""
 
 from worker.stores.local import LocalStore
 

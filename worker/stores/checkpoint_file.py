@@ -1,11 +1,11 @@
 """The checkpoint that a clean stop leaves next to the states: their changelog, how far they reach, their checksums.
 
-It is there only while no process has the states open: the one that opens them removes it first, durably. So states
-without it were left by a process that did not end well. States that changed since, or that had not reached the disk
-when a machine went down, have another checksum: they are not synchronised themselves.
+It exists only while no process has the states open, because a process that opens them first removes it durably. So
+states without a checkpoint were left by a process that did not stop cleanly. The state files are not synchronised: if
+they changed later, or had not reached the disk when the machine failed, their checksums differ.
 
-Others may write to the directory, as to `/tmp`. So files are opened for this user alone, and through no link: a link
-under a name of ours would have the file that it leads to overwritten, with our rights.
+Others may be able to write to the directory, for example to `/tmp`. So files are opened for this user alone and never
+through a link, which could make us overwrite the file that it leads to, with our rights.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from worker.core.records import Partition
 from worker.state.restoring import Extent
 
 NAME = "checkpoint.json"
-FORMAT = 3  # of this file, and of how states are stored
-PIECE = 16 << 20  # read at once; a gigabyte has its checksum in 0.35 s (measured 2026-11)
+FORMAT = 3  # of this file, and of the stored states
+PIECE = 16 << 20  # bytes read at once; the checksum of a gigabyte takes 0.35 s (measured 2026-11)
 
 DAMAGED = "it is damaged"
 
 
 class KeptStates(NamedTuple):
-    """The states that can be used; else `why` not. Neither: there was nothing."""
+    """The states that can be used, or `why` they cannot. Both are empty if there were none."""
 
     extents: Mapping[Partition, Extent] = {}
     why: str | None = None
@@ -42,13 +42,13 @@ def leave(
     extents: Mapping[Partition, Extent],
     go_on: Callable[[], bool],
 ) -> bool:
-    """Write it, as the last thing that is done with what lies in `states`. Whether that was before `go_on` said no."""
+    """Write the checkpoint, after the last change in `states`. Returns False if `go_on` said no before the end."""
     if (files := _checksums(states, go_on)) is None:
         return False
     reach = [[*partition, *extent] for partition, extent in extents.items()]
     said = json.dumps({"identity": {"format": FORMAT, **identity}, "extents": reach, "files": files}).encode()
     new = folder / f"{NAME}.new"
-    new.unlink(missing_ok=True)  # of a process that was killed, or a link to another file
+    new.unlink(missing_ok=True)  # left by a process that was killed, or a link to another file
     with opened(new, "xb") as file:
         file.write(b"%08x %b" % (zlib.crc32(said), said))
         file.flush()
@@ -59,7 +59,7 @@ def leave(
 
 
 def take(folder: Path, states: Path, identity: Mapping[str, object]) -> KeptStates:
-    """Read it, and remove it: the states may be changed from now on. Raises `OSError`."""
+    """Read and remove the checkpoint: from now on the states may change. Raises `OSError`."""
     written = b""
     with suppress(FileNotFoundError):
         with opened(folder / NAME, "rb") as file:
@@ -77,7 +77,7 @@ def take(folder: Path, states: Path, identity: Mapping[str, object]) -> KeptStat
 
 
 def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> KeptStates:
-    """Raises `ValueError`, `KeyError` or `TypeError` for what is damaged."""
+    """Raises `ValueError`, `KeyError` or `TypeError` if the checkpoint is damaged."""
     checksum, said = written.split(b" ", 1)
     if int(checksum, 16) != zlib.crc32(said):
         raise ValueError(DAMAGED)
@@ -91,7 +91,7 @@ def _read(written: bytes, states: Path, identity: Mapping[str, object]) -> KeptS
 
 
 def _checksums(folder: Path, go_on: Callable[[], bool]) -> dict[str, list[int]] | None:
-    """The size of each file, and its checksum; None where `go_on` said no before all were read."""
+    """Returns the size and checksum of each file, or None if `go_on` returned False before all were read."""
     found: dict[str, list[int]] = {}
     for path in sorted(folder.iterdir()):
         found[path.name] = told = [path.stat().st_size, 0]
@@ -104,7 +104,7 @@ def _checksums(folder: Path, go_on: Callable[[], bool]) -> dict[str, list[int]] 
 
 
 def _synchronise(folder: Path) -> None:
-    """Which files the folder has stays so if the machine goes down."""
+    """Makes the folder's list of files durable, should the machine fail."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -113,12 +113,12 @@ def _synchronise(folder: Path) -> None:
 
 
 def opened(path: Path, mode: str) -> IO[bytes]:
-    """As `open`; raises `OSError` for a link, too. A pipe, which could be waited for without end, fails or is empty."""
+    """Opens a file as `open` does, and raises `OSError` for a link. A pipe fails or is empty, and never blocks."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
 
 
 def made_folder(path: Path) -> None:
-    """Make it unless it is there. Raises `OSError` for a link, and for what is no folder."""
+    """Make the folder unless it exists. Raises `OSError` for a link, and for a path that is not a folder."""
     path.mkdir(mode=0o700, exist_ok=True)
     if path.is_symlink():
         raise OSError(f"{path} is a link, and may be another user's")

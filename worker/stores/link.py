@@ -1,9 +1,9 @@
-"""The thread that talks to the store, so that the loop never waits for a network.
+"""The thread that talks to the store, so that the loop never waits for the network.
 
-    loop ─▶ writes and reads ─▶ thread: all that wait are one round trip ─▶ values ─▶ loop
+    loop ─▶ writes and reads ─▶ thread: one round trip for all that wait ─▶ values ─▶ loop
 
-A round trip that fails is made again, in the order of its parts, until the store does it: to write a value twice is to
-write it once. Owns the thread and its two queues.
+A failed round trip is repeated, with its parts in order, until the store carries it out. That is safe, because writing
+a value twice has the effect of writing it once. Owns the thread and its two queues.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from worker.state.outside_values import Change
 from worker.stores.server import StoreAway, StoreServer, Write
 
 _T = TypeVar("_T")
-# Keys of one round trip. More wait for the next: a reply of megabytes would be longer on its way than the timeout.
+# Keys of one round trip; more keys wait for the next one. A reply of megabytes would take longer than the timeout.
 MOST_KEYS = 4096
-# Between two attempts, seconds.
+# Seconds between two attempts.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 class StoreLink:
-    """Asks and tells the store. `ttl`: seconds after which the server forgets a state; None: never."""
+    """Reads and writes values in the store. `ttl`: seconds after which the server forgets a state; None: never."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class StoreLink:
         forgotten_for: int,
         tell_round_trip: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """`forgotten_for`: seconds for which the server knows of a key that was forgotten."""
+        """`forgotten_for`: seconds for which the server keeps the note that a key was forgotten."""
         self._server = server
         self._seconds = {False: ttl or 0, True: forgotten_for}
         self._tell_round_trip = tell_round_trip
@@ -59,31 +59,31 @@ class StoreLink:
     # The loop's side
 
     def ask(self, asked: Sequence[Asked]) -> None:
-        """Read the values of these keys."""
+        """Have the values of these keys read."""
         with self._changed:
             self._asked += asked
             self._changed.notify()
 
     def write(self, changes: Sequence[Change], place: Place) -> None:
-        """Write what a place leaves behind."""
+        """Have the changes that a place leaves written."""
         with self._changed:
             self._to_write.append((changes, place))
             self._changed.notify()
 
     def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
-        """What came since the last call. Raises `Stop`."""
+        """Returns the values that came since the last call. Raises `Stop`."""
         self._check()
         while self._took:
             self._tell_round_trip(self._took.popleft())
         return [self._came.popleft() for _ in range(len(self._came))]
 
     def written(self) -> Sequence[Place]:
-        """Whose changes are in the store since the last call. Raises `Stop`."""
+        """Returns the places whose changes have reached the store since the last call. Raises `Stop`."""
         self._check()
         return [self._written.popleft() for _ in range(len(self._written))]
 
     def close(self, timeout: float) -> None:
-        """Give up what is on the way: nothing of it is committed."""
+        """End the thread and the connection. Changes on their way are given up: none of them is committed."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -108,22 +108,22 @@ class StoreLink:
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
+            except BaseException as error:  # noqa: BLE001  # the loop raises it, so that no failure here goes unseen
                 self._failure = error
                 return
 
     def _wait_for_work(self) -> bool:
-        """Whether there is any; not once it is closed."""
+        """Wait until there is work. Returns False when the link is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._asked or self._to_write)
             return not self._is_closed
 
     def _carry_out(self) -> None:
-        """One round trip; what it was for stays in the queues until it is done."""
+        """Make one round trip. Its reads and writes stay in the queues until it is done."""
         with self._changed:
             writes = _first(self._to_write, lambda item: len(item[0]))
             asked = _first(self._asked, lambda item: len(item.keys))
-        # Of a key that is written several times the last one: they come in the order of their offsets.
+        # Only the last write of each key is sent: writes come in the order of their offsets.
         last = {change.key: change for changes, _ in writes for change in changes}
         began = time.monotonic()
         values = self._server.exchange(
@@ -142,7 +142,7 @@ class StoreLink:
 
 
 def _first(queue: Iterable[_T], size: Callable[[_T], int]) -> list[_T]:
-    """As many as one round trip takes; at least one, if there is any."""
+    """Returns as many items as one round trip takes; at least one, if there is any."""
     first: list[_T] = []
     total = 0
     for item in queue:

@@ -1,10 +1,10 @@
-"""States in a directory of this machine: LMDB says where each lies, with a database for each partition.
+"""States in a directory of this machine. LMDB has the slot of each key, in a database for each partition.
 
     key ─▶ LMDB: its slot ─▶ a row of a file, which is mapped into memory
 
-So a state that changes is written where it is. 64 of a million states at random are written in 0.17 ms so, and in 0.91
-where LMDB has them (2026-11). The next start uses the states that a clean stop leaves (`checkpoint_file.py`), deletes
-any others and restores them from the changelog. So nothing is synchronised to the disk.
+So a changed state is written in its place. Writing 64 random states of a million takes 0.17 ms so, and 0.91 ms if LMDB
+holds the states (2026-11). The next start uses the states that a clean stop left (`checkpoint_file.py`). It deletes any
+others and restores them from the changelog, so nothing has to be synchronised to the disk.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ except ImportError as missing:
         f"{SETTING}: lmdb is not installed ({missing}): install this package with its extra, "
         "pip install '.[state-directory]'"
     ) from missing
-# LMDB's keys have 1 to 511 bytes. A longer one of ours is stored under its digest, and stands behind its slot.
+# LMDB's keys have 1 to 511 bytes. A longer key of ours is stored under its digest, and follows the slot in the value.
 _LONGEST = 510
 _AS_IT_IS, _DIGEST = b"\0", b"\1"
 _SLOT = np.dtype("<u4")
 _OPAQUE = np.dtype((np.void, _SLOT.itemsize))
 _NONE = bytes(_SLOT.itemsize)
 _MOST_PARTITIONS = 10_000
-# Address space, not memory: as much as the directory's disk has is in reach.
+# Address space, not memory: at least this much, or the size of the directory's disk.
 _LEAST_SPACE = 1 << 30
 
 
 class LocalStore:
-    """Owns a directory."""
+    """The `Store` and `Keeper` of a directory, which it owns."""
 
     def __init__(self, directory: Path, identity: Mapping[str, object] | None = None) -> None:
-        """`identity` tells the changelog and its owner from others; None: what is left to the next start is not used.
+        """`identity` tells the changelog and its owner from others. If None, states of an earlier start are deleted.
 
-        Raises `BadConfiguration` for a directory that cannot be used, or is another worker's.
+        Raises `BadConfiguration` for a directory that cannot be used, or belongs to another worker.
         """
         self._directory = directory
         self._identity = identity
         self._lock = _locked(directory)
         self._databases: dict[Partition, Any] = {}
-        self._next: dict[Partition, bytes] = {}  # key in the database where `some` goes on
+        self._next: dict[Partition, bytes] = {}  # the database key where `some` goes on
         self._home = directory / "states"
         with ExitStack() as failing, self._speaking():
             failing.callback(self._lock.close)
             found = checkpoint_file.take(directory, self._home, identity or {})
             self._kept = dict(found.extents) if identity is not None else {}
-            self.why_thrown_away = found.why  # None: all was used, or nothing was there
+            self.why_thrown_away = found.why  # None if all was used, or nothing was there
             if not self._kept:
                 shutil.rmtree(self._home, ignore_errors=True)
             made_folder(self._home)
@@ -86,20 +86,20 @@ class LocalStore:
 
     @property
     def kept(self) -> Sequence[Partition]:
-        """The partitions of which a former process left something that was not taken yet."""
+        """The partitions whose states a former process left and this process has not taken yet."""
         return list(self._kept)
 
     def take(self, partition: Partition) -> Extent | None:
-        """How far the states reach that a former process kept, and that are ours to change now; None for none."""
+        """Take over the states that a former process kept. Returns their extent, or None if there are none."""
         if (extent := self._kept.pop(partition, None)) is not None:
             with self._speaking():
                 self._databases[partition] = self._environment.open_db(str(partition).encode())
         return extent
 
     def keep(self, extents: Mapping[Partition, Extent], go_on: Callable[[], bool]) -> bool:
-        """Leave these, and what was never taken, to the next process: nothing may be written any more.
+        """Leave these states, and those never taken, to the next process. Nothing may be written after that.
 
-        Whether that was done before `go_on` said no.
+        Returns False if `go_on` returned False before the end.
         """
         assert self._identity is not None
         with self._speaking():
@@ -107,9 +107,9 @@ class LocalStore:
             return checkpoint_file.leave(self._directory, self._home, self._identity, kept, go_on)
 
     def grow(self, name: str, array: Array, rows: int) -> Array:
-        """The array of that name, of the kind of `array`, with so many rows at least: those it had, and zeros.
+        """Returns the array of that name, with the type of `array` and at least `rows` rows; new rows are zeros.
 
-        A disk that is full fails here, and not where a row is written. What is mapped already sees the same rows.
+        A full disk fails here, and not when a row is written. Earlier mappings of the file show the same rows.
         """
         width = array.dtype.itemsize * prod(array.shape[1:])
         with self._speaking(), opened(self._home / name, "a+b") as file:
@@ -121,14 +121,14 @@ class LocalStore:
         return np.frombuffer(mapped, array.dtype).reshape(-1, *array.shape[1:])
 
     def keys_of(self, partition: Partition) -> int:
-        """How many keys of the partition are stored."""
+        """Returns the number of keys of the partition that are stored."""
         if (database := self._databases.get(partition)) is None:
             return 0
         with self._reading(database) as reading:
             return int(reading.stat(database)["entries"])
 
     def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[int]:
-        """The slot of each key, 0 for one that has none."""
+        """Returns the slot of each key, 0 for a key without one."""
         if (database := self._databases.get(partition)) is None:
             return [0] * len(keys)
         with self._reading(database) as reading:
@@ -136,7 +136,7 @@ class LocalStore:
         return _slots(found)
 
     def put(self, partition: Partition, keys: Sequence[bytes], slots: Sequence[int]) -> None:
-        """Write these. Raises `BadConfiguration` when the disk is full, or fails."""
+        """Write the slots of these keys. Raises `BadConfiguration` if the disk is full, or fails."""
         values: list[bytes] = np.array(slots, _SLOT).view(_OPAQUE).tolist()
         written = [
             (stored := _stored(key), value + key if stored[:1] == _DIGEST else value)
@@ -145,19 +145,19 @@ class LocalStore:
         self._write(partition, lambda writing: writing.cursor().putmulti(sorted(written)))
 
     def delete(self, partition: Partition, key: bytes) -> None:
-        """Forget one, if it is there."""
+        """Delete a key, if it is stored."""
         if partition in self._databases:
             self._write(partition, lambda writing: writing.delete(_stored(key)))
 
     def forget(self, partition: Partition) -> None:
-        """Nothing of the partition is kept."""
+        """Delete all keys of the partition."""
         self._next.pop(partition, None)
         if (database := self._databases.pop(partition, None)) is not None:
             with self._speaking(), self._environment.begin(write=True) as writing:
                 writing.drop(database, delete=True)
 
     def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, int]]:
-        """Some keys with their slots; with each call the next ones, and the first again behind the last."""
+        """Returns at most `most` keys with their slots: with each call the next ones, and after the last the first."""
         if (database := self._databases.get(partition)) is None:
             return ()
         with self._reading(database) as reading:
@@ -166,12 +166,12 @@ class LocalStore:
                 self._next.pop(partition, None)
                 return ()
             found = list(islice(iter(cursor), most))
-        self._next[partition] = found[-1][0] + b"\0"  # what comes first behind it
+        self._next[partition] = found[-1][0] + b"\0"  # the smallest key after the last one
         keys = [stored[1:] if stored[:1] == _AS_IT_IS else value[_SLOT.itemsize :] for stored, value in found]
         return list(zip(keys, _slots([value for _, value in found]), strict=True))
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the database, and release the directory."""
         self._environment.close()
         self._lock.close()
 

@@ -1,11 +1,11 @@
-"""A Valkey or Redis server that holds states: what is said to it, and what its errors mean.
+"""A Valkey or Redis server that holds states: the commands sent to it, and the meaning of its errors.
 
-A server that cannot be reached, is slow, loads, is no primary now, or has no memory or disk left is asked again later
-(`StoreAway`). One that refuses our login, our rights or a command ends the worker (`BadConfiguration`).
+If a server cannot be reached, is slow, is loading, is not the primary now, or has no memory or disk left, it is asked
+again later (`StoreAway`). If it refuses our login, our rights or a command, the worker ends (`BadConfiguration`).
 
-All of a batch is one round trip. A value is written by a script, and only if its request is later than the one whose
-state is there: a replica that stood still and wakes up writes nothing over its successor's states. Offsets say so where
-both are of one partition. Where a topic got partitions, the times of last use say so. What is no state is written over.
+A batch takes one round trip. A script writes a value only if its request is later than the request of the stored state.
+So a replica that stood still does not overwrite its successor's states. Offsets decide if both are of one partition;
+after a topic got partitions, the times of last use decide. A stored value that is not a state is overwritten.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ except ImportError as missing:
         f"{SETTING}: redis is not installed ({missing}): install this package with its extra, "
         "pip install '.[state-store]'"
     ) from missing
-# Keys of one command: the server does nothing else meanwhile, and takes some 2 µs for each.
+# Keys of one command: the server takes about 2 µs for each, and does nothing else meanwhile.
 MOST_KEYS = 512
-# A value has 8 bytes for the partition, then the format; from the 13th byte the layout, from the 17th the offset, from
-# the 25th the time. The script is sent whole each time: a server that was restarted has forgotten it.
+# A value starts with 8 bytes for the partition, then the format. The layout starts at byte 13, the offset at byte 17,
+# the time at byte 25. The whole script is sent each time, because a restarted server has forgotten it.
 _WRITE_IF_LATER = """
 for at, key in ipairs(KEYS) do
   local new, seconds = ARGV[2 * at - 1], ARGV[2 * at]
@@ -62,17 +62,17 @@ for at, key in ipairs(KEYS) do
 end
 return 0
 """
-# Refusals that pass, by how they begin: some have classes of their own, which drop this word, and some have none.
+# Temporary refusals. Some have a class, which drops the reply's first word; the others are known by that word.
 _PASSING = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError, OutOfMemoryError)
 _PASSING_TEXTS = ("MISCONF", "NOREPLICAS", "BUSY ", "OOM ", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED")
 
 
 class StoreAway(Exception):
-    """The store does not do it now, and may later. The message has no secret in it."""
+    """The store cannot do it now, and may later. The message has no secret in it."""
 
 
 class Write(NamedTuple):
-    """One value to be written; `seconds` until the server forgets it, 0: never."""
+    """One value to be written. `seconds`: the time until the server forgets it; 0: never."""
 
     key: bytes
     value: bytes
@@ -81,7 +81,7 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where the server is, and how it is reached; `timeout` in seconds."""
+    """The server's address, and how to connect to it; `timeout` in seconds."""
 
     url: str
     username: str | None = None
@@ -91,7 +91,7 @@ class StoreAddress:
 
 
 class StoreServer:
-    """Owns the connection, made when it is needed. One thread."""
+    """Owns the connection, which is made when it is needed. One thread uses it."""
 
     def __init__(self, address: StoreAddress, prefix: str) -> None:
         self._prefix = prefix.encode()
@@ -100,9 +100,9 @@ class StoreServer:
         self.name = f"{where.get('host', 'localhost')}:{where.get('port', 6379)}"
 
     def exchange(self, writes: Sequence[Write], keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """Write these, and then read the values of these keys, in one round trip.
+        """Write these values, then read the values of these keys, in one round trip.
 
-        Raises `StoreAway` and `BadConfiguration`; then each write is done or is not.
+        Raises `StoreAway` and `BadConfiguration`; after that, each write may have been done or not.
         """
         with self._speaking():
             pipeline: Any = self._redis.pipeline(transaction=False)
@@ -113,7 +113,7 @@ class StoreServer:
             reads = list(_portions(keys))
             for asked in reads:
                 pipeline.execute_command("MGET", *[self._prefix + key for key in asked])
-            # Its own exceptions quote the command, with keys and values.
+            # The client's own exceptions quote the command, with keys and values.
             replies = pipeline.execute(raise_on_error=False)
             for reply in replies:
                 if isinstance(reply, RedisError):
@@ -121,12 +121,12 @@ class StoreServer:
             return [value for reply in replies[len(replies) - len(reads) :] for value in reply]
 
     def about(self) -> dict[str, Any]:
-        """What the server says of itself (`INFO`). Raises as `exchange` does."""
+        """Returns the server's facts (`INFO`). Raises as `exchange` does."""
         with self._speaking():
             return dict(self._redis.info())
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._redis.close()
 
     @contextmanager
@@ -134,13 +134,13 @@ class StoreServer:
         try:
             yield
         except (RedisError, OSError) as error:
-            self._redis.connection_pool.disconnect()  # the next one looks up the name anew
+            self._redis.connection_pool.disconnect()  # the next connection looks the name up again
             raise _verdict(self.name, error) from error
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The server's kind and version, and what an operator should know."""
+    """The server's kind and version, and warnings for the operator."""
 
     name: str
     version: str
@@ -148,7 +148,7 @@ class StoreFacts:
 
 
 def examine_store(server: StoreServer) -> StoreFacts:
-    """Raises `BadConfiguration` for a server that cannot keep states, or cannot be reached now."""
+    """Returns the facts of a server. Raises `BadConfiguration` if it cannot keep states, or cannot be reached now."""
     try:
         about = server.about()
         server.exchange([], [b"examined"])
@@ -177,7 +177,7 @@ def _portions(whole: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _client(address: StoreAddress) -> redis.Redis:
-    """Raises `BadConfiguration` for an address that is none, and a file that has no certificates."""
+    """Makes the client. Raises `BadConfiguration` for an invalid address, and for a file without certificates."""
     login = {"username": address.username, "password": address.password}
     more = {name: value for name, value in login.items() if value is not None}
     if address.ca is not None:
@@ -198,7 +198,7 @@ def _client(address: StoreAddress) -> redis.Redis:
 
 
 def _verdict(name: str, error: Exception) -> Exception:
-    """What it means. The client quotes no login."""
+    """Returns the exception that an error of the client stands for. The client's text has no login in it."""
     said = str(error)
     if isinstance(error, AuthenticationError | AuthorizationError) or said.startswith("NOAUTH"):
         return BadConfiguration(

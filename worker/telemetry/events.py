@@ -1,7 +1,7 @@
-"""The worker's reports to operators are counted for `/metrics`, and logged as short facts.
+"""Counts the worker's events for `/metrics`, and logs them as short facts.
 
-Called by the loop's thread. Owns the numbers, and publishes a new snapshot of them at most every quarter of a second,
-which any thread may read. Nothing is logged per record: what happens often is summed up in one line now and then. No
+The loop's thread calls it. It owns the numbers, and at most every quarter of a second publishes a new snapshot of them,
+which any thread may read. Nothing is logged per record: frequent events are summed up in one line now and then. No
 payload and no key is ever logged.
 """
 
@@ -34,7 +34,7 @@ MOST_NAMED = 20  # partitions named in one line
 
 
 class WorkerEvents:
-    """Satisfies the `Events` of the loop and of the delivery.
+    """Implements the protocol `Events` for the loop and the delivery.
 
     `latest`, `heartbeat` and `running_since` may be read by any thread.
     """
@@ -45,7 +45,7 @@ class WorkerEvents:
         clock: Callable[[], float] = time.monotonic,
         date: Callable[[], float] = time.time,
     ) -> None:
-        """`date` is seconds since the epoch, by which publishers stamp their requests."""
+        """`date` gives seconds since the epoch, as publishers stamp their requests."""
         self._clock, self._date = clock, date
         self._log = our_log()
         self._numbers = Numbers()
@@ -59,23 +59,23 @@ class WorkerEvents:
         self._absent: Sequence[str] = ()  # request topics
         self._uncommitted_since: float | None = None
         self._is_warm = self._is_in_group = self._is_cut_off = self._is_stopping = self._was_ready = False
-        self._rejected: dict[str, RecentRejection] = {}  # the last one of each code
+        self._rejected: dict[str, RecentRejection] = {}  # the last rejection of each code
         self._last: RecentRejection | None = None
-        self._failures = defaultdict[str, RecurringFailure](RecurringFailure)  # by the fact that a line tells
+        self._failures = defaultdict[str, RecurringFailure](RecurringFailure)  # by the fact that their line states
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
-        self.page: str | None = None  # the live page's address, told when the worker is ready
+        self.page: str | None = None  # the live page's address, logged when the worker is ready
         self._publish()
 
     @property
     def latest(self) -> Snapshot:
-        """The last one published, with the age of the running inference: that may keep the loop from the next."""
+        """The snapshot published last, with the running inference's age, as that may keep the loop from the next."""
         numbers = {**self._latest.numbers, metrics.RUNNING: since_then(self.running_since)}
         return replace(self._latest, numbers=numbers)
 
     @property
     def running_since(self) -> float | None:
-        """When the inference began that runs for longest in a lane."""
+        """The instant when the oldest inference in a lane began; None when none runs."""
         return self._watched.running_since() if self._watched else None
 
     # Life
@@ -94,7 +94,7 @@ class WorkerEvents:
         self._log.info("model_warmed", model=name, version=version, sha256=sha256, device=device, **fields)
 
     def serves(self, signature: Signature) -> None:
-        """The form of requests and answers, without the tensors that are state."""
+        """The worker serves requests and answers of this form, which lacks the tensors that are state."""
         self._served = signature
         self._publish()
 
@@ -102,9 +102,7 @@ class WorkerEvents:
         self._watched = parts
 
     def bounded(self, *, lanes: int, batch: int, records: int, rows: int, size: int, run: float) -> None:
-        """The lanes, the most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one
-        inference.
-        """
+        """The limits: lanes, rows of a batch, what may be in flight (`size` in bytes), seconds of one inference."""
         limits = (metrics.LANES, metrics.MAX_BATCH_ROWS, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT)
         for metric, limit in zip((*limits, metrics.RUN_LIMIT), (lanes, batch, records, rows, size, run), strict=True):
             self._numbers.set(metric, limit)
@@ -116,7 +114,7 @@ class WorkerEvents:
             self._log.info("axis_padded", axis=axis.name, boundaries=axis.boundaries)
 
     def close(self) -> None:
-        """Nothing happens any more: tell what has not been summed up yet."""
+        """Log what has not been summed up yet, because nothing happens any more."""
         self._sum_up(inf)
 
     def stopped(self, exit_code: int, reason: str) -> None:
@@ -144,7 +142,7 @@ class WorkerEvents:
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
-        """The records of these run one at a time for a while; a poison record is answered without being run."""
+        """The records of these partitions run one at a time for a while. A poison record is answered, and not run."""
         for partition, attempts, poison, until in suspects:
             self._partitions.suspects[partition] = until
             named = {"partition": str(partition), "attempts": attempts, "until": until, "poison_offset": poison}
@@ -167,7 +165,7 @@ class WorkerEvents:
         self._log.info("states_restored", partition=str(partition), states=keys, seconds=round(seconds, 3))
 
     def store_troubled(self, why: str | None) -> None:
-        """The store of states does not answer, and why; None: it answers again."""
+        """The store of states does not answer, for this reason; None: it answers again."""
         if why is None:
             self._log.info("state_store_back")
         else:
@@ -178,7 +176,7 @@ class WorkerEvents:
         self._numbers.observe(metrics.STORE_ROUND_TRIP, seconds)
 
     def applied_before(self, record: Record, count: int) -> None:
-        """So many requests were answered before, by what the store says; this is the last of them."""
+        """So many requests were answered before, as the store says; `record` is the last of them."""
         self._numbers.add(metrics.APPLIED_BEFORE, count)
         self._failures["requests_applied_before"].happened(_APPLIED, record.source, count)
 
@@ -187,7 +185,7 @@ class WorkerEvents:
         self._log.warning("states_thrown_away", partition=str(partition), why=why)
 
     def foreign_states(self, partition: Partition, count: int) -> None:
-        """So many records of its changelog, or values of its keys, are no states of this model: they do not count."""
+        """So many records of its changelog, or values of its keys, are no states of this model, and are ignored."""
         self._numbers.add(metrics.FOREIGN_STATES, count)
         why = "another writer's? A key goes on from an older state, or begins anew"
         self._log.warning("foreign_states_passed_over", partition=str(partition), count=count, why=why)
@@ -202,7 +200,7 @@ class WorkerEvents:
     # The clients, once a second at most
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
-        """Open connections to brokers, and how far each partition is, except what transactions committed."""
+        """Open connections to brokers, and the progress of each partition, without what transactions committed."""
         is_cut_off = bool(self._partitions) and not connections
         if connections and self._is_cut_off:
             self._log.info("brokers_reached_again", connections=connections)
@@ -213,7 +211,7 @@ class WorkerEvents:
         self._numbers.replace(metrics.LAG, self._partitions.lag(standings))
 
     def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
-        """These stand still although their logs go on. Called once a second, with all of them."""
+        """These partitions stand still although their logs go on. Called once a second, with all of them."""
         now, before, held = self._clock(), self._partitions.stalls, self._partitions.held
         ours = self._partitions.stalls = {at: stall for at, stall in stalls.items() if at in held}
         for partition in before.keys() - ours.keys():
@@ -227,7 +225,7 @@ class WorkerEvents:
         self._numbers.replace(metrics.STALLED, {labels: since.get(p, inf) for p, labels in held.items()})
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
-        """The next record to be read lies no more in the partition's log, which begins at `first` now."""
+        """The next record to read is no longer in the partition's log, which now begins at `first`."""
         if (deleted := first - lost) > 0:
             self._numbers.add(metrics.DELETED, deleted)
             self._log.error("requests_deleted", partition=str(partition), first=lost, last=first - 1, offsets=deleted)
@@ -235,7 +233,7 @@ class WorkerEvents:
             self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
     def topics_absent(self, topics: Sequence[str]) -> None:
-        """These request topics the cluster has no more; none: it has all of them."""
+        """The cluster no longer has these request topics; empty: it has all of them."""
         if gone := [topic for topic in topics if topic not in self._absent]:
             self._log.error("request_topics_gone", topics=gone, why="deleted: create them anew, or roll out without")
         if back := [topic for topic in self._absent if topic not in topics]:
@@ -244,7 +242,7 @@ class WorkerEvents:
         self._publish()
 
     def topics_counted(self, partitions: Mapping[str, int]) -> None:
-        """How many partitions each request topic has, as the cluster said last; 0: there is no such topic."""
+        """Each request topic has so many partitions, as the cluster said last; 0: there is no such topic."""
         self._numbers.replace(metrics.TOPIC_PARTITIONS, {(topic,): count for topic, count in partitions.items()})
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
@@ -284,13 +282,12 @@ class WorkerEvents:
             self._failures["inferences_failed"].happened("failed", printable(failure))
 
     def rejected(self, rejection: Rejection) -> None:
-        """Its message is the publisher's alone, for it quotes the request: others read its `reason`."""
+        """A request was rejected. The message quotes it and is for its publisher alone: others read the `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._numbers.add(metrics.REJECTIONS, 1, code)
         self._rejected[code] = self._last = RecentRejection(code, source, rejection.message, self._date())
-        self._failures["requests_rejected"].happened(
-            code, source
-        )  # the watchdog may sum up at any time, and wants the reason then
+        # After `_last` is set: the watchdog may sum up at any time, and needs the reason then.
+        self._failures["requests_rejected"].happened(code, source)
 
     def answered_late(self, records: int) -> None:
         self._numbers.add(metrics.LATE, records)
@@ -302,11 +299,11 @@ class WorkerEvents:
             self._log.error("device_failed_its_probe", failure=printable(failure))
 
     def rows_lost(self, failure: str) -> None:
-        """A batch came back with other rows than went in, and the model's rows run alone from now on."""
+        """A batch came back with more or fewer rows than went in. From now on each row of the model runs alone."""
         self._log.error("rows_lost", failure=printable(failure), why=_ROWS_LOST)
 
     def settled(self, taken_at: Mapping[float, int], now: float) -> None:
-        """So many records taken at each of those instants have their answers acknowledged by the broker."""
+        """The broker has acknowledged the answers of so many records that were taken at each of these instants."""
         for instant, records in taken_at.items():
             self._numbers.add(metrics.RECORDS_SETTLED, records)
             self._numbers.observe(metrics.END_TO_END, now - instant, records)
@@ -372,7 +369,7 @@ class WorkerEvents:
         )
 
     def _phase(self) -> tuple[str, str | None]:
-        """The worker's state in a word, and why it is not ready; None: it is."""
+        """The worker's state in a word, and the reason why it is not ready; None: it is ready."""
         if self._is_stopping:
             return "draining", "stopping"
         if not self._is_warm:

@@ -1,7 +1,7 @@
-"""A small HTTP server answers GET and HEAD: each connection has a thread and one request, and all of it has bounds.
+"""A small HTTP server answers GET and HEAD. Each connection has one thread and one request, and everything has a limit.
 
-The port asks for no login. It can be made to cost `MOST_CONNECTIONS` threads, each with a head of `LONGEST_HEAD` bytes
-and an answer, for `CONNECTION_TIMEOUT`, and no more. The standard library's server reads 100 headers of 64 KiB.
+The port asks for no login, so what a client can use up is bounded: `MOST_CONNECTIONS` threads, each with a head of
+`LONGEST_HEAD` bytes and an answer, for `CONNECTION_TIMEOUT`. The standard library's server reads 100 headers of 64 KiB.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from worker.core.failures import BadConfiguration
 
 Answer = tuple[HTTPStatus, bytes, str]
 
-READ_TIMEOUT = 5.0  # seconds of silence of a client, and for an answer to be read; probes and scrapers need none
+READ_TIMEOUT = 5.0  # seconds that a client may be silent, or take to read its answer; probes and scrapers need none
 CONNECTION_TIMEOUT = 10.0  # seconds for all of a request, however slowly it is sent
 LONGEST_HEAD = 16 << 10  # of a request, bytes; browsers send one or two kilobytes
-MOST_CONNECTIONS = 64  # at once; beyond them the oldest, which is the slowest, is closed, so that a probe is answered
+MOST_CONNECTIONS = 64  # at once; one more closes the oldest, which is the slowest, so that a probe is answered
 TEXT = "text/plain; charset=utf-8"
 # The page runs its own script and style alone, talks to its own worker alone, and never shows an answer from a cache.
 HEADERS = {
@@ -36,7 +36,7 @@ _TOO_LARGE = f"a request's head has more than {LONGEST_HEAD} bytes\n".encode()
 
 
 class HttpServer(ThreadingTCPServer):
-    """Listens and answers from its making until `close`. `url` tells where."""
+    """Listens and answers from its creation until `close`. `url` is its address."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -68,7 +68,7 @@ class HttpServer(ThreadingTCPServer):
         self._thread.join()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle of its answer is not worth a line."""
+        """Log nothing: a client that leaves in the middle of its answer is not worth a line."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         known = list(self._since)
@@ -82,13 +82,13 @@ class HttpServer(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called ten times a second, by the server's own thread."""
+        """Close overdue connections. The server's own thread calls this ten times a second."""
         overdue = time.monotonic() - CONNECTION_TIMEOUT
         for request in [request for request, since in self._since.copy().items() if since < overdue]:
             self._hang_up(request)
 
     def _hang_up(self, request: socket.socket) -> None:
-        """Its thread finds the connection at its end, and closes it."""
+        """Shut a connection down. Its thread then finds the connection's end, and closes it."""
         self._since.pop(request, None)
         with suppress(OSError):  # it was closed just now
             request.shutdown(socket.SHUT_RDWR)
@@ -110,7 +110,7 @@ class _Connection(StreamRequestHandler):
             self._send(*self._answer(lines), is_head="".join(lines[:1]).startswith("HEAD "))
             return
         self._send(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE, TEXT)
-        # Read on to the client's end: to close before it would take away the answer, which is on its way.
+        # Read on until the client ends: an earlier close would discard the answer, which is still on its way.
         self.request.shutdown(socket.SHUT_WR)
         while self.request.recv(LONGEST_HEAD):
             pass
@@ -127,7 +127,7 @@ class _Connection(StreamRequestHandler):
         return self.server.answer(path, next(hosts, "").strip())
 
     def _send(self, status: HTTPStatus, body: bytes, content_type: str, *, is_head: bool = False) -> None:
-        """In one piece: each is a wait for the interpreter that a busy loop holds."""
+        """Send the answer in one piece: each piece waits for the interpreter, which a busy loop holds."""
         fields = {"Content-Type": content_type, "Content-Length": len(body), **HEADERS}
         lines = [f"HTTP/1.0 {status} {status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
         self.request.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode() + (b"" if is_head else body))

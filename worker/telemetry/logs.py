@@ -1,11 +1,11 @@
 """Log lines: short past-tense facts with fields, as one JSON object per line, or as text for people.
 
-Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no secret
-leaves the process: a field with a secret's name is blanked, and a secret inside a text. structlog takes our facts, and
+All lines go through here, librdkafka's and other libraries' too, so that all are formatted alike and no secret leaves
+the process: a field with a secret's name is blanked, and so is a secret inside a text. structlog takes our facts, and
 Python's own logging writes all lines.
 
-Text in a terminal has local time, and a line of its own for a field that is a sentence, such as `why`: a command can be
-copied whole. Text elsewhere keeps to one line, with date and zone.
+Text in a terminal has local time. A field that is a sentence, such as `why`, has a line of its own there, so that a
+command in it can be copied whole. Text elsewhere keeps to one line, with date and zone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SECRETS_IN_TEXT = (
 # A quotation as `repr` writes it, up to the end of the text where the message cut it short.
 _QUOTED = re.compile(r"""(['"])(?:\\.|(?!\1).)*(\1|\\?\Z)""", re.DOTALL)
 _NUMBER = re.compile(r"-?\d[\w.+-]*")
-_PLACED = ("at", "level", "event", "exception")  # fields that have a place of their own in a text
+_PLACED = ("at", "level", "event", "exception")  # fields that a text shows without their names
 _INDENT = " " * len("12:34:56  ")
 _YELLOW, _RED, _DIM, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"warning": _YELLOW, "error": _RED, "critical": _RED}
@@ -68,7 +68,7 @@ def our_log() -> structlog.stdlib.BoundLogger:
 
 
 def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
-    """Send all log lines of this level and above to `stream`, standard error unless given. Called once, before any.
+    """Send log lines of this level and above to `stream`, or else to standard error. Called once, before any line.
 
     `auto`: readable in a terminal, JSON elsewhere.
     """
@@ -83,7 +83,7 @@ def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -
 
 
 class Lines(logging.Formatter):
-    """Every line of ours and of other libraries, as `render` writes an event."""
+    """Formats every line, ours and other libraries', as `render` writes an event."""
 
     def __init__(self, render: Callable[[Event], str]) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def _as_json(event: Event) -> str:
 
 
 class ReadableLines:
-    """Lines for people. `in_terminal`: by local time, in colour, over several lines."""
+    """Writes lines for people. `in_terminal`: with local time, in colour, over several lines."""
 
     def __init__(self, *, in_terminal: bool) -> None:
         self._in_terminal = in_terminal
@@ -178,13 +178,13 @@ def printable(text: str, longest: int = LONGEST_ID) -> str:
 
 
 def _clean(name: str, value: Any) -> Any:
-    """The value, unless its field is named like a secret; no secret inside a text."""
+    """The value without secrets: blanked if its field is named like a secret, else with its texts cleaned."""
     if secrets.NAME.search(name):
         return REDACTED
     if isinstance(value, str):
         return cleaned(value)
     if isinstance(value, dict):
-        # Its names may be topics, or reasons that are counted: a number is no secret, whatever it is called.
+        # Its keys may be topics, or reasons that are counted: a number is no secret, whatever its key is.
         return {
             cleaned(str(inner)): held if isinstance(held, int | float) else _clean(str(inner), held)
             for inner, held in value.items()
@@ -202,10 +202,10 @@ def cleaned(text: str) -> str:
 
 
 class RecentRejection(NamedTuple):
-    """One rejection; `date` is seconds since the epoch, and `message` is its publisher's alone.
+    """One rejection; `date` is in seconds since the epoch, and `message` is for its publisher alone.
 
-    It quotes what came, and the model's own complaint may name a number of its input. Both are masked in `reason`, when
-    an operator looks, never when a request is rejected.
+    The message quotes the request, and the model's complaint may name a number of its input. `reason` masks both, only
+    when an operator looks and not when a request is rejected.
     """
 
     code: str
@@ -215,7 +215,7 @@ class RecentRejection(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The message without what it quotes, on one line."""
+        """The message without its quotations, on one line."""
         message = self.message
         if self.code == Code.INTERNAL or message.startswith(VALUE_NOT_TAKEN):
             message = _NUMBER.sub("…", message)
@@ -223,7 +223,7 @@ class RecentRejection(NamedTuple):
 
 
 def reason_of(rejection: Rejection) -> str:
-    """Its message without what it quotes, on one line."""
+    """The rejection's message without its quotations, on one line."""
     return RecentRejection(rejection.code, rejection.record.source, rejection.message, 0.0).reason
 
 

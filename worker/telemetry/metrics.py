@@ -1,11 +1,11 @@
 """The metrics, each with its kind and its question, and the plain numbers that they are counted in.
 
 The loop's thread owns the `Numbers`. Other threads read a `Snapshot`, which never changes; `metrics_page.py` shows one
-to Prometheus. Counting costs a dictionary entry or a bucket, once per batch: 0.3 µs, where a counter of
-`prometheus_client` costs 0.6 and its histogram 1.5 (measured 2026-11).
+to Prometheus. A count changes a dictionary entry or a bucket, once per batch, and costs 0.3 µs; a counter of
+`prometheus_client` costs 0.6 µs and its histogram 1.5 µs (measured 2026-11).
 
-Label sets are bounded: reasons, codes, and the partitions held. No payload, key or id is ever a label. A label's values
-that are known beforehand are shown from 0: a rate over a counter that appears with its first event misses that event.
+Label sets are bounded: reasons, codes, and the partitions held. No payload, key or id is ever a label. Label values
+known beforehand are shown from 0: a rate over a counter that appears with its first event misses that event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worker.core.tensors.signature import Signature
 from worker.telemetry.logs import RecentRejection
 
 Labels = tuple[str, ...]
-# Of an age the snapshot holds an instant; the reader sees the seconds since, or 0 where there is none.
+# For an age the snapshot holds an instant; the reader sees the seconds since then, or 0 where there is none.
 Kind = Literal["counter", "gauge", "age", "info", "histogram"]
 
 
@@ -137,7 +137,7 @@ METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) 
 
 
 def since_then(instant: float | None) -> Mapping[Labels, float]:
-    """An age without labels; None: there is none."""
+    """The instant of an age without labels; empty for None, which means no age."""
     return {} if instant is None else {(): instant}
 
 
@@ -152,8 +152,8 @@ class HistogramState(NamedTuple):
 class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
-    `phase` is the worker's state in a word. `unready` says why no request should be expected to be answered now; None
-    means ready. `rejected` has the last one of each code. `served` is the form of requests and answers, once known.
+    `phase` is the worker's state in a word. `unready` says why no answers should be expected now; None means ready.
+    `rejected` has the last rejection of each code. `served` is the form of requests and answers, once known.
     """
 
     phase: str = "starting"
@@ -172,7 +172,7 @@ class Snapshot:
 
 
 class Numbers:
-    """The numbers as they grow. One thread."""
+    """The numbers that still change. One thread uses them."""
 
     def __init__(self, metrics: Sequence[Metric] = METRICS) -> None:
         self._numbers: dict[Metric, dict[Labels, float]] = {
@@ -189,11 +189,11 @@ class Numbers:
         self._numbers[metric][labels] = value
 
     def replace(self, metric: Metric, values: Mapping[Labels, float]) -> None:
-        """Label values that are not among these are forgotten: a partition that moved is not ours to report."""
+        """Set a metric to these values. Other labels are forgotten: a partition that moved is not ours to report."""
         self._numbers[metric] = dict(values)
 
     def observe(self, metric: Metric, value: float, times: int = 1) -> None:
-        """A bucket holds what is at most its bound and above the one before."""
+        """Count a value in the first bucket whose bound is not below it."""
         self._counts[metric][bisect_left(metric.bounds, value)] += times
         self._totals[metric] += value * times
 

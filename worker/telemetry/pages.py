@@ -44,8 +44,8 @@ FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-MOST_PARTITIONS = 100  # shown, those furthest behind; a few kilobytes a second
-# Scrapers and load balancers ask for these by whatever name they know.
+MOST_PARTITIONS = 100  # shown, the furthest behind; a few kilobytes a second
+# Scrapers and load balancers may ask for these under any host name.
 OPEN = frozenset({"/healthz", "/readyz", "/startupz", "/metrics", f"{ROOT}/health/live", f"{ROOT}/health/ready"})
 _OTHER_NAME = (
     b"a name that this worker does not know may have been made to lead here by a page elsewhere; ask by an IP address, "
@@ -63,7 +63,7 @@ _BOUNDS = (
 
 
 class Pages:
-    """The answer to each path. `/metrics` is imported when it is first asked for."""
+    """Answers each path. The code of `/metrics` is imported at its first request."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Pages:
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """By the names of the replicas of `settings` it may be asked for more than `OPEN`."""
+        """The host names of the replicas in `settings` are known: under these, all paths are answered."""
         self._names = {host_and_port(Url(replica).host)[0].lower() for replica in settings.telemetry.replicas}
         self._latest, self._clock, self._settings = latest, clock, settings
         self._began = clock()
 
     def answer(self, path: str, host: str = "") -> Answer:
-        """`host` is the header of that name; only programs that are no browser leave it out."""
+        """Answer a request. `host` is its header `Host`; only programs that are no browser leave it out."""
         path, snapshot = path.partition("?")[0], self._latest()
         if path not in OPEN and not self._is_ours(host_and_port(host)[0].lower()):
             return HTTPStatus.MISDIRECTED_REQUEST, _OTHER_NAME, TEXT
@@ -95,7 +95,7 @@ class Pages:
         return self._live_page(path, snapshot)
 
     def _is_ours(self, name: str) -> bool:
-        """Against DNS rebinding: a page elsewhere can have its own name lead here, and read what is answered to it."""
+        """Guard against DNS rebinding: a page elsewhere can make its own name lead here, and read the answers."""
         return not can_be_public(name) or name in self._names
 
     @cached_property
@@ -190,7 +190,7 @@ def _model_page(path: str, snapshot: Snapshot) -> Answer:
     at, version = ["models", served.name], ["versions", served.version]
     parts = [unquote(part) for part in path.split("/")[2:]]
     if parts in (at, at + version):
-        # `parameters` is where other servers have theirs: here it says which file it is.
+        # Other servers put their own parameters here; ours says which file the model is.
         metadata = {
             "name": served.name,
             "versions": [served.version],
@@ -210,7 +210,7 @@ def _model_page(path: str, snapshot: Snapshot) -> Answer:
 
 
 def _tensor(spec: TensorSpec) -> Values:
-    """In a shape -1 is for requests to choose, the rows first."""
+    """A tensor's metadata. In its shape -1 is a size that requests choose, the number of rows first."""
     shape = [-1, *(-1 if size is None else size for size in spec.dims)]
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
 
@@ -220,7 +220,7 @@ def _each(snapshot: Snapshot, metric: Metric) -> list[tuple[tuple[str, ...], flo
 
 
 def memory_used() -> int | None:
-    """The memory that this process has, in bytes; None where the system has no `/proc`."""
+    """The memory that this process uses, in bytes; None where the system has no `/proc`."""
     try:
         pages = Path("/proc/self/statm").read_text().split()[1]
     except OSError:
@@ -236,7 +236,7 @@ def _model(snapshot: Snapshot) -> Values | None:
 
 
 def _partitions(snapshot: Snapshot, now: float) -> Values:
-    """All of them in order; the furthest behind, where there are too many. So no row changes its place."""
+    """The partitions in a fixed order, so that no row moves on the page. If there are too many, the furthest behind."""
     lags = snapshot.numbers.get(metrics.LAG, {})
     held = sorted(_each(snapshot, metrics.STALL), key=lambda each: (each[0][0], int(each[0][1])))
     furthest = {labels for labels, _ in sorted(held, key=lambda each: -lags.get(each[0], 0))[:MOST_PARTITIONS]}

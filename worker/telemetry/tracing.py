@@ -43,7 +43,7 @@ except ImportError as missing:
 
 NAME = "inference-worker"
 TRACEPARENT = "traceparent"
-FLAGS = 54  # where the last hex digit of the flags stands, in every version of the header (W3C Trace Context)
+FLAGS = 54  # the index of the flags' last hex digit, in every version of the header (W3C Trace Context)
 SAMPLED = b"13579bdf"  # hex digits whose lowest bit is set
 
 Echo = Sequence[tuple[str, bytes]]
@@ -67,11 +67,11 @@ class Tracing:
         self.clock = clock
 
     def around(self, codec: TwoWayCodec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
-        """These two, traced."""
+        """Wrap the codec and the lanes in traced ones."""
         return TracedCodec(codec, self), TracedLanes(lanes, self)
 
     def follow(self, record: Record, echo: Echo) -> Span | None:
-        """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
+        """Begin a taken record's span, if its publisher and the sampler want one. `echo` has the trace context."""
         parent = _sampled_parent(echo)
         if parent is None:
             return None
@@ -91,9 +91,9 @@ class Tracing:
         return own if own.is_recording() else None
 
     def ran(self, run: Finished, batch: Batch, followed: Sequence[Span]) -> None:
-        """A run is finished: one span, over now, linked to its followed requests and they to it.
+        """Record a finished run as one span, linked with its followed requests in both directions.
 
-        A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
+        The span is a child of the first request's: a sampler by ratio would sample a root by itself, and drop it.
         """
         now = self.clock()
         span = self._tracer.start_span(
@@ -114,8 +114,8 @@ class Tracing:
         span.end(now)
 
     def close(self, timeout: float) -> None:
-        """Export what is left. What takes more than `timeout` seconds is given up."""
-        # On a daemon thread: the SDK's own waiting takes no timeout, and 10 s and more when the collector is away.
+        """Export the spans that are left, for at most `timeout` seconds."""
+        # On a daemon thread: the SDK's own shutdown has no timeout, and takes 10 s or more when the collector is away.
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
         closing.start()
         closing.join(timeout)
@@ -124,9 +124,9 @@ class Tracing:
 
 
 def start(group_id: str) -> Tracing:
-    """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` where they make no sense."""
-    # Its warnings repeat: at each request what is wrong with a publisher's `tracestate`, at each try that the collector
-    # is away, before one error says so.
+    """Start tracing as the standard `OTEL_*` variables say. Raises `BadConfiguration` where they make no sense."""
+    # The SDK repeats its warnings: of a publisher's faulty `tracestate` at each request, of an absent collector at each
+    # try, before one error says so.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
     ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})
     try:
@@ -139,11 +139,11 @@ def start(group_id: str) -> Tracing:
 
 
 class TwoWayCodec(Codec, Encoder, Protocol):
-    """The loop decodes by it, and the delivery encodes."""
+    """A codec for both directions: the loop decodes, and the delivery encodes."""
 
 
 class TracedCodec:
-    """Begins to follow requests on the way in; on the way out gives their answers a context to go on from."""
+    """Begins a request's span when decoding. Ends it when encoding, and puts its context into the answer."""
 
     def __init__(self, codec: TwoWayCodec, tracing: Tracing) -> None:
         self._codec, self._tracing = codec, tracing
@@ -159,7 +159,7 @@ class TracedCodec:
         return taken
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """One by one: each has a span of its own."""
+        """Decode one by one, because each record has a span of its own."""
         return [self.decode(record) for record in records]
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
@@ -176,9 +176,9 @@ class TracedCodec:
         return followed
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The codec's messages; an answer that echoes its request's context names our span in its place.
+        """The codec's messages. An answer that would echo its request's context names our span instead.
 
-        A dead letter keeps the headers of its request: it may be sent again.
+        A dead letter keeps the headers of its request, because it may be sent again.
         """
         messages = self._codec.encode(outcome)
         reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
@@ -192,7 +192,7 @@ class TracedCodec:
             return messages
         context = reply.span.get_span_context()
         traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
-        # As long as the header it stands for, or shorter: the answer still fits its topic.
+        # At most as long as the header that it replaces, so the answer still fits its topic.
         answer, *letters = messages
         headers = [(name, traceparent if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
         return [answer._replace(headers=headers), *letters]

@@ -2,7 +2,7 @@
 
 It watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
 inferences, as when a failed batch is halved again and again, are no hang: each has its own age. Nothing unsettled has
-been committed, so what is lost is answered again. Owns its thread and the right to end the process, nothing else.
+been committed, so lost requests are answered again. Owns its thread and the right to end the process, nothing else.
 
 Before the worker begins, it ends the process as soon as a stop is asked for: loading and warming a model are native
 calls too, which may take minutes, and nothing is held yet that must be given back.
@@ -25,16 +25,16 @@ from worker.core.failures import DeadlineMissed
 CHECK_EVERY = 0.5  # seconds
 # A check that is so late means that the whole process stood still (SIGSTOP, a suspended machine), not the loop.
 STOOD_STILL = 5.0
-# Seconds that it may take to log the reason: writing a log line may be what the loop hangs in.
+# Seconds to log the reason: the loop may hang in the writing of a log line.
 REPORT_TIMEOUT = 1.0
-# The same for leaving the group: the client may be what hangs. With a broker it took 0.5 s (measured 2026-11).
+# Seconds to leave the group: the client may hang. With a broker it took 0.5 s (measured 2026-11).
 LEAVE_TIMEOUT = 1.5
 _HUNG_RUN = "an inference has been running for {:.0f} s; if it is a slow one, raise WORKER_MODEL__RUN_TIMEOUT_S"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """Seconds: one turn of the loop, one inference, and from the wish to stop until the end of the process."""
+    """The most seconds for one turn of the loop, for one inference, and from a stop's request to the process's end."""
 
     turn: float
     run: float
@@ -43,7 +43,7 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class ForcedExit:
-    """The process must end now: with which exit code, and why."""
+    """The verdict that the process must end now, with its exit code and the reason."""
 
     exit_code: int
     reason: str
@@ -63,9 +63,7 @@ class Watchdog:
         clock: Callable[[], float] = time.monotonic,
         end_process: Callable[[int], object] = os._exit,
     ) -> None:
-        """`heartbeat` and `running_since` are read from the watchdog's thread; `report` gets exit code and reason, on
-        a thread of its own.
-        """
+        """The watchdog's thread calls all of these, except `report`: it gets exit code and reason on its own thread."""
         self._limits, self._clock = limits, clock
         self._heartbeat, self._running_since, self._stop_asked = heartbeat, running_since, stop_asked
         self._report, self._end_process = report, end_process
@@ -80,16 +78,15 @@ class Watchdog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Nothing is watched any more. Returns when no check can be under way."""
+        """Stop watching. Returns when no check can be under way."""
         self._closed.set()
         self._thread.join()
 
     def let_begin(self, leave: Callable[[], object]) -> None:
-        """From now on the worker itself stops when it is asked to, and gets its time for it.
+        """Let the worker itself stop when it is asked to, within its time limit.
 
-        `leave` hands what it holds to others, without the loop's thread; called on a thread of its own before a hang is
-        ended.
-        It must ask once more before it joins its group: a stop seen here earlier may end the process at once.
+        Before a hang is ended, `leave` is called on a thread of its own: it hands the worker's partitions to others.
+        The worker must ask for a stop once more before it joins its group: one seen here may end the process at once.
         """
         self._leave = leave
 
@@ -125,7 +122,7 @@ class Watchdog:
 
 
 def _aside(act: Callable[[], object], timeout: float) -> None:
-    """On a thread that may be left behind. Where the system gives no more threads, it is not done."""
+    """Act on a thread that may be left behind, or not at all where the system gives no more threads."""
     acting = Thread(target=act, name="last-act", daemon=True)
     with suppress(RuntimeError):
         acting.start()

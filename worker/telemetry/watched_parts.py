@@ -1,6 +1,6 @@
-"""The sources of a snapshot besides counts: the partitions held, and the parts of a worker that know their own state.
+"""The sources of a snapshot other than counts: the partitions held, and parts of a worker that know their own state.
 
-All of it is read on the loop's thread, except `running_since`, which any thread may read.
+The loop's thread reads them, except `running_since`, which any thread may read.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True)
 class WatchedParts:
-    """The parts that are asked with every snapshot, in the place of reporting each change."""
+    """The parts that every snapshot asks, so that they need not report each change."""
 
     ledger: OffsetLedger
     states: KeyStates | None
-    running_since: Callable[[], float | None]  # of the inference that runs for longest in a lane
+    running_since: Callable[[], float | None]  # the start of the oldest inference in a lane
     linger: Callable[[], float]
     stop_asked: Callable[[], bool]
     waiting_for_key: Callable[[], int]
     store_away_since: Callable[[], float | None]
-    places_awaited: Callable[[], int]  # partitions of which it is not known yet where they begin
+    places_awaited: Callable[[], int]  # how many partitions have no known beginning yet
 
     def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
         """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
@@ -56,7 +56,7 @@ class WatchedParts:
         )
 
     def awaited(self) -> str | None:
-        """The news that are still to come from Kafka before all is served."""
+        """The reason why some partitions are not served yet, which comes from Kafka; None: all are served."""
         if awaited := self.places_awaited():
             return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
         if (states := self.states) is None or not states.restoring:
@@ -68,8 +68,8 @@ class WatchedParts:
 class HeldPartitions:
     """The partitions that this replica holds, how far each is, which stand still, and which are in quarantine.
 
-    `held` has each with its labels. `suspects` has the offset at which a partition's quarantine
-    ends: when the group's commit comes there, or when the partition goes away; no event says so. `stalls` are of
+    `held` has the labels of each partition. `suspects` has the offset at which a partition's quarantine ends. No event
+    reports that end: it comes when the group's commit reaches the offset, or the partition goes away. `stalls` are the
     partitions that stand still although their logs go on. Owned by the events, on the loop's thread.
     """
 
@@ -100,13 +100,13 @@ class HeldPartitions:
 
     @property
     def all_stalled(self) -> bool:
-        """Whether nothing comes of anything that is held."""
+        """True if all partitions held stand still."""
         return bool(self.held) and self.held.keys() <= self.stalls.keys()
 
     def lag(self, standings: Mapping[Partition, Standing]) -> dict[Labels, float]:
         """How many offsets each partition's commit is behind its end.
 
-        Counted from the furthest commit: the consumer does not learn what a transaction commits.
+        Counted from the furthest commit known, because the consumer does not learn what a transaction commits.
         """
         return {
             self.held[p]: max(0, end - max(next_offset, self._committed.get(p, 0)))
@@ -116,7 +116,7 @@ class HeldPartitions:
 
 
 def memory_limit(file: Path = MEMORY_LIMIT) -> int:
-    """How many bytes this process may have, by the control group of its container; 0 where nothing limits it."""
+    """The memory limit of the container's control group, in bytes; 0 where there is none."""
     try:
         said = file.read_text().strip()
     except OSError:

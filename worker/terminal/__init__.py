@@ -1,1 +1,1 @@
-"""What commands share: how they read their options and how they write to a terminal."""
+"""Parts that commands share: they read options, and write to a terminal."""

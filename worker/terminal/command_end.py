@@ -1,7 +1,7 @@
-"""How a command ends: 0, or the exit code of the `Stop` that ended it; and its streams, which others may close.
+"""Ends a command with 0, or with the exit code of its `Stop`, and makes streams safe that others may close.
 
-A failure that has a name is said in plain lines on standard error, and so is one of the system (a full disk, a name too
-long); any other is a defect and keeps its traceback. Owns nothing.
+A `Stop` is reported in plain lines on standard error, and so is a failure of the system (a full disk, a name too long).
+Any other failure is a defect and keeps its traceback. Owns nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _STDOUT, _STDERR = 1, 2
 
 
 def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
-    """Call it and exit as it says. `imports_on`: it goes on importing, and sees to gc and Ctrl-C itself."""
+    """Call `act`, and exit with its code. `imports_on`: `act` goes on importing, and handles gc and Ctrl-C itself."""
     if not imports_on:
         gc.enable()
     try:
         with nullcontext() if imports_on else _unwinding():
             code = act()
-            sys.stdout.flush()  # a full disk is said below
+            sys.stdout.flush()  # a full disk fails here, and is reported below
     except Stop as stop:
         for line in str(stop).splitlines():
             tell(printable(line))
@@ -43,22 +43,22 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
         _drop_stdout()  # its reader has enough
         raise typer.Exit(0) from None
     except (OSError, UnicodeError) as error:
-        if imports_on:  # a worker's own affair, which is to be looked into
+        if imports_on:  # a worker's own failure, which needs its traceback
             raise
         tell(str(error))
         try:
             sys.stdout.flush()
         except OSError:
-            _drop_stdout()  # Python would try once more to write it, and end with 120
+            _drop_stdout()  # else Python would try once more to write it, and end with 120
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)
 
 
 @contextmanager
 def _unwinding() -> Iterator[None]:
-    """From here on Ctrl-C unwinds, unless `__main__` was told otherwise, and ends the command with a line.
+    """Let Ctrl-C unwind the command and end it with a line, unless SIGINT was ignored or handled before.
 
-    Also where a callback of a Kafka client is interrupted: the client loses the exception and says that it has one.
+    Ctrl-C in a callback of a Kafka client counts, too: the client loses the exception, and raises `SystemError`.
     """
     interrupts: list[int] = []
 
@@ -78,15 +78,15 @@ def _unwinding() -> Iterator[None]:
 
 
 def _drop_stdout() -> None:
-    """It is read no more. What Python still holds for it goes nowhere, or its own end would fail (120)."""
+    """Send standard output nowhere, as nobody reads it: else Python's end would fail on what it still holds (120)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_streams_safe() -> None:
-    """A standard output or error that is closed (`>&-`), read no more or full ends no command."""
+    """Let no command end because standard output or error is closed (`>&-`) or unread, or standard error full."""
     for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")):
         stream: TextIO | None = getattr(sys, name)
-        if stream is None:  # its number would be the next socket's
+        if stream is None:  # else the next socket would get its number
             nowhere = os.open(os.devnull, os.O_WRONLY)
             if nowhere != number:  # a lower number was free, too
                 os.dup2(nowhere, number)
@@ -98,14 +98,14 @@ def make_streams_safe() -> None:
 
 
 def give_stdout_back() -> None:
-    """For a command that goes on until its reader has enough."""
+    """Let a closed standard output raise, for a command that goes on until its reader has enough."""
     _Pipe.forgives_stdout = False
 
 
 class _Pipe(io.FileIO):
-    """Takes what a closed pipe does not (`--help | head -1`), and as standard error what a full disk does not.
+    """Drops output that a closed pipe refuses (`--help | head -1`), and for standard error that a full disk refuses.
 
-    typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
+    Else typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
     """
 
     forgives_stdout = True

@@ -1,4 +1,4 @@
-"""The options of a command over the settings: they win over the environment, as that does over the file."""
+"""A command's options that override settings: an option wins over the environment, and that over the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOSING = {
 
 
 def with_options(environ: Mapping[str, str], **options: object) -> dict[str, str]:
-    """The environment, with these variables in the place of its own; None for an option that was not given."""
+    """The environment with these variables instead of its own. An option that was not given is None."""
     return {**environ, **{name: str(value) for name, value in options.items() if value is not None}}
 
 
@@ -53,9 +53,9 @@ def check_readers(
 def signature_and_example(
     config: Path | None, environ: Mapping[str, str]
 ) -> tuple[Signature, Mapping[str, Array] | None]:
-    """The requests and answers of these settings' model, which is not run, and the operator's example of rows, if any.
+    """The signature of the model's requests and answers, and the operator's example of rows, if there is one.
 
-    Raises `BadConfiguration`.
+    The model is not run. Raises `BadConfiguration`.
     """
     settings = load_scoring(config, environ)
     from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
@@ -65,7 +65,7 @@ def signature_and_example(
 
 
 def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:
-    """What the model remembers of each key, if anything, and what is left for requests and answers.
+    """Split a signature into the state that the model keeps by key, if any, and the form of requests and answers.
 
     Raises `BadConfiguration`.
     """
@@ -77,9 +77,9 @@ def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout 
 
 
 def open_axes(specs: Iterable[TensorSpec], shapes: Iterable[Sequence[int]]) -> dict[str, int]:
-    """How long the axes are that a model's file leaves open, by input and axis: `input_ids:1`.
+    """The lengths of the axes that a model's file leaves open, by input and axis: `input_ids:1`.
 
-    The figures of a run hang on these lengths. `shapes`: of the inputs, the batch's axis left out.
+    A run's figures depend on these lengths. `shapes`: the inputs' shapes, without the batch's axis.
     """
     return {
         f"{spec.name}:{axis}": length

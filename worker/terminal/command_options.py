@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand
 
 Options = TypeVar("Options")
-# Runs a command's act and ends the process as it says.
+# Runs a command's act, and ends the process with the exit code that it returns.
 End = Callable[[Callable[[], int]], Any]
 
 Config = Annotated[
@@ -43,7 +43,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all t
 
 
 def option(default: Any, told: str, metavar: str | None = None, *names: str, **limits: Any) -> Any:
-    """A field's default and its line in `--help`. `names`: the option's, where the field's own is not the only one."""
+    """A field with its default and its line in `--help`. `names`: the option's, where the field's own is not enough."""
     return field(default=default, metadata={"typer": typer.Option(*names, metavar=metavar, help=told, **limits)})
 
 
@@ -61,7 +61,7 @@ def argument(default: Any, told: str, metavar: str) -> Any:
 class WorkerOptions:
     """The options of `run`, `check` and `init`: the settings that nearly every first start needs.
 
-    They win over the environment, as that does over the file.
+    They win over the environment, which wins over the file.
     """
 
     bootstrap_servers: Brokers = None
@@ -74,7 +74,7 @@ class WorkerOptions:
     config: Config = None
 
     def over(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment with what was given in the place of its own. Raises `BadConfiguration`."""
+        """The environment, where the options that were given win. Raises `BadConfiguration`."""
         from worker.settings.names import as_variables  # noqa: PLC0415 - pydantic takes its time
 
         given = {
@@ -90,10 +90,10 @@ class WorkerOptions:
 
 
 def add_command(app: typer.Typer, name: str, options: type[Options], act: Callable[[Options], int], end: End) -> None:
-    """`options` is the dataclass; its docstring is what `--help` says of the command.
+    """Add a command. `options` is its dataclass, whose docstring `--help` shows.
 
-    A command that reads settings, and so has `--config`, also takes `--set`: for the environment of all that it does.
-    A line of the docstring that ends inside a sentence is joined with the next; typer would show it broken there.
+    A command that reads settings, and so has `--config`, also takes `--set`, which changes its environment. A line of
+    the docstring that ends inside a sentence is joined with the next; typer would show it broken there.
     """
     signature = _signature(options)
     names = signature.parameters.keys()
@@ -133,7 +133,7 @@ class _Command(TyperCommand):
 
 def _signature(options: type) -> inspect.Signature:
     found = inspect.signature(options)
-    types = get_type_hints(options, include_extras=True)  # those of a base are names of its own module
+    types = get_type_hints(options, include_extras=True)  # a base class has names of its own module
     for one in fields(options):
         if "typer" in one.metadata:
             types[one.name] = Annotated[types[one.name], one.metadata["typer"]]

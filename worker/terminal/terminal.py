@@ -1,9 +1,9 @@
-"""What the commands share on the terminal: results on standard output, progress on standard error.
+"""The commands' output: results go to standard output, progress to standard error.
 
-So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
-log file wants none. Owns no state beyond one call.
+So `inference-worker ... > file` holds results alone. Progress is shown only if standard error is a terminal, because a
+log file needs none. Owns no state beyond one call.
 
-A closed pipe costs a command nothing (`command_end.py`). Only `consume` hears of it, `BrokenPipeError`, and ends.
+A closed pipe does not disturb a command (`command_end.py`). Only `consume` gets a `BrokenPipeError`, and ends.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
+# DEL and the C1 controls, which JSON leaves unescaped and a terminal obeys; lone surrogates, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
-# Columns that tables fit.
+# The number of columns that every table fits into.
 NARROWEST = 80
 # Lines longer than this are hard to read, however wide the terminal is.
 WIDEST = 110
 
 
 class Progressed(Protocol):
-    """How much is done, and what comes now, where that changes."""
+    """Shows progress: how much is done, and the current step where that changes."""
 
     def __call__(self, done: int, now: str = ..., /) -> None: ...
 
 
 def console(*, on_stderr: bool = False) -> Console:
-    """For tables and sentences, on standard output unless said; made for each use, since tests replace that."""
+    """A console for tables and sentences, on standard output unless said. Each use makes one: tests replace streams."""
     from rich.console import Console  # noqa: PLC0415 - a command that writes plain lines need not load rich
 
     screen = Console(stderr=on_stderr, highlight=False)
@@ -53,39 +53,39 @@ def _stop() -> NoReturn:
 
 
 def tell(sentence: str) -> None:
-    """A line on standard error that says whose it is."""
+    """Write a line on standard error that begins with the program's name."""
     sys.stderr.write(f"inference-worker: {sentence}\n")
     sys.stderr.flush()
 
 
 def page() -> Console:
-    """For tables: laid out for less than they fit, their figures would be cut, and a terminal wraps them whole."""
+    """A console for tables, as wide as they need: a narrower one would cut figures, where a terminal wraps lines."""
     screen = console()
     screen.width = max(NARROWEST, screen.width)
     return screen
 
 
 def is_person_there() -> bool:
-    """Whether standard input is a terminal: a script, a pipe and a pod have none."""
+    """True if standard input is a terminal: a script, a pipe and a pod have none."""
     return sys.stdin.isatty()
 
 
 def agreed(question: str) -> bool:
-    """Whether the answer is yes. It is asked on standard error; standard output is for results."""
+    """Ask on standard error, because standard output is for results. True if the answer is yes."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def say(screen: Console, text: str, style: str = "") -> None:
-    """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
+    """Write one line without breaking it: a terminal breaks it at its own edge, a file keeps it whole."""
     from rich.text import Text  # noqa: PLC0415 - see `console`
 
     screen.print(Text(text, style=style), soft_wrap=True)
 
 
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
-    """Indented, without the spaces that a table fills its last column with. `width`: columns; None: the screen's."""
+    """Write indented, without the spaces that fill a table's last column. `width`: columns; None: the screen's."""
     from rich.padding import Padding  # noqa: PLC0415 - see `console`
 
     with screen.capture() as written:
@@ -94,12 +94,12 @@ def write(screen: Console, what: RenderableType, indent: int = 2, width: int | N
 
 
 def count(number: int, unit: str, plural: str = "s") -> str:
-    """`1 row`, `2,000 rows`. `plural`: what the unit ends in then."""
+    """A number with its unit: `1 row`, `2,000 rows`. `plural`: the ending of the unit, except after 1."""
     return f"{number:,} {unit}{'' if number == 1 else plural}"
 
 
 def milliseconds(figure: float) -> str:
-    """`4.2 ms`, `1,250 ms`."""
+    """A figure in milliseconds: `4.2 ms`, `1,250 ms`."""
     return f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms"
 
 
@@ -110,9 +110,9 @@ def printable(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on standard output, no control character in it.
+    """Write one line of JSON on standard output, without control characters.
 
-    Raises `ValueError` for NaN and infinities, which JSON has not.
+    Raises `ValueError` for NaN and infinities, which JSON does not have.
     """
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(_ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
@@ -120,7 +120,7 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progressed]:
-    """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
+    """Show a bar on standard error until the block ends; the yielded callable moves it. `total`: None if unknown."""
     from rich import progress as bars  # noqa: PLC0415 - where there is no bar it need not be imported
     from rich.table import Column  # noqa: PLC0415 - see `console`
 

@@ -1,1 +1,1 @@
-"""What a person types besides `run` and `check`: one folder each. Nothing that `run` reaches imports from here."""
+"""The commands of a person other than `run` and `check`, a folder for each. `run` imports nothing from here."""

@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with` block."""
+"""A base class for objects that a `with` block closes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Self
 
 
 class Closing:
-    """Has a `close`, and a `with` block calls it, however the block ends."""
+    """An object whose `close` a `with` block calls, however the block ends."""
 
     def close(self) -> object:
-        """Let go of everything."""
+        """Release everything that the object holds."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

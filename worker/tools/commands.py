@@ -1,6 +1,6 @@
-"""The tools on the command line. The code of a tool is imported when it is called.
+"""The list of tools on the command line. A tool's code is imported when the tool is called.
 
-The options, in each tool's `options.py`, are imported with the command line: nothing heavy in here or there.
+Its options, in its `options.py`, are imported with the command line. So neither this module nor those import much.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROUPS = {
     "state": "What the model remembers of each key: shown, saved, forgotten.",
 }
 
-# What is typed, the options, and the function that takes them, in the order of `--help`.
+# The words to type, the options, and the function that takes them, in the order of `--help`.
 _COMMANDS: tuple[tuple[str, type[Any], str], ...] = (
     ("init", InitOrder, "init.command:init"),
     ("score", ScoreOrder, "score.command:score"),
@@ -43,7 +43,7 @@ _COMMANDS: tuple[tuple[str, type[Any], str], ...] = (
 
 
 def register(app: typer.Typer, end: End) -> None:
-    """Put them on the command line."""
+    """Put the tools on the command line."""
     groups: dict[str, typer.Typer] = {"": app}
     for words, options, place in _COMMANDS:
         group, _, name = words.rpartition(" ")

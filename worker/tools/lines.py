@@ -1,4 +1,4 @@
-"""The lines of a file or a pipe. A pipe that is silent is told, so that its reader looks after its other work."""
+"""Reads the lines of a file or a pipe. It reports when a pipe is silent, so that the caller can do its other work."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from worker.core.failures import BadConfiguration, Incomplete
 
 BLOCK = 1024 * 1024  # bytes of one read
-LONGEST = 100 * BLOCK  # more no broker takes as one record
+LONGEST = 100 * BLOCK  # no broker takes more as one record
 GLANCE = 0.05  # seconds
 
 
 def lines(descriptor: int, name: str, glance: float = GLANCE) -> Iterator[bytes | None]:
-    """The lines without their ends; None whenever a pipe is silent for so many seconds.
+    """Yields the lines without their ends, and None whenever a pipe is silent for `glance` seconds.
 
-    Raises `Incomplete` when it cannot be read, and `BadConfiguration` for a line that is too long.
+    Raises `Incomplete` if it cannot be read, and `BadConfiguration` for a line that is too long.
     """
     rest, block = b"", b"more"
     while block:
-        # A file is always ready; a pipe is when something has come, or its other end is closed.
+        # A file is always ready. A pipe is ready when bytes have come, or when its other end is closed.
         if not select.select([descriptor], [], [], glance)[0]:
             yield None
             continue

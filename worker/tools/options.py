@@ -1,4 +1,4 @@
-"""The options of `publish`, `consume`, `score`, `profile` and `bench`. Nothing heavy is imported, for `--help`."""
+"""The options of `publish`, `consume`, `score`, `profile` and `bench`. Imports nothing heavy: `--help` must be fast."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ScoreOrder:
 
     @property
     def name(self) -> str:
-        """What is read, as records and messages can carry it: a file's name may be no UTF-8."""
+        """The input's name, as records and messages can carry it: a file's name may not be UTF-8."""
         return "standard input" if self.is_piped else os.fsencode(self.file).decode(errors="replace")
 
     @property
@@ -107,7 +107,7 @@ class ScoreOrder:
 
     @property
     def unit(self) -> str:
-        """What is counted."""
+        """The unit of the counts."""
         return "row" if self.is_array else "line"
 
     @property
@@ -119,7 +119,7 @@ class ScoreOrder:
         return self.output is not None and self.output.suffix == ".npy"
 
     def check(self) -> None:
-        """Raises `BadConfiguration` for what no model could do."""
+        """Raises `BadConfiguration` for an order that no model could carry out."""
         if not self.is_piped and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
         if self.wants_arrays and not self.is_array:

@@ -1,8 +1,8 @@
-"""Processes of a measurement, for `bench` and `demo`: a real worker as its users start it, and our own children.
+"""The processes of a measurement, for `bench` and `demo`: a real worker as its users start it, and our own children.
 
-A program has an environment and a log, and is ended by a signal. Another checkout's worker may run, too: it is started
-by `python -m worker run` in that folder. A child is spawned, deaf to Ctrl-C (its parent ends it), and ends with its
-parent, which gets its failure in one sentence.
+A program has an environment and a log, and a signal ends it. It may be the worker of another checkout: that is started
+by `python -m worker run` in its folder. A child is spawned and ignores Ctrl-C, because its parent ends it. It ends with
+its parent, which gets the child's failure in one sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
 from worker.tools.closing import Closing
 
-# A start takes two seconds on an idle machine. These end only a worker that hangs, not one on a busy machine.
+# A start takes two seconds on an idle machine. These limits end only a worker that hangs, not one on a busy machine.
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
@@ -40,7 +40,7 @@ _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{.*\})? (\S+)$")
 
 
 class Process(Closing):
-    """A Python program that runs, with its log. `close` kills it."""
+    """A running Python program, and its log. `close` kills it."""
 
     def __init__(self, name: str, command: Sequence[str], environ: Mapping[str, str], root: Path | None = None) -> None:
         self.name = name
@@ -61,11 +61,11 @@ class Process(Closing):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has partitions, by its log."""
+        """True if its log says that it has partitions."""
         return "partitions_assigned" in self.log()
 
     def wait_until_ready(self) -> None:
-        """Raises `Stop` with the end of the log when it ends, or is never ready."""
+        """Wait until it is ready. Raises `Stop` with the end of the log if it ends, or is never ready."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self.is_ready:
             self.check()
@@ -74,16 +74,16 @@ class Process(Closing):
             time.sleep(_LOOK_S)
 
     def check(self) -> None:
-        """Raises `Stop` with the end of the log when it is gone and was not killed."""
+        """Raises `Stop` with the end of the log if it has ended and was not killed."""
         if not self.is_killed and self._process.poll() is not None:
             raise BadConfiguration(f"{self.name} ended with {self._process.returncode}; its log ends:\n{self.log()}")
 
     def late(self, told: str) -> DeadlineMissed:
-        """The failure to raise for something that did not happen in time, with the end of the log."""
+        """Returns the failure to raise for something that did not happen in time, with the end of the log."""
         return DeadlineMissed(f"{told}; its log ends:\n{self.log()}")
 
     def log(self) -> str:
-        """The last twenty lines. Read where they lie: the process goes on writing at the file's position."""
+        """Returns the last twenty lines. Leaves the file's position as it is, because the process writes there."""
         file = self._log.fileno()
         return "\n".join(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").splitlines()[-20:])
 
@@ -99,7 +99,7 @@ class Process(Closing):
 
 
 class Replica(Process):
-    """An `inference-worker run`, asked over HTTP."""
+    """A running `inference-worker run`, which is asked over HTTP."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class Replica(Process):
         config: Path | None = None,
         root: Path | None = None,
     ) -> None:
-        """`settings` by their names without the prefix; `environ` is passed on without settings for another worker.
+        """`settings` have names without the prefix. `environ` is passed on without its own worker settings.
 
-        `config`: a TOML file with what is not among `settings`. `root`: another checkout, whose worker is to run.
+        `config`: a TOML file with further settings. `root`: another checkout, whose worker is to run.
         """
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -123,7 +123,7 @@ class Replica(Process):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `/readyz` says so."""
+        """True if `/readyz` says that it is ready."""
         try:
             self._get("/readyz")
         except OSError:
@@ -131,7 +131,7 @@ class Replica(Process):
         return True
 
     def totals(self) -> Mapping[str, float]:
-        """The sum of every metric's samples, by its name without our prefix; 0 for an unknown one. Raises `Stop`."""
+        """Returns the sum of each metric's samples, by name without our prefix; 0 for an unknown one. Raises `Stop`."""
         found: dict[str, float] = defaultdict(float)
         try:
             page = self._get("/metrics")
@@ -149,7 +149,7 @@ class Replica(Process):
             return text
 
     def stop(self) -> None:
-        """Ask it to drain and leave. Raises `Stop` unless it does so with exit code 0."""
+        """Ask the worker to drain and exit. Raises `Stop` unless it exits with code 0."""
         self._process.terminate()
         try:
             code = self._process.wait(_STOP_TIMEOUT_S)
@@ -160,13 +160,13 @@ class Replica(Process):
 
 
 class Child(Closing):
-    """One process that runs `act(pipe, *given)`. `receive` gets what it sends; `send` gives it an order."""
+    """A process that runs `act(pipe, *given)`. `receive` gets its messages, and `send` gives it an order."""
 
     def __init__(self, name: str, act: Callable[..., None], *given: Any) -> None:
         self._name = name
         self._pipe, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_live, args=(theirs, act, given), name=name, daemon=True)
-        # Inherited, so that the child is deaf from its first instruction on. The parent is, too, for an instant.
+        # The child inherits this, so that it ignores Ctrl-C from its first instruction on. For an instant we do, too.
         found = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._process.start()
@@ -175,7 +175,7 @@ class Child(Closing):
         theirs.close()
 
     def send(self, order: Any) -> None:
-        """Raises `Stop` when the process is gone."""
+        """Send an order. Raises `Stop` if the process has ended."""
         try:
             self._pipe.send(order)
         except OSError:
@@ -184,11 +184,11 @@ class Child(Closing):
 
     @property
     def has_sent(self) -> bool:
-        """Whether there is something to receive, or it has ended."""
+        """True if there is a message to receive, or the process has ended."""
         return self._pipe.poll()
 
     def receive(self, timeout: float = _START_TIMEOUT_S) -> Any:
-        """Its next message. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
+        """Returns the next message. Raises the child's own `Stop`, or one if it has ended or sends nothing in time."""
         if not self._pipe.poll(timeout):
             raise DeadlineMissed(f"{self._name} did not answer within {timeout:g} s")
         try:
@@ -201,13 +201,13 @@ class Child(Closing):
         return found
 
     def check(self) -> None:
-        """Raises `Stop` when it has ended, or is about to."""
+        """Raises `Stop` if the process has ended."""
         if not self._process.is_alive():
-            while True:  # to its last message, and then to the end of the pipe
+            while True:  # until its `Stop`, or the end of the pipe
                 self.receive(0.0)
 
     def close(self) -> None:
-        """End it. It holds nothing that an orderly end would save."""
+        """Kill the process. It holds nothing that an orderly end would save."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
@@ -219,7 +219,7 @@ def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:
         act(pipe, *given)
     except Stop as stop:
         pipe.send(stop)
-    except EOFError:  # no more orders: the parent has closed its end
+    except EOFError:  # the parent has closed its end: no more orders come
         return
 
 
@@ -231,7 +231,7 @@ def _end_with_parent() -> None:
 
 
 def main_thread_seconds(process: int) -> float | None:
-    """The processor time of a process's main thread, which is a worker's loop. None where Linux does not tell it."""
+    """Returns the CPU seconds of a process's main thread, a worker's loop. None if the system does not tell."""
     try:
         stat = Path(f"/proc/{process}/task/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

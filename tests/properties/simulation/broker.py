@@ -1,9 +1,9 @@
-"""What outlives every process: request logs, output logs, transactional ids and their coordinator, the group.
+"""All that outlives a process: request logs, output logs, transactional ids and their coordinator, the group.
 
-A transactional id belongs to the process that initialised it last: each initialisation raises the epoch, takes back
-what was open, and fences whoever comes with an older one. A transaction that stays open too long is swept. The end of a
-transaction is decided at one instant and reaches the partitions one after another; until it has reached all of them the
-id takes nothing new. Which comes first, the answers or the offsets, differs from one to the next.
+A transactional id belongs to the process that initialised it last: each initialisation raises the epoch, aborts the
+open transaction, and fences processes with an older epoch. A transaction that stays open too long is swept. A
+transaction's end is decided at one instant and reaches the partitions one after another; until it has reached all of
+them the id takes nothing new. In some transactions the answers come first, in others the offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
 from worker.core.records import Message, Partition, Record
 
-FENCED = "fenced"  # the id was initialised again, or its transaction stayed open too long: nobody says which
+FENCED = "fenced"  # the id was initialised again, or its transaction stayed open too long: the reason is not told
 BUSY = "the end of the last transaction is still being written"
 NOTHING_OPEN = "no transaction is open"
 
@@ -26,7 +26,7 @@ MARKER_SECONDS = 0.0007  # from the verdict to the first marker, and from one ma
 
 
 class Watcher(Protocol):
-    """Who is told of everything that changes for others, at that instant."""
+    """Hears of every change that others can see, at that instant."""
 
     def answered(self, message: Message) -> None: ...
     def refused(self, message: Message) -> None: ...
@@ -39,7 +39,7 @@ class Watcher(Protocol):
 
 @dataclass
 class TransactionalId:
-    """The coordinator's entry."""
+    """The coordinator's entry for one id."""
 
     epoch: int = 0
     timeout: float = 10.0
@@ -57,21 +57,21 @@ class SimBroker:
         self._decided = 0
         self.watcher: Watcher | None = None
         self.requests: dict[Partition, list[Record]] = {}
-        self.markers: dict[Partition, set[int]] = {}  # of transactions, in the request logs: no records
+        self.markers: dict[Partition, set[int]] = {}  # of transactions in the request logs; they are no records
         self.outputs: dict[tuple[str, int], OutputLog] = {}
         self.group = Group(self._committed, self._dropped)
 
     # Requests
 
     def publish(self, *records: Record) -> None:
-        """Records of one partition must come with growing offsets; gaps are as in a compacted topic."""
+        """Append records. Offsets of a partition must grow; gaps are like those of a compacted topic."""
         for record in records:
             log = self.requests.setdefault(record.partition, [])
             assert record.offset >= (log[-1].offset + 1 if log else 0)
             log.append(record)
 
     def past_markers(self, partition: Partition, offset: int) -> int:
-        """Where a reader stands who came to this offset: what is no record he goes past."""
+        """The position of a reader that came to this offset: it goes past markers."""
         while offset in self.markers.get(partition, ()):
             offset += 1
         return offset
@@ -83,7 +83,7 @@ class SimBroker:
     # Answers
 
     def output(self, message: Message) -> OutputLog:
-        """Where a message goes: as its requester chose, else by its key, else by the request's partition.
+        """The log for a message: as its requester chose, else by its key, else by the request's partition.
 
         States lie in the partition of their requests.
         """
@@ -94,19 +94,19 @@ class SimBroker:
         return self.outputs.get(key) or self.outputs.setdefault(key, OutputLog(*key))
 
     def produce(self, message: Message) -> None:
-        """Outside of transactions: durable and readable at once, but for an open transaction before it."""
+        """Append outside of transactions: durable at once, and readable unless an open transaction lies before."""
         log = self.output(message)
         log.append(message)
         self._watch().answered(message)
         self._read_on(log)
 
     def refuse(self, message: Message, reason: str) -> str:
-        """It is refused for good, and those behind it may be taken."""
+        """Refuse a message for good; later ones may be taken."""
         self._watch().refused(message)
         return reason
 
     def interrupt(self, partition: Partition, offset: int) -> None:
-        """Who noted that this record runs alone could not withdraw it: it may look as if its process had died."""
+        """The note of this isolated run could not be withdrawn: it may look as if the process had died."""
         self._watch().interrupted(partition, offset)
 
     # Transactions
@@ -124,14 +124,14 @@ class SimBroker:
         return entry.epoch
 
     def open(self, transactional_id: str, epoch: int) -> str | None:
-        """Before the first message of a transaction. Returns why not: `BUSY` as long as the last one is being ended."""
+        """Open a transaction before its first message. Returns why not: `BUSY` while the last one is being ended."""
         entry = self._ids[transactional_id]
         if (refused := self._refused(entry, epoch)) is None:
             self._open(transactional_id, entry)
         return refused
 
     def write(self, transactional_id: str, epoch: int, message: Message) -> str | None:
-        """One message into the open transaction. Returns why not."""
+        """Append one message to the open transaction. Returns why not."""
         entry = self._ids[transactional_id]
         if (refused := self._refused(entry, epoch)) is not None:
             return refused
@@ -144,14 +144,14 @@ class SimBroker:
     def write_offsets(
         self, transactional_id: str, epoch: int, member: tuple[str, int], offsets: dict[Partition, int]
     ) -> str | None:
-        """Next offsets into the open transaction. Returns why not: also because the group fences the member off."""
+        """Add next offsets to the open transaction. Returns why not, such as a group that fences the member off."""
         entry = self._ids[transactional_id]
         if (refused := self._refused(entry, epoch)) is not None:
             return refused
         return self.group.pend(self._open(transactional_id, entry), *member, offsets)
 
     def end_transaction(self, transactional_id: str, epoch: int, verdict: Verdict) -> str | None:
-        """Returns why not. Once it is taken, the end is certain, and readable a moment later."""
+        """End the open transaction. Returns why not. The end is certain at once, and readable a moment later."""
         entry = self._ids[transactional_id]
         if (refused := self._refused(entry, epoch)) is not None:
             return refused
@@ -162,7 +162,7 @@ class SimBroker:
 
     @property
     def is_quiet(self) -> bool:
-        """No transaction is open or being ended."""
+        """True if no transaction is open or being ended."""
         return all(entry.current is None for entry in self._ids.values())
 
     def _refused(self, entry: TransactionalId, epoch: int) -> str | None:
@@ -205,7 +205,7 @@ class SimBroker:
         self._world.changes += 1
         entry.current = None
 
-    # What others see
+    # The view of others
 
     def _read_on(self, log: OutputLog) -> None:
         for message in log.read_on():

@@ -1,4 +1,4 @@
-"""What must hold: at every instant at which something changes for others, and at the end.
+"""The promises that must hold whenever something changes for others, and at the end.
 
 | | at least once | exactly once |
 |---|---|---|
@@ -6,12 +6,12 @@
 | an answer | comes, maybe again | is committed once, with all others below the offset of its transaction |
 | order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
-| an answer to a poison record | only for a record that ran alone when a process ended, or seems to have | the same |
-| a state | is there before the commit; ends as in a serial replay | the same |
-| a state in a store outside | says that its request, and all earlier ones of its key, are answered | |
+| an answer to a poison record | only for a record that ran alone when a process ended, or seems to have | likewise |
+| a state | is there before the commit; ends as in a serial replay | likewise |
+| a state in an outside store | says that its request, and all earlier ones of its key, are answered | |
 
-With less `order` it is that of the answers of one key, or none. The checker sees what any reader sees, and nothing of
-the worker.
+With less `order` only the answers of one key are in order, or none. The checker sees only what a reader of Kafka sees,
+and nothing of the worker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from worker.core.records import Message, Partition, Record
 from worker.loop.quarantine import POISONOUS
 
 SILENT = b"skip"
-SOURCE = 8  # bytes before a changelog's value in that of a store
-OFFSET = slice(8, 16)  # of a changelog's value: of the request that wrote it
+SOURCE = 8  # bytes that a store's value has before the changelog's value
+OFFSET = slice(8, 16)  # the bytes of a changelog's value with the offset of the request that wrote it
 Position = tuple[Partition, int]
 
 
 class Broken(AssertionError):
-    """A promise was broken; the message says which, and how it came to it."""
+    """A promise was broken; the message says which, with the history."""
 
 
 def right_answer(value: bytes | None) -> bytes | None:
@@ -59,7 +59,7 @@ def is_killer(value: bytes | None) -> bool:
 
 
 class State(NamedTuple):
-    """What a request left to the next of its key."""
+    """The state that a request leaves to the next one of its key."""
 
     offset: int
     total: float
@@ -74,8 +74,8 @@ class Checker:
         self._is_exact = setup.is_exact
         self._order = setup.order
         self._memory = setup.memory
-        self._states: dict[bytes, State] = {}  # durable: of each key that of the latest request; exactly once the last
-        self._without_some: set[bytes] = set()  # keys of which a state was refused, and later ones may have been taken
+        self._states: dict[bytes, State] = {}  # durable: the latest request's of each key; exactly once the last
+        self._without_some: set[bytes] = set()  # keys with a refused state; later states may have been taken
         self._answers: Counter[Position] = Counter()  # durable: acknowledged, or committed
         self._letters: Counter[Position] = Counter()
         self._errors: set[Position] = set()
@@ -91,30 +91,30 @@ class Checker:
     # Told by the broker
 
     def answered(self, message: Message) -> None:
-        """Durable outside of transactions."""
+        """A message became durable outside of transactions."""
         self._require(not self._is_exact, f"{message} was written outside of a transaction")
         self._count(message)
 
     def stored(self, key: bytes, value: bytes) -> None:
-        """A store outside has this of a key."""
+        """An outside store has this value for a key."""
         state = self._kept(key, value[SOURCE:])
         for record in self._of_key(key):
             if record.offset <= state.offset:
                 self._require_answer(record, f"the store has {state} of {key!r}")
 
     def refused(self, message: Message) -> None:
-        """Its successors may land before it: a refusal for good breaks the order of what comes after the restart."""
+        """A message was refused for good: later ones may land before it, out of order after the restart."""
         if message.topic == CHANGELOG:
             self._without_some.add(message.key or b"")
         else:
             self._excused.add(self._position(message))
 
     def interrupted(self, partition: Partition, offset: int) -> None:
-        """Noted to run alone by a process that lost it without a word, or could not withdraw the note, and lives."""
+        """A living process lost a partition without a word, or could not withdraw its note of an isolated run."""
         self.may_be_poison.add((partition, offset))
 
     def decided(self, transaction: Transaction) -> None:
-        """The end of a transaction is certain, and so is what it holds."""
+        """The end of a transaction, and thus its content, is certain."""
         if transaction.verdict is not Verdict.COMMITTED:
             return
         self._require(self._is_exact, "a transaction under at least once")
@@ -139,7 +139,7 @@ class Checker:
             self._all_answered_below(partition, offset)
 
     def readable(self, log: OutputLog, message: Message) -> None:
-        """A reader that takes only what is committed got this."""
+        """A reader of committed data got this message."""
         if message.topic == CHANGELOG:
             return
         self.reads += 1
@@ -150,12 +150,12 @@ class Checker:
             self._last_read[line] = offset
         elif self._is_exact:
             raise self._broken(f"{partition}/{offset} is read after {last}")
-        elif (partition, offset) not in self._excused | self.poison:  # an answer may have come before it was marked
+        elif (partition, offset) not in self._excused | self.poison:  # poison may have been answered before the mark
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
             self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
 
     def _company(self, message: Message, offset: int) -> Hashable:
-        """What those answers of a partition have in common whose order is promised."""
+        """Names, within a partition, the answers whose order is promised."""
         if self._order == "partition":
             return None
         return message.key if self._order == "key" and message.key is not None else offset
@@ -173,7 +173,7 @@ class Checker:
         self._all_answered_below(partition, committed.offset)
 
     def dropped(self, partition: Partition, kept: Committed, transaction: Transaction) -> None:
-        """The offset of a committed transaction is undone by a later commit; one that goes as far undoes nothing."""
+        """A later commit replaced a committed transaction's offset; it may not go back before it."""
         self._require(
             kept.offset >= transaction.offsets[partition], f"{partition} stays at {kept}, and {transaction} is undone"
         )
@@ -181,14 +181,14 @@ class Checker:
     # Asked by the test
 
     def note_isolated_runs(self) -> None:
-        """A process died: what runs alone now may be marked as poison."""
+        """A process died: a record that runs alone now may be marked as poison."""
         for partition, committed in self._broker.group.committed.items():
             if committed.note.endswith("alone"):
                 self.may_be_poison.add((partition, committed.offset))
 
     @property
     def is_all_answered(self) -> bool:
-        """Every record has its answer, and the group stands behind the last of each partition, and behind markers."""
+        """True if every record is answered, and the group is behind each partition's last record and markers."""
         committed = self._broker.group.committed
         return all(
             partition in committed
@@ -199,12 +199,12 @@ class Checker:
         )
 
     def require_poison(self, expected: Collection[Position]) -> None:
-        """These were marked as poison, and no others."""
+        """Raise `Broken` unless exactly these were marked as poison."""
         wrong = self.poison ^ set(expected)
         self._require(not wrong, f"poison were {self.poison}, not {set(expected)}")
 
     def finish(self) -> None:
-        """The world has come to rest."""
+        """Judge the world when it has come to rest."""
         for partition, log in self._broker.requests.items():
             self._require(bool(log), f"{partition} is empty")
             self._all_answered_below(partition, log[-1].offset + 1)
@@ -213,7 +213,7 @@ class Checker:
         answers = sum(self._answers.values()) + sum(self._letters.values())
         self._require(self.reads == answers, f"{answers} messages are durable, {self.reads} readable")
 
-    # How it judges
+    # Judging
 
     def _count(self, message: Message) -> None:
         if message.topic == CHANGELOG:
@@ -226,7 +226,7 @@ class Checker:
             self._letters[position] += 1
             self._require(message.value == record.value, f"{_name(position)} is dead-lettered with {message.value!r}")
             if not self._may_be_refused(record):
-                self._mark_poison(position)  # its answer has another way, and may come later
+                self._mark_poison(position)  # its answer goes another way, and may come later
             return
         self._answers[position] += 1
         if dict(message.headers)["status"] == b"ok":
@@ -246,7 +246,7 @@ class Checker:
         )
 
     def _may_be_refused(self, record: Record) -> bool:
-        """Whether an error is right that does not mark it as poison."""
+        """True if an error that does not mark the record as poison is right."""
         is_bad = right_answer(record.value) is None and not is_killer(record.value)
         return is_bad or record.key in self._without_some
 
@@ -271,7 +271,7 @@ class Checker:
                 )
 
     def _require_answer(self, record: Record, why: str) -> None:
-        """Its answer is durable, and its dead letter, if it is an error."""
+        """Raise `Broken` unless its answer is durable, and for an error its dead letter, too."""
         position = record.partition, record.offset
         if record.value == SILENT:
             return
@@ -282,7 +282,7 @@ class Checker:
     # With state
 
     def _kept(self, key: bytes, value: bytes) -> State:
-        """Durable: the state that a request left. At least once a zombie may write an older one behind it."""
+        """Keep a request's durable state. At least once a zombie may write an older one behind it."""
         state = State(int.from_bytes(value[OFFSET], "little"), float(np.frombuffer(value[-4:], "<f4")[0]))
         before = self._states.get(key)
         if before is None or self._is_exact or state.offset >= before.offset:
@@ -296,7 +296,7 @@ class Checker:
             self._require(is_right, f"{key!r} ends with {state}, not with one of {sums}")
 
     def _right(self, record: Record) -> set[bytes | None]:
-        """What it may be answered; None where only an error is right."""
+        """The right answers to a record; None where only an error is right."""
         right = right_answer(record.value)
         if self._memory is None or right is None:
             return {right}
@@ -304,7 +304,7 @@ class Checker:
         return {(np.cumsum(rows) + total).astype("<f4").tobytes() for total in self._sums(record)}
 
     def _sums(self, record: Record, *, with_it: bool = False) -> set[float]:
-        """The state of its key before it. What was marked as poison may have been applied before it was."""
+        """The possible states of its key before a record. Poison may have been applied before it was marked."""
         sums = {0.0}
         for one in self._of_key(record.key or b""):
             if one.offset >= record.offset + with_it:
@@ -316,7 +316,7 @@ class Checker:
         return sums
 
     def _of_key(self, key: bytes) -> Iterator[Record]:
-        """Of one partition, as long as a model has state."""
+        """A key's records. With state all lie in one partition."""
         return (record for log in self._broker.requests.values() for record in log if record.key == key)
 
     def _owed(self, partition: Partition, start: int, end: int) -> bool:

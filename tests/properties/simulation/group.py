@@ -1,8 +1,8 @@
-"""One consumer group, as its coordinator keeps it: who may commit, what is committed, what is pending.
+"""One consumer group, as its coordinator keeps it: members, committed offsets, pending offsets.
 
-A member may commit with its own epoch only, and the coordinator asks no more: not whether the partition is the
-member's. An offset that came in a transaction is pending until the transaction's marker reaches the offsets topic. Of
-two offsets the one appended last counts: a plain commit that came in between makes the marker drop the pending one.
+A member may commit only with its own epoch; the coordinator does not check that the partition is the member's. An
+offset in a transaction is pending until the transaction's marker reaches the offsets topic. The offset appended last
+counts: a plain commit in between makes the marker drop the pending one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNKNOWN = "unknown member"
 
 
 class Committed(NamedTuple):
-    """An offset with its note; `appended` orders it among all that the offsets topic holds."""
+    """An offset with its note; `appended` orders it in the offsets topic."""
 
     offset: int
     note: str
@@ -29,7 +29,7 @@ class Committed(NamedTuple):
 
 @dataclass
 class Member:
-    """One member as the coordinator sees it: `held` until it says that it let go."""
+    """One member as the coordinator sees it; a partition is `held` until the member says that it let go."""
 
     epoch: int
     held: set[Partition] = field(default_factory=set)
@@ -40,7 +40,7 @@ Dropped = Callable[[Partition, Committed, Transaction], None]
 
 
 class Group:
-    """Owned by the broker. `told` hears of every offset that comes to be the committed one, `dropped` of lost ones."""
+    """Owned by the broker. `told` hears of every newly committed offset, `dropped` of every lost one."""
 
     def __init__(self, told: Told, dropped: Dropped) -> None:
         self._told = told
@@ -48,43 +48,43 @@ class Group:
         self._appended = count(1)
         self._pending: dict[Transaction, dict[Partition, Committed]] = {}
         self.members: dict[str, Member] = {}
-        self.changes = 0  # of members, their partitions and what they are to have
+        self.changes = 0  # of members, their partitions and the target
         self.epoch = 0
-        self.target: dict[Partition, str] = {}  # who is to have which partition
+        self.target: dict[Partition, str] = {}  # the wanted owner of each partition
         self.bouncing: dict[str, set[Partition]] = {}  # to be revoked and given back within one poll
         self.committed: dict[Partition, Committed] = {}
 
     # Members
 
     def join(self, name: str) -> int:
-        """Become a member, or one anew after having been expelled. Returns the member's epoch."""
+        """Add a member, perhaps again after it was expelled. Returns the member's epoch."""
         self._changed()
         self.members[name] = Member(self.epoch)
         return self.epoch
 
     def rejoin(self, name: str) -> int:
-        """A member that gave itself up joins again by its name. Its epoch is its old one, unless that moved on."""
+        """Add a member that gave itself up, by its old name. Its epoch is the group's, perhaps still its old one."""
         self.changes += 1
         self.members[name] = Member(self.epoch)
         return self.epoch
 
     def leave(self, name: str) -> None:
-        """Gone, by its own word or because nothing was heard of it: its epoch counts no more."""
+        """Remove a member that left or fell silent: its epoch no longer counts."""
         if self.members.pop(name, None) is not None:
             self._changed()
 
     def assign(self, target: Mapping[Partition, str]) -> None:
-        """Who is to have what from now on; members learn of it one by one."""
+        """Set the wanted owners; members learn of it one by one."""
         self.target = dict(target)
         self._changed()
 
     def bounce(self, name: str, partitions: Iterable[Partition]) -> None:
-        """Take these from a member and give them back at once."""
+        """Take partitions from a member and give them back at once."""
         self.bouncing.setdefault(name, set()).update(partitions)
         self._changed()
 
     def heartbeat(self, name: str, epoch: int, let_go: Iterable[Partition]) -> int | str:
-        """A member let go of these, and learns the group's epoch."""
+        """A member reports partitions that it let go, and learns the group's epoch."""
         if (refused := self._refused(name, epoch)) is not None:
             return refused
         self.changes += 1
@@ -94,7 +94,7 @@ class Group:
         return self.epoch
 
     def take(self, name: str) -> set[Partition]:
-        """Partitions meant for this member that nobody holds. From now on it does."""
+        """Give a member its wanted partitions that nobody holds, and return them."""
         taken = {p for member in self.members.values() for p in member.held}
         free = {p for p, whose in self.target.items() if whose == name and p not in taken}
         self.members[name].held |= free
@@ -107,7 +107,7 @@ class Group:
     # Offsets
 
     def commit(self, name: str, epoch: int, offsets: Mapping[Partition, tuple[int, str]]) -> str | None:
-        """A plain commit. Returns why it is refused, None when it is taken."""
+        """Commit outside of transactions. Returns why it is refused, None when it is taken."""
         if (refused := self._refused(name, epoch)) is not None:
             return refused
         for partition, (offset, note) in offsets.items():
@@ -115,7 +115,7 @@ class Group:
         return None
 
     def pend(self, transaction: Transaction, name: str, epoch: int, offsets: Mapping[Partition, int]) -> str | None:
-        """Offsets that count once their transaction is committed. Returns why they are refused."""
+        """Keep offsets until their transaction is committed. Returns why they are refused."""
         if (refused := self._refused(name, epoch)) is not None:
             return refused
         transaction.offsets.update(offsets)
@@ -134,7 +134,7 @@ class Group:
                 self._take_over(partition, pending, transaction)
 
     def is_unstable(self, partition: Partition) -> bool:
-        """Whether a reader that asks for stable offsets has to wait."""
+        """True if a reader of stable offsets has to wait."""
         return any(partition in pending for pending in self._pending.values())
 
     def _take_over(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None:

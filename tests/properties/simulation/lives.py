@@ -1,9 +1,9 @@
-"""One life after another on the same topics, with a crash wherever it is wanted, until all is answered.
+"""One life after another on the topics, with a crash at any step, until all is answered.
 
-    requests ─▶ life 1 ✝ before its step k ─▶ life 2 ✝ … ─▶ the last life answers what is left, and leaves in good order
+    requests ─▶ life 1 ✝ before its step k ─▶ life 2 ✝ … ─▶ the last life answers the rest, and leaves in good order
 
-A crash is before a step, and so after the one before it. What was on its way then is lost; or arrives after the death;
-or arrives after the successor has taken over (`Crash.kinds`).
+A crash is before a step, and so after the one before it. Requests on their way are lost, or arrive after the death, or
+arrive after the successor has taken over (`Crash.kinds`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import Replica, Setup
 from worker.core.records import Partition, Record
 
-MOST_SECONDS = 30.0  # of one life: its longest wait is for a transaction of the dead to be swept
+MOST_SECONDS = 30.0  # of one life: its longest wait is for a dead process's transaction to be swept
 MOST_LIVES = 12
 
 A, B = b"a", b"b"  # keys of two different output partitions
@@ -31,12 +31,12 @@ def request(partition: Partition, offset: int, value: bytes | None, key: bytes |
 
 
 def with_key_of_its_own(record: Record) -> Record:
-    """Where keys have states, none is of two partitions, and each request has one."""
+    """A record fit for states: it has a key, and no key is in two partitions."""
     return record._replace(key=b"%d%b" % (record.partition.number, record.key or b"c"))
 
 
-# Two partitions and, with three rows to a batch, four batches and more: a failing run is halved, a nonsense row is cut
-# out, and what cannot be decoded is answered beside them. Offsets have gaps.
+# Two partitions and, with three rows to a batch, four batches or more. A failing run is halved, a nonsense row is cut
+# out, and undecodable records are answered meanwhile. Offsets have gaps.
 REQUESTS = (
     request(P0, 0, floats(1.0)),
     request(P0, 1, floats(2.0), B),
@@ -47,9 +47,9 @@ REQUESTS = (
     request(P1, 2, floats(12.0, NONSENSE), B),
     request(P1, 5, b"odd"),
 )
-# Of transactions: after the first requests, and after the last.
+# Markers of transactions: after the first requests, and after the last.
 MARKERS = {P0: {5, 8, 9}, P1: {8}}
-# What comes while the first ones are under way.
+# Requests that come while the first ones are under way.
 LATER = (
     (0.015, request(P1, 6, SILENT)),
     (0.015, request(P1, 7, floats(13.0), B)),
@@ -60,7 +60,7 @@ LATER = (
 
 @dataclass(frozen=True)
 class Crash:
-    """Before this step of a life; 0: at none. `takeover`: seconds until the next life has its partitions."""
+    """A death before `step` of a life; 0: at none. `takeover`: seconds until the next life has its partitions."""
 
     step: int
     last_words: bool = False
@@ -68,15 +68,14 @@ class Crash:
 
     @staticmethod
     def kinds(step: int) -> Iterator[Crash]:
-        """What was under way is lost; arrives before the successor takes over; arrives when it has."""
+        """Requests under way are lost, or arrive before the successor takes over, or after."""
         yield Crash(step)
         yield Crash(step, last_words=True, takeover=0.02)
         yield Crash(step, last_words=True)
 
 
-# What goes wrong in a life without a crash: reports that overtake each other, commits refused and unheard; transactions
-# taken back, committed without our hearing of it, and never ended at all; a store that does what it is asked too late,
-# without our hearing of it, or not.
+# Trouble in a life without a crash: reports overtake each other, commits are refused or unheard; transactions are taken
+# back, committed unheard, or never ended; a store does its work too late, unheard, or not at all.
 SOME_TROUBLE = {
     "produce": [Fate(there) for there in (0.001, 0.012, 0.004, 0.002, 0.009)] * 4,
     "commit": [Fate(), Fate(refusal="refused for this time"), Fate(heard_after=0.01)],
@@ -88,9 +87,9 @@ SOME_TROUBLE = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is asked, by whom it is answered, and what befalls him: fates of the first requests of a kind, and bounces.
+    """The requests, the worker's setup, and its trouble: fates of the first requests of a kind, and bounces.
 
-    A bounce takes a partition away and gives it back within one poll, so many seconds after the beginning.
+    A bounce takes a partition away and gives it back within one poll, at its second of the world's time.
     """
 
     setup: Setup = field(default_factory=Setup)
@@ -102,16 +101,16 @@ class Scenario:
 
 
 def troubled(setup: Setup) -> Scenario:
-    """The usual requests, with trouble."""
-    later = 0.1 if setup.memory else 0.0  # the first poll waits for so long, and states come meanwhile
+    """A scenario of the usual requests with trouble."""
+    later = 0.1 if setup.memory else 0.0  # the first poll's wait, in which states come
     return Scenario(setup, fates=SOME_TROUBLE, bounces=[(0.018 + later, P0), (0.05 + later, P1)])
 
 
 class Lives:
-    """One worker after another, none beside another."""
+    """One worker after another, never two at once."""
 
     def __init__(self, scenario: Scenario, last: Crash | None = None, most_lives: int = MOST_LIVES) -> None:
-        """`last`: how the lives fare whose end is not asked for, but comes: of a record that kills."""
+        """`last`: the crash of lives that die unasked, of a record that kills."""
         self._scenario = scenario
         self._last = last
         self._most_lives = most_lives
@@ -134,7 +133,7 @@ class Lives:
             self._in(seconds, partial(self._bounce, partition))
 
     def live(self, crash: Crash | None = None, mishap: tuple[int, str] | None = None) -> Replica:
-        """One life: until it dies, or has answered everything and left. `mishap`: one of `MISHAPS` before this step."""
+        """One life, until it dies, or has answered everything and left. `mishap`: one of `MISHAPS` before a step."""
         name = f"life-{len(self.lived) + 1}"
         replica = Replica(name, self.world, self.broker, self.store, self._scenario.setup.named(0), self.weather)
         self.lived.append(replica)
@@ -155,13 +154,13 @@ class Lives:
         return replica
 
     def until_done(self, crashes: Sequence[Crash] = ()) -> int:
-        """Lives with these crashes, then others until all is answered. Returns how many had such a step."""
+        """Live with these crashes, then without until all is answered. Returns the number of crashes that happened."""
         met = sum(self._meets(crash) for crash in crashes)
         while self._unpublished or not self.checker.is_all_answered:
             if len(self.lived) > self._most_lives:
                 raise Broken(f"{self._most_lives} lives were not enough\n" + "\n".join(self.world.history[-100:]))
             self.live(self._last)
-        # What a dead one left open under an id of its own ends by its timeout; until then it holds readers up.
+        # A dead process's transaction under an id of its own ends by its timeout; until then it holds readers up.
         self.world.clock.wait(self._scenario.setup.transaction_timeout + 1.0, lambda: self.broker.is_quiet)
         self.checker.finish()
         return met
@@ -188,12 +187,12 @@ class Lives:
         return not self._unpublished and self.checker.is_all_answered and replica.is_idle
 
     def _bury(self, replica: Replica, crash: Crash | None) -> None:
-        """Let arrive what still does, and let the group notice."""
+        """Let last requests arrive, and let the group notice the death."""
         self.world.clock.wait(crash.takeover if crash else 0.02)
         self.throw_out(replica.process.name)
 
     def throw_out(self, name: str) -> None:
-        """Nothing was heard of it for too long; it does not know."""
+        """Remove a member that was silent for too long; it does not know."""
         if name in self.broker.group.members:
             self.checker.note_isolated_runs()
             self.broker.group.leave(name)
@@ -208,11 +207,11 @@ def _throw_out(lives: Lives, replica: Replica) -> None:
 
 
 def _lose_touch(_: Lives, replica: Replica) -> None:
-    if hasattr(replica, "source"):  # else it has not even begun
+    if hasattr(replica, "source"):  # else it has not begun yet
         replica.source.is_out_of_touch = True
 
 
-# How all partitions may go and come back to the one who had them, within one poll.
+# Ways in which all partitions may leave and come back to their owner within one poll.
 MISHAPS: Mapping[str, Callable[[Lives, Replica], None]] = {
     "revoked and given back": _bounce_all,
     "thrown out, and back": _throw_out,

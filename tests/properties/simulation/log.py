@@ -3,8 +3,8 @@
     │ 0 answer │ 1 answer of T │ 2 answer │ 3 answer of U │ 4 commit T │ …
                                             ▲ last stable offset while U is open
 
-A reader that takes only what is committed gets nothing at or past the first record of an open transaction, and skips
-those of aborted ones. Markers take offsets, so a reader sees gaps.
+A reader of committed data gets nothing at or past the first record of an open transaction, and skips records of aborted
+ones. Markers take offsets, so a reader sees gaps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Verdict(Enum):
 
 
 class Transaction:
-    """What one producer writes between two ends, and the offsets that come with it."""
+    """One producer's messages between two ends, and the offsets that come with them."""
 
     def __init__(self, transactional_id: str, began: float) -> None:
         self.transactional_id = transactional_id
@@ -40,21 +40,21 @@ class Transaction:
 
 
 class Entry(NamedTuple):
-    """One offset of the log; a marker has no message, an answer outside of transactions no transaction."""
+    """One entry of the log; a marker has no message, an answer outside of transactions has no transaction."""
 
     message: Message | None
     transaction: Transaction | None
 
 
 class OutputLog:
-    """Entries in the order appended, and which transactions have none of their markers here yet."""
+    """Entries in the order appended, and the transactions without a marker here yet."""
 
     def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
         self.number = number
         self.entries: list[Entry] = []
         self._first_of: dict[Transaction, int] = {}  # of transactions without a marker: their first offset
-        self._read_to = 0  # by the reader that runs beside
+        self._read_to = 0  # by the reader that follows the log
 
     def append(self, message: Message, transaction: Transaction | None = None) -> None:
         if transaction is not None and transaction not in self._first_of:
@@ -73,11 +73,11 @@ class OutputLog:
         return min(self._first_of.values(), default=len(self.entries))
 
     def committed_before(self, end: int) -> Sequence[Message]:
-        """What a reader gets that begins now. All before `end` is stable."""
+        """The messages that a new reader gets. All before `end` is stable."""
         return [message for message, of in self.entries[:end] if message is not None and _is_committed(of)]
 
     def read_on(self) -> Sequence[Message]:
-        """What became readable since the last call, under `read_committed`."""
+        """The messages that became readable since the last call, under `read_committed`."""
         stable = self.entries[self._read_to : self.last_stable_offset]
         self._read_to += len(stable)
         return [message for message, of in stable if message is not None and _is_committed(of)]

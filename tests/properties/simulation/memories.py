@@ -1,8 +1,8 @@
-"""Where states are kept in the simulated world, and the clients that read and write them.
+"""Changelogs and stores for states in the simulated world, and the clients that read and write them.
 
-A changelog is an output topic like others; `SimRestorer` reads it back, once the group's offset is certain. A store
-outside is a server of its own: `SimLink` has one round trip under way at a time, and makes another one of what is left
-when it hears nothing. What it gave up on may arrive later, also behind what was written since.
+A changelog is an output topic like others; `SimRestorer` reads it back, once the group's offset is certain. An outside
+store is a server of its own: `SimLink` has one round trip under way at a time, and repeats the rest when it hears
+nothing. A round trip that it gave up on may arrive later, even behind newer writes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from worker.state import Extent, Restoration, RestoredRows, StateLayout
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
-AGAIN_AFTER = 0.02  # what the group or the log cannot tell yet; what the store did not do
+AGAIN_AFTER = 0.02  # when the group or the log cannot tell yet, or the store did nothing
 
 
 class SimStore:
-    """A server outside. Outlives every process; `tell` hears of each value that is written."""
+    """An outside server. Outlives every process; `tell` hears of each value that is written."""
 
     def __init__(self, tell: Callable[[bytes, bytes], None]) -> None:
         self._tell = tell
         self.values: dict[bytes, bytes] = {}
 
     def exchange(self, changes: Mapping[bytes, bytes], keys: Sequence[bytes]) -> list[bytes | None]:
-        """One round trip. A value of an earlier request of the same partition is not written, as in the real one."""
+        """One round trip. As in the real store, an earlier request's value does not overwrite a later one's."""
         for key, value in changes.items():
             if is_later(self.values.get(key), value):
                 self.values[key] = value
@@ -39,7 +39,7 @@ class SimStore:
 
 
 class SimLink:
-    """What talks to the store. Owns what is asked for and not heard of."""
+    """The client of the store. Owns the questions and writes that are not acknowledged."""
 
     def __init__(self, process: Process, store: SimStore) -> None:
         self._process = process
@@ -49,7 +49,7 @@ class SimLink:
         self._came: list[tuple[Asked, Sequence[bytes | None]]] = []
         self._written: list[Place] = []
         self._is_busy = False
-        self._connection = 0  # what an earlier one still has to deliver may come behind what a later one did
+        self._connection = 0  # an earlier connection's rest may come behind a later connection's work
         self.trouble: str | None = None
 
     def ask(self, asked: Sequence[Asked]) -> None:
@@ -105,7 +105,7 @@ class SimLink:
 
 
 class SimRestorer:
-    """Reads a partition's changelog: up to where it ends once the group's offset is certain."""
+    """Reads a partition's changelog up to its end at the moment when the group's offset is certain."""
 
     left = 0
 

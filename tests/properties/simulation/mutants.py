@@ -1,8 +1,7 @@
-"""The promise broken on purpose, one place at a time: what the simulator is worth is what it catches.
+"""Promises broken on purpose, one place at a time, to measure what the simulator catches.
 
-A mutant is a method of a real class with another body, put in its place for the length of a `with`. It breaks no
-protocol and raises nothing by itself, so only a broken promise can give it away. `python -m tests.mutants` shows which
-test catches which.
+A mutant is another body for a method of a real class, in place during a `with`. It breaks no protocol and raises
+nothing by itself: only a broken promise can reveal it. `python -m tests.mutants` shows which test catches which mutant.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
-# The tests that may catch one.
+# The tests that may catch a mutant.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
 SCHEDULES, KILLERS, DEADLY = "random schedules", "killers", "random schedules with many killers"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`what` is broken, in `owner`'s `name`, by `body` (None: nothing is done there). `by` catches it, and soon."""
+    """`body` (None: does nothing) replaces `owner`'s `name` and breaks the promise `what`. The test `by` catches it."""
 
     what: str
     owner: type
@@ -130,7 +129,7 @@ def _forget_nothing(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
 
 
 def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
-    """What still runs finds its line, although that is nobody's any more."""
+    """A running record still finds its line, although the partition has left."""
     unsettled = 0
     for line in self._known(partitions):
         for place in (*line.sent, *line.held):
@@ -162,7 +161,7 @@ def _cover_too_little(self: ExactlyOnce) -> None:
 
 
 def _keep_what_is_lost(self: ExactlyOnce, partitions: Sequence[Partition]) -> int:
-    """The open transaction goes on, with the offsets of partitions that are somebody else's."""
+    """The open transaction goes on with offsets of partitions that now belong to another."""
     self._drop_waiting(partitions)
     return self._ledger.forget(partitions)
 

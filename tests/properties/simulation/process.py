@@ -1,8 +1,8 @@
-"""What a process is to the rest of the world: requests on a wire, and a life that may end before any of its steps.
+"""A process as the rest of the world sees it: requests on a wire, and a life that may end before any step.
 
-A step is a call of the worker to the outside, the arrival of a request of it at the broker, or an answer that it hears.
-At each of them it can die. What it had asked for and what had not arrived yet then goes either way, as in a socket's
-buffer: lost, or (`last_words`) still on its way.
+A step is a worker's call to the outside, the arrival of its request at the broker, or an answer that it hears. At each
+step it can die. Requests that have not arrived by then fare as in a socket's buffer: they are lost, or (`last_words`)
+still on their way.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Died(BaseException):
-    """The process ended in the middle of what it did. No `Exception`: nothing of the worker may hold it up."""
+    """The process ended in the middle of its work. No `Exception`: the worker must not catch it."""
 
 
 class Fate(NamedTuple):
-    """What becomes of one request: seconds to the broker and back, and what goes wrong.
+    """The fate of one request: seconds to the broker and back, and its trouble.
 
-    `refusal`: the broker says no, for this reason. `is_lost`: it never arrives. `heard_after`: the answer does not come
-    back; so many seconds after it asked the client gives up on it, whether the request has arrived by then or not.
+    `refusal`: the broker refuses, for this reason. `is_lost`: it never arrives. `heard_after`: the answer does not come
+    back; the client gives up so many seconds after it asked, even if the request has arrived.
     """
 
     there: float = 0.001
@@ -37,7 +37,7 @@ class Fate(NamedTuple):
 
 @dataclass
 class Weather:
-    """What requests meet on their way, by kind; a kind that is not named meets nothing."""
+    """The fates of requests on their way, by kind; a kind that is not named has no trouble."""
 
     fates: dict[str, Callable[[], Fate]] = field(default_factory=dict)
 
@@ -54,11 +54,11 @@ MOST_READS = 5000  # of the clock at one instant; an honest turn reads it some t
 
 
 class Spinning(AssertionError):
-    """Somebody waits for something without letting the time run."""
+    """The code waits for something without letting time pass."""
 
 
 class WatchedClock(Clock):
-    """A clock that notices who reads it for ever at the same instant."""
+    """A clock that notices endless readings at one instant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,19 +74,19 @@ class WatchedClock(Clock):
 
 
 class World:
-    """The clock and the history of one run, shared by all that happens in it."""
+    """The clock and the history of one simulation, shared by all its parts."""
 
     def __init__(self) -> None:
         self.clock = WatchedClock()
         self.history: list[str] = []
-        self.changes = 0  # of what outlives a process: two crashes between which nothing changed are one
+        self.changes = 0  # of all that outlives a process: two crashes without a change between them are one
 
     def note(self, who: str, what: str) -> None:
         self.history.append(f"{self.clock.now - 1000.0:9.4f} {who}: {what}")
 
 
 class Process:
-    """One process: alive, stalled or dead. `is_running`: its own code is what runs at this moment."""
+    """One process: alive, stalled or dead. `is_running`: its own code runs at this moment."""
 
     def __init__(self, name: str, world: World, weather: Weather) -> None:
         self.name = name
@@ -97,23 +97,23 @@ class Process:
         self.is_running = False
         self.last_words = False
         self.stalled_until = 0.0
-        self.steps: list[int] = []  # of each step, what had changed in the world by then
+        self.steps: list[int] = []  # for each step, the number of changes in the world before it
         self.dies_before: int | None = None  # this step
         self.mishaps: dict[int, Callable[[], None]] = {}  # before these steps
         self._channels: dict[str, float] = {}
 
     def step(self, what: str) -> None:
-        """A call to the outside is about to be made. Raises `Died`."""
+        """Count a call to the outside before it is made. Raises `Died`."""
         self._count(what)
         self._raise_if_dead()
 
     def die(self, why: str, *, last_words: bool = False) -> None:
-        """From now on nothing of it happens, but for what arrives of its `last_words`."""
+        """Stop for ever; only its `last_words` may still arrive."""
         self.is_alive, self.last_words = False, last_words
         self.world.note(self.name, f"dies: {why}, last words {'arrive' if last_words else 'are lost'}")
 
     def end(self, why: str) -> None:
-        """Die at once, wherever its code is. Raises `Died` if that is here."""
+        """Die at once, wherever its code is. Raises `Died` if its code is running."""
         self.die(why, last_words=self.last_words)
         self._raise_if_dead()
 
@@ -126,10 +126,10 @@ class Process:
         refuse: Callable[[str], str] = str,
         lost: Callable[[Fate], object] = lambda _: None,
     ) -> None:
-        """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong.
+        """Send a request. Requests on one channel arrive in order. `heard` gets `effect`'s result or the trouble.
 
-        `refuse` is what happens at the broker when it is fated to say no; it returns the reason. `lost` is called when
-        it was to arrive, and is fated not to.
+        The broker calls `refuse` where its fate is a refusal; it returns the reason. `lost` is called, instead of the
+        arrival, where its fate is to be lost.
         """
         fate = self.weather.fate(kind)
         if fate.refusal is not None:
@@ -141,7 +141,7 @@ class Process:
             self.later(fate.heard_after, f"{kind} timed out", lambda: heard(TIMED_OUT))
 
     def later(self, seconds: float, what: str, action: Callable[[], None]) -> None:
-        """Something of its own will happen, if it lives and is not stalled then."""
+        """Schedule an action of its own, if it lives and is not stalled then."""
         self.clock.at(self.clock.now + seconds, lambda: self._wake(what, action))
 
     def _arrive(
@@ -192,7 +192,7 @@ class Process:
 
 
 class Watched:
-    """Makes every call of a client a step of its process. What is not called is handed through."""
+    """Makes every call of a client a step of its process. Other attributes are handed through."""
 
     def __init__(self, process: Process, client: object) -> None:
         self._process = process
@@ -212,5 +212,5 @@ class Watched:
 
 
 def watched(process: Process, client: T) -> T:
-    """The client, each of whose calls is a step at which its process may die."""
+    """The client with each call as a step at which its process may die."""
     return cast("T", Watched(process, client))

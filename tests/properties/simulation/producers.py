@@ -1,14 +1,14 @@
-"""The producers of the simulated cluster: an idempotent one behind `Sink`, a transactional one behind `Transactions`.
+"""Producers of the simulated cluster: an idempotent one behind `Sink`, a transactional one behind `Transactions`.
 
-Both keep the order within an output partition, and only there. The idempotent one is never fenced: what a zombie still
-has to send arrives. The transactional one ends a transaction in steps, as its committer thread does, while the worker
-goes on: wait until all is written, write the offsets, end. What each step hears decides what follows:
+Both keep the order within an output partition, and only there. The idempotent one is never fenced: a zombie's remaining
+messages arrive. The transactional one ends a transaction in steps, as its committer thread does, while the worker goes
+on: wait until all is written, write the offsets, end. The answer to each step decides the next one:
 
 | heard | then |
 |---|---|
 | a message or the offsets are refused | abort, and go on |
-| fenced, though nobody else can have the id, or after so long that the coordinator may have ended it | another epoch |
-| fenced otherwise | somebody who lives has the same id: `KafkaFatal` |
+| fenced, but nobody else can have the id, or the coordinator may have ended the transaction by now | another epoch |
+| fenced otherwise | another living process has this id: `KafkaFatal` |
 | no answer in time | another epoch under the same id |
 """
 
@@ -23,14 +23,14 @@ from tests.properties.simulation.process import TIMED_OUT, Process
 from worker.core.failures import KafkaFatal
 from worker.core.records import Ending, Message, Partition, Place
 
-AGAIN_AFTER = 0.005  # what the coordinator was too busy for
+AGAIN_AFTER = 0.005  # when the coordinator was too busy
 PUSH_WAIT = 0.001
 READY_WAIT = 60.0
 BELIEVED_SHARE = 0.9  # of the timeout: from then on the coordinator may have ended the transaction
 
 
 class SimSink:
-    """An idempotent producer. A message that the broker refuses is lost for good; later ones are not."""
+    """An idempotent producer. A refused message is lost for good; later ones are not."""
 
     def __init__(self, process: Process, broker: SimBroker) -> None:
         self._process = process
@@ -86,7 +86,7 @@ class SimTransactions:
         *,
         is_unique: bool,
     ) -> None:
-        """Takes back what a predecessor left open under this id, and waits until that is so."""
+        """Aborts a predecessor's transaction under this id, and waits for its end."""
         self._process = process
         self._broker = broker
         self._clock = process.clock
@@ -95,7 +95,7 @@ class SimTransactions:
         self._member = member
         self._is_unique = is_unique
         self._epoch = 0
-        self._life = 0  # of producers: what an older one hears is nobody's
+        self._life = 0  # of producers: an older one's answers are ignored
         self._unwritten: list[Message] = []  # until the coordinator has opened the transaction
         self._is_registered = False
         self._on_the_way = 0
@@ -245,7 +245,7 @@ class SimTransactions:
             self._decide(refused)
 
     def _decide(self, trouble: str) -> None:
-        """The transaction is out of our hands."""
+        """Decide what follows when the transaction's end is not ours to choose."""
         is_too_early = self._clock.now - self._began_at < BELIEVED_SHARE * self._timeout
         if trouble == FENCED and is_too_early and not self._is_unique:
             self._ended = KafkaFatal(f"another process uses the transactional id {self._id}")
@@ -254,7 +254,7 @@ class SimTransactions:
         self._renew(lambda: self._tell(failure))
 
     def _renew(self, then: Callable[[], None]) -> None:
-        """Another producer under the same id: what was open is taken back, and nobody may write there as before."""
+        """Make another producer under this id: it aborts the open transaction and fences the old producer."""
         self._life += 1
         self._unwritten.clear()
         self._on_the_way = 0

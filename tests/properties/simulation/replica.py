@@ -1,7 +1,7 @@
-"""A real worker, whole but for its clients: loop, ledger, batcher, quarantine, stacker and delivery as in production.
+"""A real worker except its clients: loop, ledger, batcher, quarantine, stacker and delivery as in production.
 
-Every call that it makes to the outside is a step of its process, at which that may die. Values that kill it do so while
-they are decoded, or when the batch that holds them runs.
+Each of its calls to the outside is a step at which its process may die. Values that kill it do so while they are
+decoded, or when their batch runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Memory = Literal["changelog", "store"]
 
 @dataclass(frozen=True)
 class Setup:
-    """How a worker is set up. Times in seconds."""
+    """A worker's setup. Times in seconds."""
 
     is_exact: bool = False
     order: Order = "partition"
@@ -61,18 +61,18 @@ class Setup:
     commit_interval: float = 0.02
     transaction_timeout: float = 1.0
     transactional_id: str | None = "replica-{n}"  # None: unique to each life
-    is_static: bool = False  # the id is made of the member's own, which the group lets no other have
-    joins: bool = True  # records that lie side by side travel as one
-    memory: Memory | None = None  # the model sums what came of a key; where its states are kept
+    is_static: bool = False  # the id is made from the member's instance id, which the group lets no other have
+    joins: bool = True  # neighbouring records travel as one
+    memory: Memory | None = None  # the place of states, where the model sums the rows of a key
 
     def named(self, number: int) -> Setup:
-        """For one replica of several: each has its own id."""
+        """The setup of one replica of several: each has its own id."""
         fixed = self.transactional_id
         return self if fixed is None else replace(self, transactional_id=fixed.format(n=number))
 
 
 class Signals:
-    """The operator's flags. A `failure` of a turn is raised where `Worker.run` would have met it."""
+    """The operator's flags. A turn's `failure` is raised where `Worker.run` would raise it."""
 
     def __init__(self) -> None:
         self.is_stop_asked = self.hurry_asked = False
@@ -86,7 +86,7 @@ class Signals:
 
 
 class DeadlyCodec(RowCodec):
-    """Dies of one value."""
+    """A codec at which the process dies of one value."""
 
     def __init__(self, process: Process, *, joins: bool) -> None:
         super().__init__(joins=joins)
@@ -114,7 +114,7 @@ class Replica:
         self._is_over = False
 
     def start(self, dies_before: int | None = None, *, last_words: bool = False) -> Replica:
-        """Wire the worker and join the group, unless it dies before that."""
+        """Wire the worker and join the group, unless it dies earlier."""
         self.process.dies_before, self.process.last_words = dies_before, last_words
         self._run(self._begin)
         return self
@@ -124,7 +124,7 @@ class Replica:
         self._run(self._turn)
 
     def stop(self) -> None:
-        """As after a SIGTERM: drain, commit, leave."""
+        """Drain, commit and leave, as after a SIGTERM."""
         self.signals.is_stop_asked = True
         self._run(self._leave)
 
@@ -132,7 +132,7 @@ class Replica:
         self.process.die("kill -9", last_words=last_words)
 
     def stall(self, seconds: float) -> None:
-        """As by a SIGSTOP: nothing of it happens until then."""
+        """Stand still for `seconds`, as by a SIGSTOP."""
         self.process.stalled_until = self._world.clock.now + seconds
 
     @property
@@ -147,7 +147,7 @@ class Replica:
     def is_idle(self) -> bool:
         return self.delivery.is_idle and not self.ledger.records
 
-    # How a life goes
+    # The course of a life
 
     def _run(self, part: Callable[[], None]) -> None:
         self.process.is_running = True

@@ -1,9 +1,9 @@
-"""Whatever may happen to two replicas of one group, in an order that dice decide.
+"""Random events for two replicas of one group; dice decide their order.
 
     Play(dice, exact).run()   some forty deeds, then the world heals and everything must be answered
 
-The dice are a `random.Random`: Hypothesis brings its own, whose throws it can make simpler until little is left of a
-failing run; a seed gives the same run again. Every deed is noted, so the history of a failure reads like a log.
+The dice are a `random.Random`. Hypothesis brings its own, and can simplify their throws until a failing run is short; a
+seed repeats a run. Every deed is noted, so the history of a failure reads like a log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS = (b"a", b"b", None)
 DEEDS = 40
 HEALING_SECONDS = 300.0  # a lost commit is waited for 60 s
 REFUSED = "refused for this time"
-# Transactional ids, and whether they are a static member's: of two with that none is shut out by the other's.
+# Transactional ids, and whether they come from a static member's instance id: two such ids never shut each other out.
 _NAMES = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
 
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Play:
-    """One run: two posts, replicas that come and go at them, and everything that may befall them."""
+    """One random run: two posts, the replicas that come and go at them, and their troubles."""
 
     def __init__(
         self, dice: random.Random, *, is_exact: bool, order: Order = "partition", memory: Memory | None = None
@@ -75,13 +75,13 @@ class Play:
         ]
 
     def make_deadly(self) -> Play:
-        """Many records that end the process, and three deaths at the beginning: soon all is in quarantine."""
+        """Send many records that end the process, and begin with three deaths: soon all is in quarantine."""
         self._killers = self._dice.choice([0.0, 0.05, 0.2])
         self._early_deaths = 3
         return self
 
     def run(self) -> list[str]:
-        """Returns the history. Raises `Broken` where a promise is."""
+        """Play, and return the history. Raises `Broken` where a promise is broken."""
         for post in (0, 1):
             self._start(post)
         self._publish()
@@ -100,7 +100,7 @@ class Play:
     # Deeds
 
     def _turn(self) -> None:
-        """Now one, now the other, some turns each."""
+        """Let the two take some turns at random."""
         for _ in range(self._dice.randint(1, 12)):
             self._go(self._dice.randint(0, 1))
 
@@ -127,19 +127,19 @@ class Play:
             self._note(f"bounce {replica.process.name} {some}")
 
     def _expel(self) -> None:
-        """Nothing was heard of it for too long: its partitions go to the other one at once, and it does not know."""
+        """The group has heard nothing of it for too long: the other one gets its partitions, and it does not know."""
         if (replica := self._any_living()) is not None:
             self._throw_out(replica.process.name)
             self._rebalance()
 
     def _lose_touch(self) -> None:
-        """It heard nothing of the group for too long and gives its partitions up for lost; the group knows nothing."""
+        """It has heard nothing of the group for too long and gives its partitions up; the group does not know."""
         if (replica := self._any_living()) is not None:
             self._note(f"{replica.process.name} is out of touch")
             replica.source.is_out_of_touch = True
 
     def _stall(self) -> None:
-        """It stands still, and is thrown out if that is for too long."""
+        """It stands still, and is thrown out if that takes too long."""
         if (replica := self._any_living()) is not None:
             seconds = self._dice.choice([0.05, 0.5, 2.0])
             self._note(f"{replica.process.name} stalls for {seconds}")
@@ -161,13 +161,13 @@ class Play:
             replica.stop()
 
     def _break_device(self) -> None:
-        """Every run fails from now on, the one that asks whether the device works, too: the worker stops."""
+        """Every run fails from now on, the device check too: the worker stops."""
         if (replica := self._any_living()) is not None:
             self._note(f"the device of {replica.process.name} breaks")
             replica.lanes.is_broken = True
 
     def _revive(self) -> None:
-        """A new life at an empty post, and partitions for it."""
+        """Start a new life at an empty post, with partitions."""
         for post, replica in enumerate(self._replicas):
             if replica is None or replica.is_over:
                 self._start(post)
@@ -175,7 +175,7 @@ class Play:
                 return
 
     def _slow_down(self) -> None:
-        """Requests take their time, reports come late and in any order between output partitions."""
+        """Requests take longer, and reports come late and in any order between output partitions."""
         slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
         slow = ["produce", "write", "commit", "mark", "write offsets", "commit transaction"]
         kinds = self._dice.sample(slow + ["store"] * (self._setup.memory == "store"), 2)
@@ -188,7 +188,7 @@ class Play:
         self._note(f"slow: {kinds} up to {slowest}")
 
     def _trouble(self) -> None:
-        """Some of the requests of one kind go wrong, in one way."""
+        """Some requests of one kind fail in one way."""
         kind, fate = self._any(self._troubles())
         share = self._dice.choice([0.1, 0.5, 1.0])
         inner = random.Random(self._dice.getrandbits(16))
@@ -219,7 +219,7 @@ class Play:
             *((5, ("store", fate)) for fate in commits if self._setup.memory == "store"),
         ]
 
-    # How the end goes
+    # The end
 
     def _heal(self) -> None:
         self._note("the world heals")
@@ -238,7 +238,7 @@ class Play:
                 raise Broken(f"stuck: {self._replicas} {self.broker.group}\n" + "\n".join(self.world.history[-100:]))
 
     def _succeed(self) -> None:
-        """The dead are noticed, and one of the posts does not stay empty."""
+        """The group notices dead replicas, and the first post gets a new one."""
         for post, replica in enumerate(self._replicas):
             if replica is not None and replica.is_over:
                 self._throw_out(replica.process.name)
@@ -249,7 +249,7 @@ class Play:
     def _meant_for(self, replica: Replica) -> set[Partition]:
         return {p for p, name in self.broker.group.target.items() if name == replica.process.name}
 
-    # What they are made of
+    # The parts of deeds
 
     def _start(self, post: int) -> None:
         old = self._replicas[post]
@@ -269,10 +269,10 @@ class Play:
         before = self.world.clock.now, self.world.clock.stirred
         replica.turn()
         if before == (self.world.clock.now, self.world.clock.stirred):
-            replica.turn()  # two turns in a row that neither wait nor work are seen by the clock
+            replica.turn()  # the clock notices two turns in a row that neither wait nor work
 
     def _throw_out(self, name: str) -> None:
-        """Unless it left by its own word: then nobody needs to wonder what became of it."""
+        """Remove a member, unless it has left by itself."""
         if name in self.broker.group.members:
             self._note(f"{name} is thrown out")
             self.checker.note_isolated_runs()

@@ -1,16 +1,16 @@
 """A consumer of the simulated cluster, behind the loop's `Source` and delivery's `Group`.
 
-What it knows of the group it learned by asking: its epoch by heartbeats, its positions by fetching offsets, which wait
-while a transaction may still move them. So between the group and what this member believes there is always some time,
-and what it does then with an old epoch is refused.
+It learns of the group only by asking: its epoch by heartbeats, its positions by fetching offsets, which wait while a
+transaction may still move them. So this member's knowledge is always a little old, and the group refuses its requests
+with an old epoch.
 
-All that it asks of the group goes over one connection. A commit that is lost on its way was lost with that: the client
-keeps it, and sends it first when anything gets through again, unless it has given up on it by then (librdkafka 2.15,
-`wait_coord_q`; it lets go of no partition before). So no partition moves past a commit that was sent before it.
+All its requests to the group share one connection. A commit is lost only with the connection: the client keeps it, and
+sends it first when anything gets through again, unless it has given up on it by then (librdkafka 2.15, `wait_coord_q`;
+it lets go of no partition before). So no partition moves past a commit that was sent before.
 
     assigned ─▶ position asked for ─▶ first record there ─▶ nothing in doubt, group asked ─▶ attempt noted ─▶ it flows
 
-Until the note is taken, nothing of the assignment comes; partitions that were begun too often are told of before.
+Until the note is taken, no record of the assignment comes; partitions that were begun too often are reported before.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from worker.ports import Assignments
 
 SUSPECT_FROM = 3  # attempts without progress
 UNSTABLE_WAIT = 0.02  # between two questions for an offset that a transaction may still move
-MARK_AGAIN_AFTER = 0.1  # a note that must be taken and was not
-HEARTBEAT_WAIT = 0.05  # the longest that one poll waits for its own group, when it gives and takes within the call
+MARK_AGAIN_AFTER = 0.1  # for a note that must be taken and was not
+HEARTBEAT_WAIT = 0.05  # the longest wait of one poll for its group, when it gives and takes within the call
 LEAVE_WAIT = 1.0
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _NOTE = re.compile(r"attempts=(\d+)( alone)?")
 
 @dataclass(eq=False)
 class Held:
-    """One assigned partition. `position` None: not known yet, so nothing of it comes."""
+    """One assigned partition. `position` None: not known yet, so no record comes."""
 
     partition: Partition
     position: int | None = None
@@ -48,16 +48,16 @@ class Held:
     is_begun: bool = False  # that was taken
     attempts: int = 0
     is_withheld: bool = False
-    isolated: int | None = None  # the offset that was noted last to run alone
-    marking: tuple[int, str] | None = None  # on its way
-    marked: tuple[int, str] | None = None  # taken
+    isolated: int | None = None  # the offset of the last note of an isolated run
+    marking: tuple[int, str] | None = None  # a note on its way
+    marked: tuple[int, str] | None = None  # the note that was taken
     mark_not_before: float = 0.0
     asked: int = 0  # how often we asked where the group stands
     is_asking: bool = False  # about the attempt
 
 
 class SimSource:
-    """One member of the group. `is_member`: the group knew it when it heard of it last."""
+    """One member of the group. `is_member`: the group knew it at its last contact."""
 
     def __init__(self, process: Process, broker: SimBroker) -> None:
         self._process = process
@@ -68,15 +68,15 @@ class SimSource:
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._results: list[CommitResult] = []
-        self._deferred: list[tuple[float, Callable[[], object]]] = []  # lost commits, and when they are given up
+        self._deferred: list[tuple[float, Callable[[], object]]] = []  # lost commits, and the times when they expire
         self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
-        self._let_go: set[Partition] = set()  # and the group was not told yet
-        self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, also of what left and may come back
-        self._poisons: dict[Partition, int] = {}  # the offset at which another died; likewise
+        self._let_go: set[Partition] = set()  # the group does not know yet
+        self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, kept for partitions that come back
+        self._poisons: dict[Partition, int] = {}  # the offset at which another process died; likewise
         self._served = -1, -1  # the group's changes when there was nothing left to do, and our epoch then
         self._is_beating = False
         self._is_paused = False
-        self.is_out_of_touch = False  # it heard nothing of the group for so long that it gives itself up for lost
+        self.is_out_of_touch = False  # it has heard nothing of the group for so long that it gives itself up
         self.epoch = 0
         self.held: dict[Partition, Held] = {}
 
@@ -117,7 +117,7 @@ class SimSource:
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         self._clock.stirred += 1
-        for held in self._known(sorted(partitions)):  # one order in every process, whatever its hashes
+        for held in self._known(sorted(partitions)):  # one order, which hashes do not change
             held.is_withheld = False
             self._read_again(held)
 
@@ -152,7 +152,7 @@ class SimSource:
         return False
 
     def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        """As the real one: the question goes behind the commit, and is answered behind it."""
+        """Clear a note as the real source does: the question follows the commit, and so does its answer."""
         held, give_up_at = self.held[partition], self._clock.now + patience
         if held.isolated is None:
             return
@@ -170,7 +170,7 @@ class SimSource:
                 self.commit({partition: next_offset})
 
     def _is_noted_alone(self, held: Held, give_up_at: float) -> bool:
-        """True while it does not tell."""
+        """True while the group does not answer, or the note is still there."""
         found: list[Committed | str | None] = []
         self._ask_group("offset fetch", lambda: self._stable(held.partition), found.append)
         self._clock.wait(give_up_at - self._clock.now, lambda: bool(found))
@@ -181,7 +181,7 @@ class SimSource:
     def leave(self) -> None: ...
 
     def close(self) -> None:
-        """Calls `revoked` for what is held, and leaves after the commits that are under way."""
+        """Call `revoked` for held partitions, and leave after the commits that are under way."""
         if self._assignments is None:
             return
         self._give_up(list(self.held))
@@ -200,13 +200,13 @@ class SimSource:
 
     @property
     def member(self) -> tuple[str, int]:
-        """What fences this member's offsets in a transaction."""
+        """The name and epoch that fence this member's offsets in a transaction."""
         return self._name, self.epoch
 
     # The group
 
     def _serve(self) -> None:
-        """What the group wants, with the callbacks that follow; nothing while it wants nothing new."""
+        """Do what the group wants, with the callbacks; nothing if the group has not changed."""
         if (self._group.changes, self.epoch) == self._served and not self.is_out_of_touch:
             return
         if self._is_expelled():
@@ -227,7 +227,7 @@ class SimSource:
             self._take()
 
     def _is_expelled(self) -> bool:
-        """Heard at once, in a poll; what was sent before, with the old epoch, is refused all the same."""
+        """True if the group has expelled it. A poll hears it at once; earlier requests are still refused."""
         member = self._group.members.get(self._name)
         return member is None or not member.held >= self.held.keys()
 
@@ -252,7 +252,7 @@ class SimSource:
             self._tell("lost", lost)
 
     def _beat(self) -> None:
-        """Say what was let go, after the commits that were its last."""
+        """Report the partitions that it let go, behind their last commits."""
         if self._is_beating:
             return
         self._is_beating = True
@@ -265,13 +265,13 @@ class SimSource:
 
     def _beaten(self, answer: int | str, asked_with: int, let_go: Collection[Partition]) -> None:
         self._is_beating = False
-        if isinstance(answer, int) and self.epoch == asked_with:  # else it joined anew since
+        if isinstance(answer, int) and self.epoch == asked_with:  # else it has joined anew
             self.epoch = answer
             self._let_go.difference_update(let_go)
 
     def _take(self) -> None:
         new = sorted(self._group.take(self._name))
-        self._served = self._group.changes, self.epoch  # while it hears of these, it may be thrown out
+        self._served = self._group.changes, self.epoch  # noted first: it may be expelled during the callbacks
         if not new:
             return
         self._clock.stirred += 1
@@ -286,7 +286,7 @@ class SimSource:
     # Where to read
 
     def _read_again(self, held: Held) -> None:
-        """Once nothing of an earlier assignment can be committed any more."""
+        """Ask for the position, once nothing of an earlier assignment can be committed any more."""
         held.position = None
         if self.held.get(held.partition) is not held:
             return
@@ -303,7 +303,7 @@ class SimSource:
         held.position = held.started_at = committed.offset if committed else 0
 
     def _ask(self, held: Held, learn: Callable[[Held, Committed | None], None]) -> None:
-        """Where the group stands. Only the last answer counts, and only in this assignment."""
+        """Ask for the group's offset. Only the last answer counts, and only in this assignment."""
         held.asked += 1
         number = held.asked
 
@@ -355,7 +355,7 @@ class SimSource:
     # Before the first record
 
     def _wake(self) -> None:
-        """What has its first record waiting: ask, note the attempt, let it flow."""
+        """For partitions whose first record waits: ask, note the attempt, let it flow."""
         for held in self._with_more(is_begun=False):
             if held.attempt is None:
                 if not held.is_asking and not self._is_in_doubt(held.partition):
@@ -365,19 +365,19 @@ class SimSource:
                 held.is_begun = True
 
     def _learn_standing(self, held: Held, committed: Committed | None) -> None:
-        """One more attempt, and a suspect if there were too many."""
+        """Count one more attempt, and report a suspect if there were too many."""
         held.is_asking = False
         if committed is not None and committed.offset > (held.position or 0):
             held.position = held.started_at = (
                 committed.offset
-            )  # something of an earlier assignment was committed since we asked first
+            )  # an earlier assignment has committed since the first question
             return
         first = next(r.offset for r in self._broker.requests[held.partition] if r.offset >= (held.position or 0))
         offset, note, _ = committed or Committed(first, "", 0)
         found = _NOTE.fullmatch(note)
         held.attempts = int(found[1]) if found else 0
         is_alone = found is not None and found[2] is not None
-        if self._is_own(held.partition, offset, note):  # no other process began it since, and this one lives
+        if self._is_own(held.partition, offset, note):  # no other process has begun it since, and this one lives
             held.attempts, is_alone = held.attempts - 1, self._poisons.get(held.partition) == offset
         elif is_alone:
             self._poisons[held.partition] = offset
@@ -388,7 +388,7 @@ class SimSource:
             self._tell("suspected", [Suspect(held.partition, held.attempts, offset if is_alone else None, until)])
 
     def _is_own(self, partition: Partition, offset: int, note: str) -> bool:
-        """Also where its withdrawal was not taken."""
+        """True if this process wrote the note, even if its withdrawal was not taken."""
         at, own = self._own.get(partition, (-1, ""))
         return (at, own.removesuffix(" alone")) == (offset, note.removesuffix(" alone"))
 
@@ -399,7 +399,7 @@ class SimSource:
     # Notes with the group
 
     def _note(self, held: Held, note: tuple[int, str]) -> bool:
-        """To be called until it is so."""
+        """Write a note; call it until it returns True."""
         if held.marked != note and held.marking is None and self._clock.now >= held.mark_not_before:
             self._clock.stirred += 1
             self._mark(held, note)
@@ -411,7 +411,7 @@ class SimSource:
 
     def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
         if held.marking != note:
-            return  # another one follows it
+            return  # another note follows it
         held.marking = None
         if refused is None:
             held.marked = note
@@ -440,7 +440,7 @@ class SimSource:
         heard: Callable[[T | str], None],
         lost: Callable[[Fate], object] = lambda _: None,
     ) -> None:
-        """On its one connection: what gets through comes behind what was deferred."""
+        """Ask on the one connection: deferred commits arrive first."""
 
         def arrive() -> T | str:
             self._send_deferred()
@@ -464,7 +464,7 @@ class SimSource:
             tell()
 
     def _tell(self, what: str, partitions: Sequence[object]) -> None:
-        """A callback. What it raises is raised by the poll that it runs in."""
+        """Call back. The poll around it raises what the callback raises."""
         self._process.world.note(self._name, f"{what} {[str(p) for p in partitions]}")
         try:
             getattr(self._assignments, what)(partitions)

@@ -1,4 +1,4 @@
-"""A client's exchange over fakes, with a clock that tests move."""
+"""A client's exchange over fakes, with a clock that tests control."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Y = np.array([[0.5, 0.25]], "f4")
 
 
 class Record(NamedTuple):
-    """A message of Kafka's client, an answer or an error."""
+    """A message of Kafka's client: an answer or an error."""
 
     fields: Sequence[tuple[str, bytes | None]] | None
     body: bytes | None = None
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
 
 class Nameless:
-    """A message with a header whose name is not UTF-8, as Kafka's client hands it over."""
+    """A message with a header whose name is not UTF-8, in the form that Kafka's client delivers."""
 
     def __init__(self) -> None:
         self._looks = 0
@@ -66,7 +66,7 @@ class Nameless:
 
 
 class Sent(NamedTuple):
-    """What was handed to the producer."""
+    """A record that was handed to the producer."""
 
     topic: str
     value: bytes
@@ -80,7 +80,7 @@ class Sent(NamedTuple):
 
 
 class FakeProducer:
-    """Takes `room` records; reports what a test has fail, in a poll."""
+    """Takes `room` records. A poll reports the deliveries that a test made fail."""
 
     def __init__(self, room: int = 1_000_000) -> None:
         self.sent: list[Sent] = []
@@ -89,7 +89,7 @@ class FakeProducer:
         self.is_purged = False
         self._reports: deque[Callable[[], None]] = deque()
 
-    def produce(  # noqa: PLR0917  # as Kafka's client has it
+    def produce(  # noqa: PLR0917  # the signature of Kafka's client
         self,
         topic: str,
         value: bytes,
@@ -107,7 +107,7 @@ class FakeProducer:
         self.sent.append(Sent(topic, value, key, dict(headers), callback))
 
     def fail(self, sent: Sent, code: int) -> None:
-        """Its report says so at the next poll."""
+        """Report a failed delivery at the next poll."""
         self._reports.append(lambda: sent.on_delivery(KafkaError(code), None))
 
     def poll(self, timeout: float) -> int:
@@ -120,7 +120,7 @@ class FakeProducer:
 
 
 class FakeConsumer:
-    """Hands on what a test has put into it."""
+    """Delivers the messages that a test has put into it."""
 
     def __init__(self, partitions: int = 2) -> None:
         self.arrived: deque[Record | Nameless] = deque()
@@ -159,7 +159,7 @@ class Stage:
         partitions_now: Callable[[float], int | None] | None = None,
     ) -> None:
         self.now = 100.0
-        self.amiss = ""  # with the topics
+        self.amiss = ""  # problem with the topics
         self.asked = 0
         self.producer = FakeProducer(room)
         self.consumer = FakeConsumer()
@@ -184,12 +184,12 @@ class Stage:
         return self.exchange.submit(self.encoder.encode({"x": ROW}), b"k", timeout)
 
     def arrive(self, answer: Answer | bytes, status: bytes = b"ok", body: bytes = Y.tobytes(), **more: bytes) -> None:
-        """An answer comes; a turn later it is read."""
+        """Let an answer arrive; the next turn reads it."""
         request_id = answer.request_id if isinstance(answer, Answer) else answer
         headers = {"status": status, "source": b"requests/0/7", "request-id": request_id, **more}
         self.consumer.arrived.append(Record([*headers.items(), ("empty", None)], body))
 
     def turn(self, seconds: float = 0.0) -> None:
-        """So much time goes by, and the thread takes a turn."""
+        """Advance the clock, and run one turn of the thread."""
         self.now += seconds
         self.exchange.turn(0.0)

@@ -21,29 +21,29 @@ Y = [[0.5, 0.25]]
 
 
 def is_made(answer: Answer) -> bool:
-    """Whether it has what is waited by."""
+    """True if the answer has the condition that waiting needs."""
     return "_condition" in vars(answer)
 
 
 def reply(stage: Stage, answer: Answer) -> None:
-    """Its result comes."""
+    """Deliver the answer's result."""
     stage.arrive(answer)
     stage.turn()
 
 
 def refuse(stage: Stage, answer: Answer) -> None:
-    """Its error comes."""
+    """Deliver the answer's error."""
     stage.arrive(answer, b"error", b'{"error":"no"}', **{"error-code": b"NOT_FOUND"})
     stage.turn()
 
 
 def cancel(_: Stage, answer: Answer) -> None:
-    """It is given up."""
+    """Cancel the answer."""
     assert answer.cancel()
 
 
 def outcome(future: Future[Result], timeout: float | None = None) -> object:
-    """How it ended."""
+    """Return the result, or the type of the error."""
     try:
         return future.result(timeout)["y"].tolist()
     except (NotFound, CancelledError) as error:
@@ -57,7 +57,7 @@ End = Callable[[Stage, Answer], None]
 
 
 def test_what_is_there_when_it_is_asked_for_costs_no_condition() -> None:
-    """It is the same as often as it is asked for."""
+    """Every call returns one and the same object."""
     stage = Stage()
     answer = stage.submit()
     assert not answer.done()
@@ -74,7 +74,7 @@ def test_what_is_there_when_it_is_asked_for_costs_no_condition() -> None:
 
 @ENDS
 def test_it_may_be_waited_for_before_it_ends_or_after(end: End, expected: object) -> None:
-    """By `result`, by `wait` and by `as_completed`; both ways it says the same, as often as it is asked."""
+    """`result`, `wait` and `as_completed` work in both cases, and repeated calls agree."""
     stage = Stage()
     waited, late, plain = stage.submit(), stage.submit(), stage.submit()
     assert wait([waited], 0).not_done == {waited}
@@ -92,7 +92,7 @@ def test_it_may_be_waited_for_before_it_ends_or_after(end: End, expected: object
 
 
 def test_one_that_has_not_ended_is_waited_for_in_vain() -> None:
-    """No longer than asked."""
+    """The wait ends after the timeout that was asked for."""
     answer = Stage().submit()
 
     with pytest.raises(TimeoutError):
@@ -104,7 +104,7 @@ def test_one_that_has_not_ended_is_waited_for_in_vain() -> None:
 
 @ENDS
 def test_asyncio_takes_it(end: End, expected: object) -> None:
-    """`wrap_future`, of one that ended before and of one that ends later."""
+    """`wrap_future` works for an answer that has ended and for one that ends later."""
     stage = Stage()
     before, after = stage.submit(), stage.submit()
     end(stage, before)
@@ -121,7 +121,7 @@ def test_asyncio_takes_it(end: End, expected: object) -> None:
 
 @ENDS
 def test_each_callback_is_called_once(end: End, expected: object) -> None:
-    """On the thread that ends it, or at once where it has ended."""
+    """The thread that ends the answer calls it, or the caller does if the answer has ended."""
     stage = Stage()
     answer = stage.submit()
     called: list[object] = []
@@ -134,7 +134,7 @@ def test_each_callback_is_called_once(end: End, expected: object) -> None:
 
 
 def test_one_that_is_about_to_end_is_not_cancelled() -> None:
-    """Who takes it out of the table ends it."""
+    """The thread that takes the answer out of the table ends it."""
     stage = Stage()
     answer = stage.submit()
     taken = stage.pending.take(answer.request_id)
@@ -149,7 +149,7 @@ def test_one_that_is_about_to_end_is_not_cancelled() -> None:
 
 @contextmanager
 def hasty() -> Iterator[None]:
-    """Threads take turns after every few steps."""
+    """Let threads switch after every few steps."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -160,7 +160,7 @@ def hasty() -> Iterator[None]:
 
 @ENDS
 def test_who_ends_it_and_who_waits_may_meet(end: End, expected: object) -> None:
-    """However their steps fall, it ends once, and every wait ends."""
+    """In any order of their steps, the answer ends once, and every wait ends."""
     stage = Stage()
     answers = [stage.submit(1000.0) for _ in range(1000)]
     found: list[list[object]] = []

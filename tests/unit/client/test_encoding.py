@@ -1,4 +1,4 @@
-"""What a caller gives, as bytes; what an answer holds, as arrays; and what is refused before it is sent."""
+"""A caller's input as bytes, an answer's outputs as arrays, and the refusal of wrong input before it is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def head(encoded: Encoded) -> dict[str, Any]:
 
 
 def answer(outputs: dict[str, np.ndarray], datatypes: list[str]) -> tuple[dict[str, bytes], bytes]:
-    """An answer in the binary-data form."""
+    """An answer in the binary-data form: headers and value."""
     described = [
         {"name": n, "shape": a.shape, "datatype": t, "parameters": {"binary_data_size": a.nbytes}}
         for (n, a), t in zip(outputs.items(), datatypes, strict=True)
@@ -44,7 +44,7 @@ def answer(outputs: dict[str, np.ndarray], datatypes: list[str]) -> tuple[dict[s
 
 
 def test_rows_of_the_only_input_say_all() -> None:
-    """With their headers, with a signature; an array alone stands for that input, and one row needs no dimension."""
+    """The signature gives the headers. A bare array stands for the only input, and one row needs no batch dimension."""
     encoder = Encoder(SIGNATURE)
 
     forms = [encoder.encode(given) for given in ({"x": ROW}, ROW, {"x": ROW[0]}, {"x": [1, 2, 3]}, [[1.0, 2.0, 3.0]])]
@@ -55,7 +55,7 @@ def test_rows_of_the_only_input_say_all() -> None:
 
 
 def test_without_a_signature_each_tensor_says_what_it_is() -> None:
-    """In the binary-data form."""
+    """The client uses the binary-data form."""
     encoded = Encoder(None).encode({"x": ROW, "n": np.array([7], ">i2")})
 
     assert head(encoded)["inputs"] == [
@@ -70,13 +70,13 @@ def test_without_a_signature_each_tensor_says_what_it_is() -> None:
     [([[1.5]], "FP32"), ([[1]], "INT64"), ([[True]], "BOOL"), ([["ä"]], "BYTES"), (np.array([[1.5]]), "FP64")],
 )
 def test_without_a_signature_a_list_is_what_most_models_take(given: Any, datatype: str) -> None:
-    """The worker refuses it where that is wrong; numpy's numbers are what they are."""
+    """The worker refuses a wrong guess; numpy arrays keep their type."""
     assert head(Encoder(None).encode({"x": given}))["inputs"][0]["datatype"] == datatype
 
 
 @pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
 def test_every_datatype_comes_back_as_it_went(datatype: str) -> None:
-    """With a signature, without one, and in an answer's rows and binary-data form."""
+    """This holds with a signature, without one, and in an answer's rows and binary-data form."""
     array = np.array([[1, 0, 1]], DTYPES[datatype])
     known = signature([("x", datatype, [-1, 3])], [("y", datatype, [-1, 3])])
 
@@ -100,7 +100,7 @@ def test_every_datatype_comes_back_as_it_went(datatype: str) -> None:
     ],
 )
 def test_rows_that_say_that_they_are_others_are_not_read(stated: dict[str, bytes], said: str) -> None:
-    """A model that was exchanged may answer with another type, or with one row as long as two."""
+    """After a model swap, answers may have another type, or one row with the length of two."""
     found = Encoder(SIGNATURE).decode({"status": b"ok", "source": b"r/0/1", **stated}, np.zeros(4, "f4").tobytes())
 
     assert isinstance(found, Internal)
@@ -108,7 +108,7 @@ def test_rows_that_say_that_they_are_others_are_not_read(stated: dict[str, bytes
 
 
 def test_rows_that_say_what_the_signature_says_are_read() -> None:
-    """As those that say nothing, an older worker's."""
+    """Rows without headers, from an older worker, are read too."""
     row = np.ones((1, 2), "f4")
 
     says = {"datatype": b"FP32", "rows": b"1"}
@@ -120,7 +120,7 @@ def test_rows_that_say_what_the_signature_says_are_read() -> None:
 
 
 def test_strings_travel_with_their_lengths() -> None:
-    """Both ways, as UTF-8."""
+    """Requests and answers carry them as UTF-8."""
     texts = signature([("text", "BYTES", [-1])], [("label", "BYTES", [-1])])
     encoded = Encoder(texts).encode({"text": ["grüße", ""]})
     raw = b"\x07\0\0\0" + "grüße".encode() + b"\0\0\0\0"
@@ -141,7 +141,7 @@ def test_strings_travel_with_their_lengths() -> None:
 
 
 def test_an_answer_of_several_outputs_has_all_of_them() -> None:
-    """Also to rows: a model with one input and two outputs is answered with a head."""
+    """This holds for requests as rows, too: a model with one input and two outputs answers with a head."""
     two = Encoder(signature([("x", "FP32", [-1, 3])], [("y", "FP32", [-1, 2]), ("n", "INT64", [-1])]))
     assert two.encode({"x": ROW}).value == ROW.tobytes()
 
@@ -152,7 +152,7 @@ def test_an_answer_of_several_outputs_has_all_of_them() -> None:
 
 
 def test_rows_are_not_used_where_they_do_not_say_all() -> None:
-    """A dimension that requests choose, of the input or of the only output; and several inputs."""
+    """A dynamic dimension of the input or of the only output rules them out, and so do several inputs."""
     for known in (
         signature([("x", "FP32", [-1, -1])], [("y", "FP32", [-1, 2])]),
         signature([("x", "FP32", [-1, 3])], [("y", "FP32", [-1, -1])]),
@@ -180,7 +180,7 @@ def test_rows_are_not_used_where_they_do_not_say_all() -> None:
     ],
 )
 def test_what_the_model_does_not_take_is_refused_before_it_is_sent(given: Any, why: str) -> None:
-    """With what was expected and what came."""
+    """The error says what was expected, and what came."""
     with pytest.raises(InvalidArgument, match=why):
         Encoder(SIGNATURE).encode(given)
 
@@ -198,7 +198,7 @@ def test_what_the_model_does_not_take_is_refused_before_it_is_sent(given: Any, w
     ],
 )
 def test_without_a_signature_what_is_no_request_is_refused(given: Any, why: str) -> None:
-    """The rest is the worker's to judge."""
+    """The worker judges the rest."""
     with pytest.raises(InvalidArgument, match=why):
         Encoder(None).encode(given)
 
@@ -223,13 +223,13 @@ def test_what_is_no_string_is_not_made_one(known: Signature | None, given: Any, 
 
 @pytest.mark.parametrize("given", [["a\0", "é"], [b"a\0", "é"], np.array(["a\0", "é"], np.dtypes.StringDType())])
 def test_strings_are_sent_whole(given: Any) -> None:
-    """Also a NUL that ends one, which numpy's fixed strings have not, and strings of numpy's own."""
+    """A trailing NUL, which numpy's fixed strings drop, is kept; numpy's own strings are sent, too."""
     assert Encoder(None).encode({"x": given}).value.endswith(b"\2\0\0\0a\0\2\0\0\0" + "é".encode())
 
 
 @pytest.mark.parametrize("known", [SIGNATURE, None])
 def test_what_is_masked_is_not_sent(known: Signature | None) -> None:
-    """Under the mask of a missing value lies any number. A mask that hides nothing is no matter."""
+    """A masked element holds an arbitrary number. A mask that hides nothing changes nothing."""
     whole = np.ma.masked_array(ROW, mask=False)
 
     assert Encoder(known).encode({"x": whole}) == Encoder(known).encode({"x": ROW})
@@ -252,12 +252,12 @@ def test_what_is_masked_is_not_sent(known: Signature | None) -> None:
 def test_an_answer_that_cannot_be_read_says_so(
     known: Signature | None, headers: dict[str, bytes], value: bytes
 ) -> None:
-    """Rows without a signature, too; eight bytes of JSON would be two numbers, and an empty answer has no row."""
+    """Rows need a signature. Eight bytes of JSON would be two numbers, and an empty answer has no row."""
     assert isinstance(Encoder(known).decode({"status": b"ok", **headers}, value), Internal)
 
 
 def test_a_record_without_a_status_is_no_answer() -> None:
-    """A dead letter, or a request that was copied, has the id of the request, too."""
+    """A dead letter, or a copied request, carries the request's id too."""
     found = Encoder(SIGNATURE).decode({"error-code": b"INTERNAL", "__dlq.errors.message": b"no"}, b'{"inputs": []}')
 
     assert isinstance(found, Internal)
@@ -274,13 +274,13 @@ def of_type(datatype: str) -> Encoder:
     [
         ("UINT64", [2**64 - 1, 1], [2**64 - 1, 1]),
         ("INT8", [-128, 127], [-128, 127]),
-        ("FP32", [3.4028235e38], [float(np.finfo("f4").max)]),  # as FP64 it lies a little above the largest of FP32
+        ("FP32", [3.4028235e38], [float(np.finfo("f4").max)]),  # as FP64 it is slightly above the largest FP32
         ("FP16", [65_510], [65_504]),
         ("FP32", [float("inf")], [float("inf")]),
     ],
 )
 def test_numbers_of_a_list_become_what_the_model_takes(datatype: str, given: list[float], sent: list[float]) -> None:
-    """Integers of 64 bits stay integers, also next to small ones. Infinity itself is the worker's to judge."""
+    """Integers of 64 bits stay integers, also next to small ones. The worker judges infinity itself."""
     found = np.frombuffer(of_type(datatype).encode({"x": given}).value, DTYPES[datatype])
 
     assert found.tolist() == sent
@@ -319,7 +319,7 @@ def test_a_number_of_a_list_is_not_made_another(datatype: str | None, given: Any
     ],
 )
 def test_what_is_no_metadata_is_refused(wrong: dict[str, Any], why: str) -> None:
-    """When the client is made."""
+    """The error comes when the client is made."""
     with pytest.raises(ValueError, match=why):
         Signature.of(wrong)
 
@@ -337,7 +337,7 @@ def test_what_is_no_metadata_is_refused(wrong: dict[str, Any], why: str) -> None
 def test_a_clock_that_is_behind_is_named_where_a_request_was_late(
     monkeypatch: pytest.MonkeyPatch, code: bytes, stamp: tuple[int, int], whose: str | None
 ) -> None:
-    """An answer from the future tells it; whose clock is ahead depends on the topic."""
+    """An answer from the future shows it. The topic's timestamp type tells whose clock is ahead."""
     monkeypatch.setattr(encoding, "time", SimpleNamespace(time=lambda: 1_764_000_000.0))
     kind, ahead = stamp
     headers = [("status", b"error"), ("error-code", code)]
@@ -349,11 +349,11 @@ def test_a_clock_that_is_behind_is_named_where_a_request_was_late(
     assert "clock" not in found.message if whose is None else whose in found.message
 
 
-# An answer in the binary-data form that is at odds with itself
+# An answer in the binary-data form that contradicts itself
 
 
 def binary(*entries: tuple[str, str, Any, Any], tail: bytes, head_length: int | None = None) -> Any:
-    """What the client reads in an answer of these outputs: name, datatype, shape and size of each."""
+    """Decode an answer of these outputs: name, datatype, shape and size of each."""
     words = ("name", "datatype", "shape")
     described = [{**dict(zip(words, e, strict=False)), "parameters": {"binary_data_size": e[3]}} for e in entries]
     head = json.dumps({"outputs": described}).encode()
@@ -379,18 +379,18 @@ def binary(*entries: tuple[str, str, Any, Any], tail: bytes, head_length: int | 
     ],
 )
 def test_an_answer_at_odds_with_itself_is_not_read(entries: list[tuple[str, str, Any, Any]], tail: bytes) -> None:
-    """A string that is longer than what came was the empty one, and of two outputs with one name the last was told."""
+    """Unchecked, a string longer than the value would be empty, and the last of two outputs with one name would win."""
     assert isinstance(binary(*entries, tail=tail), Internal)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 10_000])
 def test_a_head_as_long_as_no_answer_is_not_read(length: int) -> None:
-    """Python would count from the end."""
+    """Python counts a negative length from the end."""
     assert "a head of" in str(binary(("y", "INT8", [1], 1), tail=b"1", head_length=length))
 
 
 def test_heads_that_are_remembered_are_bounded_in_bytes() -> None:
-    """What others write into them is as long as they like: 200 long heads kept 1.2 GB."""
+    """Other writers choose the length of heads: 200 long ones kept 1.2 GB."""
     keeps = binary_data._described
     keeps.cache_clear()
 

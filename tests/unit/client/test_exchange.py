@@ -1,4 +1,4 @@
-"""Each future ends exactly once, whatever comes: answers, errors, repeats, the time, failed deliveries, the end."""
+"""Each future ends exactly once, whatever happens: answers, errors, repeats, timeouts, failed deliveries, the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOON = 20.0  # seconds for another thread on a busy machine
 
 
 def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
-    """With its key; each has an id of its own, which begins with the client's."""
+    """The request carries its key. Each request has its own id, which begins with the client's id."""
     stage = Stage()
 
     first, second = stage.submit(0.5), stage.submit(2.0)
@@ -61,7 +61,7 @@ def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
     ],
 )
 def test_an_error_of_the_worker_is_an_exception_of_its_type(code: bytes, kind: type[InferenceError]) -> None:
-    """With code, message and source. One that this client does not know is an error all the same."""
+    """The exception has code, message and source. An unknown code becomes an exception too."""
     stage = Stage()
     answer = stage.submit()
 
@@ -79,7 +79,7 @@ def test_an_error_of_the_worker_is_an_exception_of_its_type(code: bytes, kind: t
     ("status", "body"), [(b"ok", b"123"), (b"error", b"no JSON"), (b"error", b"{}"), (b"error", b"[]"), (b"?", b"")]
 )
 def test_an_answer_that_cannot_be_read_is_an_error(status: bytes, body: bytes) -> None:
-    """Its future ends, and the client goes on."""
+    """The answer's future ends, and the client goes on."""
     stage = Stage()
     answer, next_one = stage.submit(), stage.submit()
 
@@ -92,7 +92,7 @@ def test_an_answer_that_cannot_be_read_is_an_error(status: bytes, body: bytes) -
 
 
 def test_a_header_without_a_name_in_utf_8_stops_nothing() -> None:
-    """No worker writes one, but others may write to the topic. Answers that came with it end their futures."""
+    """No worker writes such a header, but others may write to the topic. Answers around it still end their futures."""
     stage = Stage()
     before, behind = stage.submit(), stage.submit()
 
@@ -108,7 +108,7 @@ def test_a_header_without_a_name_in_utf_8_stops_nothing() -> None:
 
 
 def test_an_answer_is_known_by_its_id_wherever_that_stands() -> None:
-    """A worker writes it last, but for the headers that it echoes. Without an id, and with an empty one, it is none."""
+    """A worker writes the id last, except for echoed headers. A record with no id or an empty one is no answer."""
     stage = Stage()
     echoed, last = stage.submit(), stage.submit()
 
@@ -123,7 +123,7 @@ def test_an_answer_is_known_by_its_id_wherever_that_stands() -> None:
 
 
 def test_a_request_without_an_answer_ends_with_its_time() -> None:
-    """Not before; the shorter first. It asks for a worker. What comes then is late, once, and a repeat after that."""
+    """The shorter ends first. The error asks for a worker. A later answer is late once, then a repeat."""
     stage = Stage()
     long, short = stage.submit(10.0), stage.submit(1.0)
 
@@ -144,7 +144,7 @@ def test_a_request_without_an_answer_ends_with_its_time() -> None:
 
 
 def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
-    """During the request, or before it, if no answer has come since: some complaints are told once."""
+    """A complaint counts during the request, and before it if no answer has come since: Kafka tells some only once."""
     stage = Stage()
     stage.consumer.arrived.append(Record((), failure=KafkaError(KafkaError._TRANSPORT)))
     stage.turn()
@@ -165,7 +165,7 @@ def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
 
 
 def test_a_complaint_that_says_why_is_not_lost() -> None:
-    """That all brokers are down follows from it; and about a group there is nothing to say: none is joined."""
+    """If all brokers are down, that has a cause; a group error means nothing, since the client joins no group."""
     stage = Stage()
     late = stage.submit(1.0)
 
@@ -177,7 +177,7 @@ def test_a_complaint_that_says_why_is_not_lost() -> None:
 
 
 def test_what_is_wrong_with_the_topics_is_asked_when_a_request_is_late() -> None:
-    """And told in the place of a worker that may be missing; once a second at most, and never in a calm."""
+    """It is asked once a second at most; the error has the result in the place of the missing worker."""
     stage = Stage()
     stage.arrive(stage.submit())
     stage.turn(LOOK_EVERY)
@@ -205,7 +205,7 @@ def test_what_is_wrong_with_the_topics_is_asked_when_a_request_is_late() -> None
     ],
 )
 def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[InferenceError]) -> None:
-    """It may be in the topic all the same: an answer that comes is late."""
+    """The request may have reached the topic: a later answer counts as late."""
     stage = Stage()
     answer = stage.submit()
 
@@ -221,7 +221,7 @@ def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[Inferenc
 
 
 def test_a_future_that_is_open_at_a_fork_raises_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread ends it there; what had ended is there."""
+    """The child has no thread that could end it. Futures that had ended keep their results."""
     stage = Stage()
     ended, is_open = stage.submit(), stage.submit()
     stage.arrive(ended)
@@ -236,7 +236,7 @@ def test_a_future_that_is_open_at_a_fork_raises_in_the_child(monkeypatch: pytest
 
 
 def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:
-    """And takes no place."""
+    """The request takes no place."""
     stage = Stage()
     stage.producer.failure = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
@@ -248,7 +248,7 @@ def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:
 
 @pytest.mark.parametrize("key", [17, np.int64(17), bytearray(b"17")])
 def test_a_key_of_another_type_is_refused(key: Any) -> None:
-    """numpy's number would have been sent as its eight bytes, which no other publisher sends."""
+    """A numpy number would be sent as its eight bytes, and no other publisher does that."""
     stage = Stage()
 
     with pytest.raises(TypeError, match=f"key must be str, bytes or None, got {type(key).__name__}"):
@@ -258,7 +258,7 @@ def test_a_key_of_another_type_is_refused(key: Any) -> None:
 
 
 def test_a_client_that_is_full_says_so_if_told_to() -> None:
-    """And takes a request again when one has ended."""
+    """The client takes a request again when one has ended."""
     stage = Stage(most=2)
     first, _ = stage.submit(), stage.submit()
 
@@ -271,7 +271,7 @@ def test_a_client_that_is_full_says_so_if_told_to() -> None:
 
 
 def test_a_caller_waits_for_a_place() -> None:
-    """In its own thread, until one is free."""
+    """The caller's own thread waits until a place is free."""
     stage = Stage(most=1, waits=True)
     first = stage.submit()
     found: list[Future[Result]] = []
@@ -289,7 +289,7 @@ def test_a_caller_waits_for_a_place() -> None:
 
 
 def test_a_caller_waits_for_a_place_no_longer_than_for_its_answer() -> None:
-    """Then it is told so."""
+    """Then the caller gets an error that says so."""
     stage = Stage(most=1, waits=True)
     stage.submit()
 
@@ -298,7 +298,7 @@ def test_a_caller_waits_for_a_place_no_longer_than_for_its_answer() -> None:
 
 
 def test_a_caller_waits_for_room_in_the_producer() -> None:
-    """The headers say what is left of its time by then."""
+    """The header then holds the time that is left."""
     stage = Stage(room=0, waits=True)
     asked = 0
 
@@ -320,7 +320,7 @@ def test_a_caller_waits_for_room_in_the_producer() -> None:
 
 
 def test_a_future_that_is_cancelled_frees_its_place() -> None:
-    """Waiters are told; its answer is late. What has ended cannot be cancelled."""
+    """Waiters are told, and its answer counts as late. A future that has ended cannot be cancelled."""
     stage = Stage(most=1)
     answer = stage.submit()
 
@@ -340,7 +340,7 @@ def test_a_future_that_is_cancelled_frees_its_place() -> None:
 
 
 def test_ids_of_lapsed_requests_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten: their answers count as repeats."""
+    """The client forgets the oldest ids; their answers count as repeats."""
     monkeypatch.setattr(pending, "_MOST_LAPSED", 2)
     stage = Stage()
     lapsed = [stage.submit(1.0) for _ in range(3)]
@@ -362,7 +362,7 @@ def called_back(stage: Stage, *callbacks: Callable[[Future[Result]], object]) ->
 
 
 def test_a_callback_that_waits_for_another_answer_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It runs on a thread of its own; one that raises is logged, and the next is called."""
+    """Each callback runs on a separate thread. One that raises is logged, and the next is called."""
     stage = Stage()
     other, got, over = stage.submit(), list[Result](), threading.Event()
 
@@ -379,7 +379,7 @@ def test_a_callback_that_waits_for_another_answer_stops_nothing(caplog: pytest.L
 
 
 def test_the_thread_for_callbacks_ends_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that has none to call keeps no thread for them."""
+    """A client without callbacks to call keeps no thread for them."""
     monkeypatch.setattr(pending, "_IDLE", 0.001)
     stage = Stage()
 
@@ -392,7 +392,7 @@ def test_the_thread_for_callbacks_ends_and_comes_again(monkeypatch: pytest.Monke
 
 
 def test_new_partitions_of_the_answers_are_read_from_their_beginning() -> None:
-    """Looked for every few seconds; a broker that does not say is asked again."""
+    """The client looks for new partitions every few seconds. If the broker does not say, it asks again."""
     counts = iter([None, 2, 4])
     stage = Stage(partitions_now=lambda _: next(counts))
 
@@ -404,7 +404,7 @@ def test_new_partitions_of_the_answers_are_read_from_their_beginning() -> None:
 
 
 def run(stage: Stage) -> None:
-    """The thread's whole life, once it is told to stop or something fails."""
+    """Run the thread's whole life, for an exchange that was told to stop or that fails."""
     thread = threading.Thread(target=stage.exchange.run)
     thread.start()
     thread.join(SOON)
@@ -412,7 +412,7 @@ def run(stage: Stage) -> None:
 
 
 def test_the_end_cancels_what_is_under_way() -> None:
-    """And closes Kafka's clients; nothing is taken any more."""
+    """The client also closes its Kafka clients, and refuses new requests."""
     stage = Stage()
     answer = stage.submit()
 
@@ -427,7 +427,7 @@ def test_the_end_cancels_what_is_under_way() -> None:
 
 
 class Fatal(KafkaError):
-    """One after which a client takes nothing more."""
+    """An error after which a Kafka client takes nothing more."""
 
     def fatal(self) -> bool:
         return True
@@ -435,7 +435,7 @@ class Fatal(KafkaError):
 
 @pytest.mark.parametrize("is_raised", [True, False])
 def test_a_client_of_kafka_that_fails_ends_all_futures(*, is_raised: bool) -> None:
-    """Whether it raises or says so: with an error, and later requests at once."""
+    """The Kafka client raises the error or reports it. Futures get the error, and later requests raise it at once."""
     stage = Stage()
     answer = stage.submit()
     if is_raised:
@@ -452,7 +452,7 @@ def test_a_client_of_kafka_that_fails_ends_all_futures(*, is_raised: bool) -> No
 
 
 def test_callers_that_wait_for_a_place_hear_of_the_end() -> None:
-    """None waits for its time to be over."""
+    """No caller waits until its own timeout."""
     stage = Stage(most=1, waits=True)
     stage.submit()
     raised: list[BaseException] = []
@@ -474,7 +474,7 @@ def test_callers_that_wait_for_a_place_hear_of_the_end() -> None:
 
 
 def test_who_closes_waits_for_the_last_answer() -> None:
-    """And for no longer than it wishes."""
+    """The caller sets the longest wait."""
     stage = Stage()
     answer = stage.submit()
     stage.pending.close()

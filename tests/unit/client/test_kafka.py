@@ -1,4 +1,4 @@
-"""What a client does when it is made: with what it is given, without a broker, and while a leader is being elected."""
+"""How a client is made: with right and wrong arguments, without a broker, and while a leader is being elected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.client.builders import Stage
 
 
 class Cluster:
-    """As the consumer has it: refuses so many questions, and answers after that; first with so many brokers.
+    """A cluster that refuses some questions and then answers. `brokers`: the first answers name so many brokers.
 
     `unknown`: so many answers say that there is no such topic.
     """
@@ -43,16 +43,16 @@ class Cluster:
         return [TopicPartition(at.topic, at.partition, 7) for at in asked]
 
     def poll(self, timeout: float) -> None:
-        """Nothing is left to say."""
+        """Bring nothing."""
 
 
 def contact(
     *refusals: int, brokers: Sequence[int] = (), unknown: int = 0, patience: float = 60.0
 ) -> kafka._FirstContact:
-    """With a cluster whose leaders refuse so many questions."""
+    """A first contact with a cluster whose leaders refuse so many questions."""
     log = ClientLog(logging.getLogger("inference_client"))
     cluster = Cluster(*refusals, brokers=brokers, unknown=unknown)
-    return kafka._FirstContact(cluster, log, "here:9092", patience)  # type: ignore[arg-type]  # what of it is used
+    return kafka._FirstContact(cluster, log, "here:9092", patience)  # type: ignore[arg-type]  # what it uses
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def contact(
 def test_what_passes_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, refusals: Sequence[int], brokers: Sequence[int], unknown: int
 ) -> None:
-    """A leader refuses a question or two, a starting broker names none, and a broker hears late of a new topic."""
+    """A leader refuses a question or two, a starting broker names no broker, and a broker hears late of a new topic."""
     monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
 
     asked = contact(*refusals, brokers=brokers, unknown=unknown)
@@ -77,7 +77,7 @@ def test_what_passes_is_asked_again(
 
 
 def test_what_does_not_pass_is_said() -> None:
-    """At once, or once the patience is over."""
+    """The error comes at once, or when the patience is over."""
     with pytest.raises(Unavailable, match="answer topic answers: "):
         contact(KafkaError.TOPIC_AUTHORIZATION_FAILED).ends("answers", [0])
     with pytest.raises(Unavailable, match="answer topic answers: "):
@@ -87,7 +87,7 @@ def test_what_does_not_pass_is_said() -> None:
 
 
 def test_why_no_broker_answers_is_the_last_complaint_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says more than that nothing came; heard only in a poll, after the question has failed."""
+    """The complaint says more than a timeout. The client hears it only in a poll, after the question has failed."""
     asked = contact(KafkaError._TIMED_OUT, patience=0.0)
     said = "[thrd:here:9092/bootstrap]: here:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
     monkeypatch.setattr(asked._consumer, "poll", lambda _: asked._log.log(logging.ERROR, "", "FAIL", "client", said))
@@ -106,7 +106,7 @@ def test_why_no_broker_answers_is_the_last_complaint_of_the_log(monkeypatch: pyt
     ],
 )
 def test_what_became_of_the_topics_is_told(code: int | None, said: str) -> None:
-    """Kafka's clients say nothing where one was deleted, nor where a broker stands still."""
+    """Kafka's clients are silent when a topic was deleted, and when a broker hangs."""
 
     class Producer(Cluster):
         def list_topics(self, topic: str, timeout: float) -> Any:
@@ -114,11 +114,11 @@ def test_what_became_of_the_topics_is_told(code: int | None, said: str) -> None:
                 raise KafkaException(KafkaError(code))
             return super().list_topics(topic, timeout)
 
-    assert kafka._amiss(Producer(), ("requests", "answers"), 0.2) == said  # type: ignore[arg-type]  # what of it is used
+    assert kafka._amiss(Producer(), ("requests", "answers"), 0.2) == said  # type: ignore[arg-type]  # what it uses
 
 
 def test_leaders_that_cannot_be_reached_are_told_from_a_broker_that_is_not_there() -> None:
-    """The address that was given is right, and those that its broker names are not."""
+    """The given address is right, but the addresses that its broker names are not."""
     with pytest.raises(Unavailable) as caught:
         contact(KafkaError._TIMED_OUT, patience=0.0).ends("answers", [0])
 
@@ -130,14 +130,14 @@ def test_leaders_that_cannot_be_reached_are_told_from_a_broker_that_is_not_there
 def test_a_broker_that_is_not_there_is_one_error_in_time(
     server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It names the address and the cure; the log has none of librdkafka's many lines."""
+    """The error names the address and the cure; the log has none of librdkafka's many lines."""
     monkeypatch.setattr(kafka, "LEAST", 0.5)
     began = time.monotonic()
 
     with pytest.raises(Unavailable) as caught:
         InferenceClient(server, requests="requests", answers="answers", timeout=0.1)
 
-    assert time.monotonic() - began < 3.0  # 0.5 s, and what a busy machine adds; it took 15 s, or 3.4 s to close
+    assert time.monotonic() - began < 3.0  # 0.5 s, and the delay of a busy machine; it took 15 s, or 3.4 s to close
     assert f"no broker at {server} answered within 0.5 s: " in str(caught.value)
     assert "is one running there? Check the bootstrap address" in str(caught.value)
     assert [record for record in caplog.records if record.name == "inference_client"] == []
@@ -158,14 +158,14 @@ def test_a_broker_that_is_not_there_is_one_error_in_time(
     ],
 )
 def test_what_is_no_choice_and_no_setting_is_said_before_it_connects(wrong: dict[str, Any], said: str) -> None:
-    """With its name."""
+    """The error names the argument."""
     with pytest.raises(ValueError, match=said):
         InferenceClient("127.0.0.1:1", **{"requests": "requests", "answers": "answers", **wrong})
 
 
 @pytest.mark.parametrize(("maker", "module"), [("gevent", "gevent.thread"), ("eventlet", "eventlet.green.thread")])
 def test_green_threads_are_refused(monkeypatch: pytest.MonkeyPatch, maker: str, module: str) -> None:
-    """The client's own would wait for Kafka, and let no other run: the program stood still as soon as it was made."""
+    """The client's own thread would wait for Kafka and let no other run: the program hung as soon as it was made."""
 
     def start_new_thread() -> None: ...
 
@@ -178,7 +178,7 @@ def test_green_threads_are_refused(monkeypatch: pytest.MonkeyPatch, maker: str, 
 
 @pytest.mark.filterwarnings("error")
 def test_where_no_thread_can_be_started_nothing_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may allow no more. Nor does the client that was not made complain when it is forgotten."""
+    """A container may allow no more threads. The client that was not made does not complain when it is forgotten."""
 
     class Refused(threading.Thread):
         def start(self) -> None:

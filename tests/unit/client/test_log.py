@@ -1,4 +1,4 @@
-"""What Kafka's clients complain of: how much of it reaches a program's log."""
+"""Complaints of Kafka's clients, and how many of them reach a program's log."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Heard:
 
 @pytest.fixture
 def heard() -> Heard:
-    """One that is open."""
+    """A log that is open."""
     return Heard()
 
 
 def test_a_complaint_that_comes_again_is_counted(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told at once, and with the number left out when its time has come; each broker has its own."""
+    """The first is logged at once, and a later line counts those left out. Each broker has its own count."""
     for broker in "aaab":
         heard.fail(broker)
     heard.now = REPEAT_EVERY
@@ -45,7 +45,7 @@ def test_a_complaint_that_comes_again_is_counted(heard: Heard, caplog: pytest.Lo
 
 
 def test_before_it_is_open_a_complaint_is_only_kept(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    """For the error that says why there is no client. The lines that `debug` asks for come whole."""
+    """The error that says why there is no client shows it. The lines that `debug` asks for are written whole."""
     caplog.set_level(logging.DEBUG, "inference_client")
     heard.log.is_open = False
 
@@ -57,7 +57,7 @@ def test_before_it_is_open_a_complaint_is_only_kept(heard: Heard, caplog: pytest
 
 
 def test_a_setting_of_the_other_client_is_no_complaint(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
-    """Both get the same. What else is odd about the settings is told."""
+    """Both clients get all settings. Other complaints about settings are logged."""
     for said in (
         "property compression.codec is a producer property and will be ignored by this consumer instance",
         "property group.id is a consumer property and will be ignored by this producer instance",

@@ -1,4 +1,4 @@
-"""A signature that is fetched: from what servers, for how long, and how much of it."""
+"""A signature that is fetched: from which servers, how long it may take, and how many bytes it may have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.client.builders import METADATA, SIGNATURE
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder, and the address at which a server has its files."""
+    """A folder, and the address of an HTTP server that serves its files."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield tmp_path, f"http://127.0.0.1:{server.server_port}/"
@@ -27,7 +27,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def test_a_signature_is_fetched(served: tuple[Path, str]) -> None:
-    """From a server that has the model's metadata, as the Open Inference Protocol says."""
+    """The server has the model's metadata in the form of the Open Inference Protocol."""
     folder, address = served
     (folder / "m").write_text(json.dumps(METADATA))
 
@@ -40,7 +40,7 @@ def test_a_signature_is_fetched(served: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
 def test_a_server_that_dribbles_is_not_waited_for(drip: bytes) -> None:
-    """In its headers or behind them: each byte comes before the socket's own timeout is over."""
+    """Headers or body come so slowly that each byte arrives before the socket's own timeout."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         is_over = threading.Event()
 
@@ -61,7 +61,7 @@ def test_a_server_that_dribbles_is_not_waited_for(drip: bytes) -> None:
 
 
 def test_metadata_without_an_end_is_not_read(served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more of it than any model has is held in memory."""
+    """The client holds no more in memory than the longest metadata of any model."""
     folder, address = served
     (folder / "m").write_text(json.dumps(METADATA))
     monkeypatch.setattr(signature, "_MOST_METADATA", len(json.dumps(METADATA)))

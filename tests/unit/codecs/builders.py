@@ -28,7 +28,7 @@ OF_FP32, OF_FP64 = ("datatype", b"FP32"), ("datatype", b"FP64")
 
 
 def model(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (Y,), max_rows: int = 100) -> Signature:
-    """Model `m` of version 1; without arguments it takes x, three FP32, and gives y, two."""
+    """Model `m` of version 1; without arguments it takes x, three FP32, and gives y, two FP32."""
     return Signature("m", "1", inputs or (X,), tuple(outputs), max_rows)
 
 
@@ -57,7 +57,7 @@ def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes |
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A JSON request for the plain model, right but for the changes."""
+    """A JSON request for the plain model, right except for the changes."""
     return {"inputs": [tensor()], **changes}
 
 
@@ -76,14 +76,14 @@ def as_binary(head: Mapping[str, Any], tail: bytes, *headers: tuple[str, bytes |
 
 
 def request(codec: Codecs, given: Record) -> Request:
-    """The record decoded, which must work."""
+    """The decoded request; the record must decode."""
     decoded = codec.decode(given)
     assert isinstance(decoded, Request), decoded
     return decoded
 
 
 def rejection(codec: Codecs, given: Record) -> Rejection:
-    """Why the record is refused, which it must be."""
+    """The record's rejection; the record must be refused."""
     decoded = codec.decode(given)
     assert isinstance(decoded, Rejection), decoded
     return decoded
@@ -96,7 +96,7 @@ def answer(codec: Codecs, given: Record, *outputs: Array) -> Message:
 
 
 def headers_of(message: Message) -> dict[str, str]:
-    """The headers as text; each must come once."""
+    """The headers as text; each name must come once."""
     return said(message.headers)
 
 

@@ -51,7 +51,7 @@ def refused(given: Record, message: str = "no", code: Code = Code.INTERNAL, repl
 
 
 def test_an_answer_carries_key_source_and_status() -> None:
-    """And nothing that its requester does not need."""
+    """It carries nothing that its requester does not need."""
     message = answer(codecs(), rows(), TWO)
 
     assert (message.topic, message.key, message.source_partition) == ("responses", b"k", 3)
@@ -65,7 +65,7 @@ def test_an_answer_carries_key_source_and_status() -> None:
 
 @pytest.mark.parametrize("accepted", ["application/json", "application/x-protobuf", "application/octet-stream"])
 def test_every_answer_says_which_file_gave_it(accepted: str) -> None:
-    """The version as it was set, and the beginning of the digest: rows have no other place for it."""
+    """The header holds the version as set, and the beginning of the file's digest: rows have no other place for it."""
     codec = codecs(replace(model(), sha256="3f9a2b1c" * 8))
 
     result = answer(codec, as_json(document(), ("accept", accepted.encode())), TWO)
@@ -76,7 +76,7 @@ def test_every_answer_says_which_file_gave_it(accepted: str) -> None:
 
 @pytest.mark.parametrize("accepted", ["application/json", "application/x-protobuf"])
 def test_an_answer_names_the_version_that_ran(accepted: str) -> None:
-    """Not the one that is served when the answer is written."""
+    """This may not be the version that is served when the answer is written."""
     asked = request(codecs(), as_json(document(), ("accept", accepted.encode())))
     asked.model = ModelKey("m", "2")
 
@@ -104,7 +104,7 @@ def test_an_answer_names_the_version_that_ran(accepted: str) -> None:
     ],
 )
 def test_a_request_is_named_by_header_else_by_body(header: bytes | None, body: str | None, named: str | None) -> None:
-    """Left out where it says no more than `source`."""
+    """The header is left out where it only repeats `source`."""
     message = answer(codecs(), as_json(document(id=body), ("request-id", header)), TWO)
 
     assert headers_of(message).get("request-id") == named
@@ -112,7 +112,7 @@ def test_a_request_is_named_by_header_else_by_body(header: bytes | None, body: s
 
 
 def test_echoes_come_last_and_as_they_were() -> None:
-    """For results and errors alike."""
+    """This holds for results and errors."""
     codec = codecs()
     given = rows(TRACE, ("kafka_correlationId", b"\x01\xff"))
 
@@ -123,7 +123,7 @@ def test_echoes_come_last_and_as_they_were() -> None:
 
 
 def test_an_error_says_what_was_wrong() -> None:
-    """As the protocol's error object, with the code in a header."""
+    """The body is the protocol's error object, and a header has the code."""
     codec = codecs()
 
     (error,) = codec.encode(rejection(codec, as_json(document(id="i-1", inputs=[tensor(name="z")]))))
@@ -141,7 +141,7 @@ def test_an_error_says_what_was_wrong() -> None:
 
 
 def test_a_message_is_bounded_and_always_text() -> None:
-    """Whatever a model or a library had to say."""
+    """This holds for any message of a model or a library."""
     (error,) = codecs().encode(refused(rows(), "\ud800" + "x" * 5000))
 
     said = json_of(error)["error"]
@@ -161,7 +161,7 @@ def test_a_message_is_bounded_and_always_text() -> None:
     ],
 )
 def test_wrong_headers_do_not_hide_the_bodys_id(given: Record) -> None:
-    """A publisher that knows its request by that alone would wait for ever, were its error known by a place."""
+    """A publisher that knows its request only by that id would wait for ever if the error named a place."""
     refusal = rejection(codecs(), given)
 
     (error,) = codecs().encode(refusal)
@@ -181,7 +181,7 @@ def test_wrong_headers_do_not_hide_the_bodys_id(given: Record) -> None:
     ],
 )
 def test_wrong_headers_before_a_body_without_a_readable_id(given: Record) -> None:
-    """The headers are what is told, and the request is known by its place. What is too long is not read at all."""
+    """The error is about the headers, and names the request's place. A value that is too long is not read at all."""
     refusal = rejection(codecs(max_request_bytes=1000), given)
 
     assert refusal.message.startswith(("content-type:", "timeout-ms:"))
@@ -200,7 +200,7 @@ def test_wrong_headers_before_a_body_without_a_readable_id(given: Record) -> Non
     ],
 )
 def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) -> None:
-    """Each with its own reason."""
+    """Each case has its own reason."""
     refusal = rejection(codecs(), given)
 
     assert said in refusal.message
@@ -208,7 +208,7 @@ def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) 
 
 
 def test_a_record_may_be_refused_whatever_it_holds() -> None:
-    """As one that ends the process is. The error has the encoding and the id that its requester asked for."""
+    """It may end the process, for example. The error has the encoding and the id that its requester asked for."""
     given = record(b"\xff", AS_PROTOBUF, ("request-id", b"r-1"))
 
     refusal = codecs().refuse(given, Code.INTERNAL, "poison")
@@ -218,7 +218,7 @@ def test_a_record_may_be_refused_whatever_it_holds() -> None:
 
 
 def test_a_value_over_the_limit_is_refused_unread() -> None:
-    """Its bytes are nonsense, and it is not nonsense that is the matter."""
+    """The value is nonsense, but the error names only its length."""
     refusal = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))
 
     assert refusal.code == Code.RESOURCE_EXHAUSTED
@@ -226,7 +226,7 @@ def test_a_value_over_the_limit_is_refused_unread() -> None:
 
 
 def test_a_value_at_the_limit_is_taken() -> None:
-    """As many bytes as were promised, with and without others beside it."""
+    """A value of exactly the limit is taken, alone and among other records."""
     codec = codecs(max_request_bytes=12)
     whole, over = (record(floats(*range(count)), AS_ROWS) for count in (3, 6))
 
@@ -238,7 +238,7 @@ def test_a_value_at_the_limit_is_taken() -> None:
 
 
 def test_a_null_value_may_be_skipped() -> None:
-    """No answer and no dead letter; an empty value or an unreadable record is still an error."""
+    """A skipped record gets no answer and no dead letter. An empty value or an unreadable record is still an error."""
     codec = codecs(null_value="skip", dead_letter_topic="dead-letters")
 
     def sent(given: Record) -> int:
@@ -250,7 +250,7 @@ def test_a_null_value_may_be_skipped() -> None:
 
 
 def test_a_dead_letter_is_the_original_and_why() -> None:
-    """Key, value and headers as they came, then KIP-1191's."""
+    """It has key, value and headers as they came, then the headers of KIP-1191."""
     codec = codecs(dead_letter_topic="dead-letters")
     given = record(b"!", AS_ROWS, ("mine", None), ("mine", b"\xff"))
 
@@ -270,7 +270,7 @@ def test_a_dead_letter_is_the_original_and_why() -> None:
 
 
 def test_a_dead_letter_that_comes_back_is_described_anew() -> None:
-    """What an earlier rejection wrote does not stand beside what this one writes."""
+    """The new rejection's headers replace those of the earlier rejection."""
     codec = codecs(dead_letter_topic="dead-letters")
     _, first = codec.encode(rejection(codec, record(b"!", AS_ROWS)))
 
@@ -286,7 +286,7 @@ def sizes(**limits: Any) -> Any:
 
 
 def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
-    """And its request a dead letter: a rejection like any other, which the worker hears of."""
+    """Its request becomes a dead letter: a rejection like any other, which the worker hears of."""
     told: list[Rejection] = []
     codec = sizes(max_answer_bytes=400, tell=told.append)
     output = np.zeros((1, 100), "<f4")
@@ -302,7 +302,7 @@ def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
 
 
 def test_an_answer_in_json_that_cannot_fit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Millions of numbers take seconds, in which the worker does nothing else."""
+    """Writing millions of numbers takes seconds, in which the worker does nothing else."""
     monkeypatch.setattr(oip_json, "answer", lambda *_: pytest.fail("it was written"))
     told: list[Rejection] = []
     codec = sizes(max_answer_bytes=1000, tell=told.append)
@@ -317,7 +317,7 @@ def test_an_answer_in_json_that_cannot_fit_is_not_written(monkeypatch: pytest.Mo
 
 
 def test_each_answer_counts_as_what_it_became() -> None:
-    """A result that is refused when it is written is one of the rejections in a row, and any other result ends them."""
+    """A result that is refused when written counts as a rejection in a row; any other result ends the row."""
     rejections = Rejections(3)
     codec = sizes(max_answer_bytes=400, rejections=rejections)
     fitting, large = [Prediction(request(codec, rows()), (np.zeros((1, n), "<f4"),)) for n in (2, 100)]
@@ -332,7 +332,7 @@ def test_each_answer_counts_as_what_it_became() -> None:
 
 
 def test_an_answer_may_fill_its_topic_to_the_byte() -> None:
-    """Both when it is counted and when there is room enough not to."""
+    """This holds when the size is counted, and when the room is so large that it need not be."""
     fitting = answer(codecs(), rows(), TWO)
     exactly = codecs(max_answer_bytes=size_of(fitting))
     less = codecs(max_answer_bytes=size_of(fitting) - 1)
@@ -343,7 +343,7 @@ def test_an_answer_may_fill_its_topic_to_the_byte() -> None:
 
 
 def test_a_key_that_does_not_fit_is_left_out() -> None:
-    """The header says how long it was; echoes stay."""
+    """A header says how long the key was; echoed headers stay."""
     codec = codecs(max_answer_bytes=1024)
     given = rows(TRACE, key=b"k" * 2000)
 
@@ -358,7 +358,7 @@ def test_a_key_that_does_not_fit_is_left_out() -> None:
 
 @pytest.mark.parametrize("key", [None, b"k" * 2000])
 def test_an_error_always_fits(key: bytes | None) -> None:
-    """At last without what its requester sent, and with a short message."""
+    """The last resort is an error without its requester's headers, with a short message."""
     codec = codecs(max_answer_bytes=1024)
     given = rows(("correlation-id", b"c" * 1000), ("request-id", b"r" * 1000), key=key)
 
@@ -392,7 +392,7 @@ def test_an_error_always_fits(key: bytes | None) -> None:
     ],
 )
 def test_a_dead_letter_leaves_out_what_does_not_fit(given: Record, left_out: dict[str, str]) -> None:
-    """As few parts as may be, and no more of its message than fits; it always says why, and where it lay."""
+    """It drops as few parts as possible and cuts its message to fit. It always says why, and where the request lay."""
     codec = sizes(max_dead_letter_bytes=1024)
 
     _, letter = codec.encode(refused(given, "because " * 100))

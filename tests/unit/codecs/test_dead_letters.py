@@ -1,4 +1,4 @@
-"""Dead letters read again: what they say, and the requests they were."""
+"""Dead letters read again: their fields, and the requests in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = [("request-id", b"a1")]
 
 
 def test_a_letter_says_what_its_writer_knew() -> None:
-    """Where the request lay, why it was rejected and by whom; and the request itself as it came."""
+    """It says where the request lay, why it was rejected and by which group, and holds the request as it came."""
     found = read(dead_record(7, code=Code.INTERNAL, message="it broke", headers=[("h", b"1"), ("h", None)]))
 
     assert found.code == "INTERNAL"
@@ -42,14 +42,14 @@ def test_a_letter_says_what_its_writer_knew() -> None:
     ],
 )
 def test_whatever_stands_in_the_topic_can_be_read(headers: list[tuple[str, bytes | None]]) -> None:
-    """A record that no worker wrote, or that says nonsense of its origin, is a letter without one."""
+    """A record that no worker wrote, or that names an impossible origin, is a letter without an origin."""
     found = read(Record(DEAD, 0, None, b"\xff", headers, None))
 
     assert (found.origin, found.code, found.loss) == (None, "", None)
 
 
 def test_a_request_whose_headers_could_not_be_read_is_not_made_again_without_them() -> None:
-    """They said how to read it."""
+    """The headers said how to read the request."""
     found = read(dead_record(7, code=Code.INVALID_ARGUMENT, message="the headers", headers=UNREADABLE_HEADERS))
 
     assert found.loss == "the request's headers could not be read"
@@ -68,7 +68,7 @@ PRETENDING = [
 
 
 def test_a_request_cannot_make_its_letter_look_like_an_answer() -> None:
-    """Or like a letter of another kind: where its headers have the names of ours, they say whose they are."""
+    """It cannot look like another kind of letter either: request headers with our names get a prefix."""
     headers = [("content-type", PROTOBUF.encode()), *PRETENDING[1:]]
     record = dead_record(7, code=Code.INTERNAL, headers=headers, value=protobuf("a1"))
 
@@ -80,7 +80,7 @@ def test_a_request_cannot_make_its_letter_look_like_an_answer() -> None:
 
 
 def test_a_replay_gives_a_request_its_own_headers_back() -> None:
-    """By their own names, in their order, though its letter has other names for them."""
+    """The headers get their own names and order back, though the letter has other names for them."""
     found = letter(headers=PRETENDING)
 
     assert (found.code, found.omitted, found.loss) == ("INVALID_ARGUMENT", {}, None)
@@ -90,7 +90,7 @@ def test_a_replay_gives_a_request_its_own_headers_back() -> None:
 
 
 def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
-    """All that begins with `__dlq.` was written by whoever rejected the request."""
+    """The rejecting worker wrote every header that begins with `__dlq.`."""
     found = read(Record(DEAD, 0, None, b"{}", [("__dlq.errors.stacktrace", b"..."), ("mine", b"1")], None))
 
     assert found.headers == [("mine", b"1")]
@@ -117,12 +117,12 @@ def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
     ],
 )
 def test_what_a_letter_has_not_got_it_admits(record: Record, loss: str | None) -> None:
-    """A request is sent back as it was or not at all; a null value is a value."""
+    """A request is sent back whole or not at all. A null value counts as a value."""
     assert read(record).loss == loss
 
 
 def test_a_request_goes_back_as_it_was() -> None:
-    """Key, value and headers in order, none of the dead letter's, and the place where it lay."""
+    """It has its key, value and headers in order, none of the dead letter's, and the place where it lay."""
     headers = [("content-type", JSON.encode()), *NAMED, ("traceparent", b"00-1"), ("h", None), ("h", b"2")]
 
     message = original(letter(headers=headers), "elsewhere", ENVELOPES)
@@ -133,7 +133,7 @@ def test_a_request_goes_back_as_it_was() -> None:
 
 
 def test_a_request_goes_back_to_be_answered_whenever_it_can_be() -> None:
-    """Whoever waited for it is gone: what it had to be answered by stays behind."""
+    """Its requester no longer waits, so its timeout and deadline are removed."""
     headers = [("Timeout-MS", b"250"), ("request-id", b"r-1"), ("deadline", b"1700000000250")]
 
     message = original(letter(headers=headers), "requests", ENVELOPES)
@@ -142,7 +142,7 @@ def test_a_request_goes_back_to_be_answered_whenever_it_can_be() -> None:
 
 
 def test_a_replay_of_a_replay_names_the_first_request() -> None:
-    """However often it is sent back, its publisher knows it by one name."""
+    """Its publisher knows it by one name, however often it is sent back."""
     headers = [("request-id", b"requests/2/5"), ("replay-of", b"requests/2/5")]
 
     assert list(original(letter(headers=headers), "requests", ENVELOPES).headers) == headers
@@ -173,7 +173,7 @@ def protobuf(request_id: str) -> bytes:
 def test_a_request_without_an_id_gets_its_place(
     value: bytes | None, content_type: str | None, *, is_named: bool
 ) -> None:
-    """The answer to its first coming was known by that place; that to its second is too. An id of its own stays."""
+    """The answer to the first attempt named that place; the answer to the second does too. An id of its own stays."""
     headers = [] if content_type is None else [("content-type", content_type.encode())]
 
     message = original(letter(value=value, headers=headers), "requests", ENVELOPES)
@@ -183,7 +183,7 @@ def test_a_request_without_an_id_gets_its_place(
 
 
 def test_a_letter_of_unknown_origin_goes_without_a_name() -> None:
-    """Nobody knows where it lay: it has the id it had, and is the replay of nothing."""
+    """The letter does not say where the request lay. It keeps its own id, and has no `replay-of`."""
     message = original(read(Record(DEAD, 3, b"k", b"v", [("h", b"1")], None)), "elsewhere", ENVELOPES)
 
     assert (message.topic, list(message.headers), message.source_partition) == ("elsewhere", [("h", b"1")], 0)

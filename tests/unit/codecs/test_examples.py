@@ -21,7 +21,7 @@ def example(signature: Signature, encoding: Encoding, rows: int = 3, seed: int =
 
 
 def decoded(signature: Signature, encoded: EncodedRequest) -> Request:
-    """The worker's own reading of it, which must work."""
+    """The request as the worker reads it; it must decode."""
     request = codecs(signature).decode(record(encoded.value, *encoded.headers))
     assert isinstance(request, Request), request
     return request
@@ -43,7 +43,7 @@ def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signatu
 
 
 def test_what_was_made_up_is_what_arrives() -> None:
-    """The same numbers in all encodings."""
+    """All encodings carry equal numbers."""
     feeds = example_feeds(WIDE, 2, np.random.default_rng(1))
 
     arrived = [decoded(WIDE, encode_request(WIDE, feeds, encoding)) for encoding in encodings(WIDE)]
@@ -53,19 +53,19 @@ def test_what_was_made_up_is_what_arrives() -> None:
 
 
 def test_the_same_seed_makes_the_same_request() -> None:
-    """So that a run can be repeated."""
+    """So a run can be repeated."""
     assert example(MIXED, Encoding.JSON, seed=7) == example(MIXED, Encoding.JSON, seed=7)
     assert example(MIXED, Encoding.JSON, seed=7) != example(MIXED, Encoding.JSON, seed=8)
 
 
 def test_rows_need_one_numeric_input_of_fixed_dimensions() -> None:
-    """And are the first choice then; JSON is otherwise."""
+    """Rows are then the first choice; otherwise JSON is."""
     assert encodings(WIDE) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
     assert encodings(DYNAMIC) == (Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
 
 
 def test_a_model_with_halves_is_not_asked_in_json() -> None:
-    """FP16 has no form there, neither in the request nor in its answer."""
+    """FP16 has no form in JSON, neither in a request nor in an answer."""
     takes = model(TensorSpec("a", "FP16", (2,)), TensorSpec("b", "FP32", (2,)))
     gives = model(outputs=[TensorSpec("y", "FP16", (2,))])
 
@@ -75,7 +75,7 @@ def test_a_model_with_halves_is_not_asked_in_json() -> None:
 
 
 def test_rows_that_are_given_are_asked_instead_of_made_up_ones() -> None:
-    """Whole rows of them, for a model that takes no others; inputs with a default are left out."""
+    """Whole given rows are used, for a model that accepts no others. Inputs with a default are left out."""
     inputs = (TensorSpec("a", "INT64", (1,)), TensorSpec("b", "FP32", ()), TensorSpec("c", "FP32", (), default=1.0))
     signature = Signature("m", "1", inputs, (TensorSpec("y", "FP32", ()),))
     given = {"a": np.array([[10], [20]]), "b": np.array([1, 2], np.float32), "c": np.array([5, 6], np.float32)}

@@ -1,4 +1,4 @@
-"""The generated descriptor is the proto file's."""
+"""The generated descriptor equals the one of the proto file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SCHEMAS = Path(__file__).parents[3] / "schemas"
 
 
 def test_the_descriptor_is_that_of_the_proto_file() -> None:
-    """Whoever changes `inference.proto` runs `make proto`."""
+    """After a change of `inference.proto`, run `make proto`."""
     spec = importlib.util.spec_from_file_location("generate", SCHEMAS / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Large requests: how much of one is parsed, and what is read of many things in one."""
+"""Large requests: how much of a value is parsed, and how many parts of it are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SIZED = tensor(shape=(1, MANY), parameters={"binary_data_size": len(NUMBERS)})
     ids=["binary data", "raw contents"],
 )
 def test_bytes_of_tensors_do_not_count_as_json(given: Record) -> None:
-    """They are not parsed: only the limit on the whole request holds for them."""
+    """Tensors as bytes are not parsed: only the limit on the whole request holds for them."""
     decoded = request(codecs(taking("FP32", None), max_json_bytes=200), given)
 
     assert np.frombuffer(decoded.tensors[0], "<f4").tolist() == list(range(MANY))
@@ -63,7 +63,7 @@ def test_bytes_of_tensors_do_not_count_as_json(given: Record) -> None:
     ids=["json", "head", "contents", "parameters"],
 )
 def test_more_to_parse_than_the_cap_is_refused(given: Record, said: str) -> None:
-    """With the cap, its setting, and what to do."""
+    """The message names the cap, its setting, and the cure."""
     refused = rejection(codecs(taking("FP32", None), max_json_bytes=200), given)
 
     assert said in refused.message
@@ -73,7 +73,7 @@ def test_more_to_parse_than_the_cap_is_refused(given: Record, said: str) -> None
 
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "UINT8"])
 def test_among_many_numbers_no_truth_value_is_one(datatype: str) -> None:
-    """Where all others are 0 and 1, and where none is."""
+    """A boolean is found where all other elements are 0 or 1, and where none is."""
     codec = codecs(taking(datatype, None))
 
     def asking(*data: int) -> Record:
@@ -98,12 +98,12 @@ LARGE = bytes(300_000)
     ids=["many", "numbers", "no tag", "cut"],
 )
 def test_a_large_message_has_few_fields(value: bytes, said: str) -> None:
-    """An object is made of each."""
+    """The parser makes an object of each field."""
     assert said in rejection(codecs(), in_protobuf(value)).message
 
 
 def test_of_more_inputs_and_outputs_than_the_model_has_the_first_wrong_one_is_named() -> None:
-    """However many there are; also in the binary-data form, whose sizes are not added up then."""
+    """However many come, the error names the first wrong one. The binary-data form does not add up their sizes then."""
     more = as_json({"inputs": [tensor(), *[tensor(name=f"z{at}") for at in range(20)]]})
     sized = tensor(parameters={"binary_data_size": 12})
     behind = as_binary({"inputs": [sized] * 3}, floats(1, 2, 3) * 3)
@@ -129,7 +129,7 @@ def test_of_more_inputs_and_outputs_than_the_model_has_the_first_wrong_one_is_na
     ],
 )
 def test_contents_may_be_packed_or_not_and_come_in_parts(datatype: str, contents: bytes, expected: list[Any]) -> None:
-    """As the parser of any other server would take them."""
+    """Any other server's parser takes them too."""
     many = len(expected)
     whole = in_protobuf(field(5, an_input(datatype, many, field(5, contents))))
     parts = in_protobuf(field(5, an_input(datatype, many, field(5, b""), field(5, contents))))
@@ -154,7 +154,7 @@ def test_contents_may_be_packed_or_not_and_come_in_parts(datatype: str, contents
     ],
 )
 def test_packed_contents_are_strict(datatype: str, contents: bytes, said: str) -> None:
-    """The right number of them, each in range."""
+    """The count must match, and each element must be in range."""
     message = rejection(
         codecs(taking(datatype)), in_protobuf(field(5, an_input(datatype, 3, field(5, contents))))
     ).message
@@ -163,7 +163,7 @@ def test_packed_contents_are_strict(datatype: str, contents: bytes, said: str) -
 
 
 def test_a_name_of_a_megabyte_is_not_written_out() -> None:
-    """Of what came, a line is shown."""
+    """The message shows at most a line of the value."""
     value = field(1, b"\x01" * 100_000)
 
     refused = rejection(codecs(), in_protobuf(value + field(5, an_input("FP32", 3)) + field(7, floats(1, 2, 3))))

@@ -1,4 +1,4 @@
-"""The error for a value that is no request names what it looks like and the cure; nothing else is guessed at."""
+"""The error for a value that is no request names what the value looks like and the cure; it guesses nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LONG = [[1, 2, 3]] * 3000
     ],
 )
 def test_bytes_are_known_by_their_beginning(as_: tuple[str, bytes], value: bytes, said: str) -> None:
-    """Whatever they are said to be."""
+    """The content type does not matter."""
     refused = rejection(codecs(), record(value, as_))
 
     assert f"; it looks like {said}" in refused.message
@@ -48,7 +48,7 @@ def test_bytes_are_known_by_their_beginning(as_: tuple[str, bytes], value: bytes
 
 @pytest.mark.parametrize("padding", [{}, {"more": LONG}], ids=["small", "large"])
 def test_another_protocol_is_known_by_its_members(padding: dict[str, Any]) -> None:
-    """The first bytes of a large value are looked at."""
+    """For a large value, its first bytes are enough."""
     message = rejection(codecs(), as_json({"instances": [[1, 2, 3]], **padding})).message
 
     assert "KServe version 1 or TensorFlow Serving: send version 2, `inputs`" in message
@@ -67,7 +67,7 @@ def test_another_protocol_is_known_by_its_members(padding: dict[str, Any]) -> No
     ],
 )
 def test_other_objects_are_told_by_three_of_their_fields(held: dict[str, Any], said: str) -> None:
-    """Keys that are no names may be someone's address."""
+    """Keys that are no identifiers may be someone's address, so they are not shown."""
     assert rejection(codecs(), as_json(held)).message.endswith(said)
 
 
@@ -85,27 +85,27 @@ def test_other_objects_are_told_by_three_of_their_fields(held: dict[str, Any], s
     ],
 )
 def test_a_value_that_may_be_a_request_is_not_guessed_at(value: bytes, content_type: str) -> None:
-    """Nor is one that gives no sign. A row of floats may begin as a schema id does."""
+    """A value without a sign is not guessed at either. A row of floats may begin like a schema id."""
     assert looks_like(value, content_type) is None
 
 
 @pytest.mark.parametrize("as_", [AS_ROWS, AS_PROTOBUF])
 def test_a_request_in_json_under_another_content_type_says_so(as_: tuple[str, bytes]) -> None:
-    """Where rows of that length are none."""
+    """The length fits no whole number of rows."""
     refused = rejection(codecs(), record(REQUEST.encode() + b" " * (11 - len(REQUEST) % 12), as_))
 
     assert refused.message.endswith("it looks like JSON: send the header content-type: application/json")
 
 
 def test_a_content_type_that_is_not_taken_is_explained_by_the_value() -> None:
-    """As CloudEvents have one of their own."""
+    """CloudEvents have a content type of their own."""
     event = record(b'{"specversion": "1.0", "type": "t"}', ("content-type", b"application/cloudevents+json"))
 
     assert "'specversion', 'type'" in rejection(codecs(), event).message
 
 
 def test_a_record_is_described_without_its_values() -> None:
-    """For the log of a worker that stops at a topic of others."""
+    """A worker that stops at a topic of others logs the description."""
     assert codecs().description(as_json({"payment_id": 77})) == "a JSON object with the fields 'payment_id'"
     assert codecs().description(record(b"77", AS_JSON)) is None
     assert codecs().description(record(None)) is None
@@ -113,7 +113,7 @@ def test_a_record_is_described_without_its_values() -> None:
 
 @pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED])
 def test_errors_that_say_all_are_left_alone(code: Code) -> None:
-    """Another model's name, and too many bytes, are no matter of form."""
+    """A wrong model name and too many bytes have nothing to do with the form."""
     most = 10 if code is Code.RESOURCE_EXHAUSTED else 1000
     held = document(model_name="other") if code is Code.NOT_FOUND else {"instances": [1]}
 

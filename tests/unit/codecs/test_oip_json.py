@@ -40,7 +40,7 @@ def two_inputs(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4, 5, 6], [[[1], [2], [3]], [[4], [5], [6]]]], ids=["flat", "nested"])
 def test_data_is_flat_or_nested_as_the_shape_says(data: list[Any]) -> None:
-    """Row-major in both."""
+    """Both are row-major."""
     decoded = request(codecs(taking("FP32", 3, None)), as_json({"inputs": [tensor(shape=[2, 3, 1], data=data)]}))
 
     assert elements(decoded.tensors[0], "<f4") == [1, 2, 3, 4, 5, 6]
@@ -70,7 +70,7 @@ def test_data_is_flat_or_nested_as_the_shape_says(data: list[Any]) -> None:
     ],
 )
 def test_elements_are_strict(data: Any, said: str) -> None:
-    """Nothing is cast, parsed, padded or cut."""
+    """The worker casts, parses, pads and cuts nothing."""
     refused = rejection(codecs(), as_json({"inputs": [tensor(data=data)]}))
 
     assert said in refused.message
@@ -95,7 +95,7 @@ def test_elements_are_strict(data: Any, said: str) -> None:
     ],
 )
 def test_elements_belong_to_their_datatype(datatype: str, element: Any, said: str) -> None:
-    """An integer may stand for a float and nothing for anything else."""
+    """An integer may stand for a float; no other substitution is allowed."""
     held = {"inputs": [tensor(datatype=datatype, shape=[1, 1], data=[element])]}
 
     assert said in rejection(codecs(taking(datatype, 1)), as_json(held)).message
@@ -165,7 +165,7 @@ def test_a_value_that_is_no_json_object_is_refused(value: bytes, said: str) -> N
     ],
 )
 def test_a_document_that_is_no_request_is_refused(held: Any, said: str) -> None:
-    """The message says what was expected and what came."""
+    """The message says what was expected, and what came."""
     refused = rejection(codecs(), as_json(held))
 
     assert said in refused.message
@@ -173,7 +173,7 @@ def test_a_document_that_is_no_request_is_refused(held: Any, said: str) -> None:
 
 
 def test_all_inputs_are_needed_and_their_order_is_free() -> None:
-    """They reach the model in its own order, with the same number of rows."""
+    """Inputs reach the model in its own order. All must have equal row counts."""
     decoded = request(codecs(TWO_INPUTS), as_json(two_inputs()))
     missing = rejection(codecs(TWO_INPUTS), as_json(document()))
     uneven = rejection(
@@ -196,21 +196,21 @@ def test_all_inputs_are_needed_and_their_order_is_free() -> None:
     ],
 )
 def test_another_model_is_not_found(held: Any, code: Code | None) -> None:
-    """One that is not named is the one that is served."""
+    """A request that names no model gets the served one."""
     decoded = codecs().decode(as_json(held))
 
     assert getattr(decoded, "code", None) == code
 
 
 def test_of_a_member_that_comes_twice_the_last_counts() -> None:
-    """As in every JSON parser."""
+    """Every JSON parser does so."""
     value = b'{"inputs": 7, "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}'
 
     assert request(codecs(), record(value, AS_JSON)).rows == 1
 
 
 def test_an_answer_names_model_version_id_and_outputs() -> None:
-    """Numbers have the digits that name them, and no more."""
+    """Numbers have as many digits as are needed to tell them apart, and no more."""
     message = answer(codecs(), as_json(document(id="i-1")), np.array([[0.1, 1e-30]], "<f4"))
 
     assert message.value == (
@@ -220,7 +220,7 @@ def test_an_answer_names_model_version_id_and_outputs() -> None:
 
 
 def test_outputs_come_as_asked_for() -> None:
-    """Some of them, in the order asked."""
+    """A request may ask for some outputs, in any order."""
     held = document(outputs=[{"name": "c"}, {"name": "a"}])
 
     message = answer(
@@ -238,7 +238,7 @@ def test_outputs_come_as_asked_for() -> None:
     ],
 )
 def test_a_json_request_may_ask_for_bytes(asked: dict[str, Any]) -> None:
-    """Then the answer is in binary-data form; FP16 has no other."""
+    """Then the answer is in binary-data form, the only one that FP16 has."""
     message = answer(codecs(giving("FP16")), as_json(document(**asked)), np.array([[1.5]], "<f2"))
 
     assert message.value is not None
@@ -248,14 +248,14 @@ def test_a_json_request_may_ask_for_bytes(asked: dict[str, Any]) -> None:
 
 
 def test_bytes_are_not_sent_to_who_accepts_only_json() -> None:
-    """The contradiction is the requester's to solve."""
+    """The requester must solve the contradiction."""
     held = as_json(document(parameters={"binary_data_output": True}), ("accept", b"application/json"))
 
     assert "`accept` admits only application/json" in rejection(codecs(), held).message
 
 
 def test_a_json_request_may_accept_the_binary_data_form() -> None:
-    """Then all outputs are bytes, unless it says otherwise."""
+    """Then all outputs are bytes, unless the request says otherwise."""
     given = as_json(document(), ("accept", b"application/octet-stream"))
 
     message = answer(codecs(), given, np.array([[1, 2]], "<f4"))
@@ -267,7 +267,7 @@ def test_a_json_request_may_accept_the_binary_data_form() -> None:
 
 @pytest.mark.parametrize("held", [document(), document(outputs=[{"name": "a", "parameters": {"binary_data": False}}])])
 def test_half_floats_are_refused_in_json_before_inference(held: Any) -> None:
-    """With the cure."""
+    """The message names the cure."""
     message = rejection(codecs(giving("FP16")), as_json(held)).message
 
     assert message.startswith("output a: FP16 has no form in JSON; ask for it with the parameter binary_data")
@@ -277,7 +277,7 @@ def test_half_floats_are_refused_in_json_before_inference(held: Any) -> None:
     ("policy", "status", "data"), [("error", "ok", None), ("null", "ok", [None, 1.5]), ("allow", "error", None)]
 )
 def test_json_has_no_nan(policy: str, status: str, data: list[Any] | None) -> None:
-    """By policy it is null or an error; with "error" none gets here, so nothing is looked at."""
+    """The policy makes it null or an error. With "error" no NaN gets this far, so outputs are not searched."""
     signature: Signature = model(outputs=[TensorSpec("t", "BYTES", ()), TensorSpec("y", "FP32", (2,))])
     values = [1.0, 1.5] if policy == "error" else [np.nan, 1.5]
 
@@ -294,7 +294,7 @@ def test_json_has_no_nan(policy: str, status: str, data: list[Any] | None) -> No
 
 
 def test_bytes_carry_nan_where_it_is_allowed() -> None:
-    """Only JSON has no form for it; and what is finite passes."""
+    """Only JSON has no form for NaN. Finite outputs pass in JSON."""
     codec = codecs(giving("FP32", "FP32"), non_finite_output="allow")
     held = document(outputs=[{"name": "a", "parameters": {"binary_data": True}}, {"name": "b"}])
 
@@ -305,7 +305,7 @@ def test_bytes_carry_nan_where_it_is_allowed() -> None:
 
 @pytest.mark.parametrize("depth", [500, 1015])
 def test_a_shape_of_nested_lists_is_refused(depth: int) -> None:
-    """Also one that JSON's reader takes, and that is too deep for Python to show."""
+    """JSON's reader takes the second one, which is too deep for Python's `repr`."""
     shape = b"[" * depth + b"]" * depth
     value = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": %s, "data": [1, 2, 3]}]}' % shape
 
@@ -320,5 +320,5 @@ def test_a_shape_of_nested_lists_is_refused(depth: int) -> None:
     ],
 )
 def test_what_is_no_json_says_why_it_was_read_as_that(headers: tuple[tuple[str, bytes], ...], ends: str) -> None:
-    """Rows and compressed bodies come so from a publisher that forgot the header."""
+    """Rows and compressed bodies look like this when a publisher forgets the header."""
     assert rejection(codecs(), record(b"\x00\x00\x00\x00\x07", *headers)).message.endswith(ends)

@@ -1,4 +1,4 @@
-"""Open Inference Protocol requests and answers as protobuf, written and read here by tritonclient's messages."""
+"""Open Inference Protocol requests and answers as protobuf; tritonclient's messages write and read them here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def as_protobuf(*inputs: Any, raw: Any = (), accept: bytes | None = None, **more
 
 
 def test_raw_contents_are_taken_as_they_are() -> None:
-    """In the order of the inputs named; they reach the model in its own."""
+    """They come in the order of the named inputs, and reach the model in its own order."""
     signature = model(X, TensorSpec("t", "BYTES", ()))
     text = Input(name="t", datatype="BYTES", shape=[1])
 
@@ -72,7 +72,7 @@ def test_raw_contents_are_taken_as_they_are() -> None:
 
 @pytest.mark.parametrize("datatype", FIELDS)
 def test_contents_hold_every_datatype_but_one(datatype: str) -> None:
-    """Each in the field that belongs to it, from the least value to the greatest."""
+    """Each datatype has its own field, and all its values from the least to the greatest."""
     field, values = FIELDS[datatype]
     given = as_protobuf(x(datatype=datatype, contents=Contents(**{field: values})))
 
@@ -96,7 +96,7 @@ def test_contents_hold_every_datatype_but_one(datatype: str) -> None:
     ],
 )
 def test_contents_are_strict(datatype: str, contents: dict[str, Any], said: str) -> None:
-    """The right field, the right number of elements, each in range."""
+    """The field and the number of elements must be right, and each element in range."""
     given = as_protobuf(x(datatype=datatype, contents=Contents(**contents)))
 
     assert said in rejection(codecs(taking(datatype)), given).message
@@ -119,7 +119,7 @@ def test_contents_are_strict(datatype: str, contents: dict[str, Any], said: str)
     ],
 )
 def test_what_is_no_request_is_refused(given: Record, said: str) -> None:
-    """The message says what was expected and what came."""
+    """The message says what was expected, and what came."""
     refused = rejection(codecs(), given)
 
     assert said in refused.message
@@ -131,14 +131,14 @@ def test_what_is_no_request_is_refused(given: Record, said: str) -> None:
     [("", "", None), ("m", "1", None), ("other", "", Code.NOT_FOUND), ("m", "2", Code.NOT_FOUND)],
 )
 def test_another_model_is_not_found(name: str, version: str, code: Code | None) -> None:
-    """One that is not named is the one that is served."""
+    """A request that names no model gets the served one."""
     given = as_protobuf(x(), raw=[floats(1, 2, 3)], model_name=name, model_version=version)
 
     assert getattr(codecs().decode(given), "code", None) == code
 
 
 def test_an_answer_is_a_response_with_raw_contents() -> None:
-    """The outputs asked for, in the order asked."""
+    """It has the outputs asked for, in the order asked."""
     given = as_protobuf(x(), raw=[floats(1, 2, 3)], id="i-1", outputs=[Output(name="b"), Output(name="a")])
 
     message = answer(codecs(giving("FP16", "BYTES")), given, np.array([[1.5]], "<f2"), np.array([["é"]], object))
@@ -154,7 +154,7 @@ def test_an_answer_is_a_response_with_raw_contents() -> None:
 
 
 def test_an_error_is_protobuf_where_that_is_accepted() -> None:
-    """Text and id, in a message of our own."""
+    """Our own message type holds text and id."""
     codec = codecs()
 
     (message,) = codec.encode(rejection(codec, as_protobuf(x(), raw=[b""], id="i-1")))
@@ -167,7 +167,7 @@ def test_an_error_is_protobuf_where_that_is_accepted() -> None:
 
 @pytest.mark.parametrize("datatype", FIELDS)
 def test_a_request_is_shown_with_its_elements(datatype: str) -> None:
-    """From whichever field they are in; strings as text, also those that are none."""
+    """They may be in any field. Strings are shown as text, invalid UTF-8 too."""
     field, values = FIELDS[datatype]
     sent = [*values, b"\xff"] if datatype == "BYTES" else values
     given = as_protobuf(x(datatype=datatype, contents=Contents(**{field: sent})))
@@ -179,5 +179,5 @@ def test_a_request_is_shown_with_its_elements(datatype: str) -> None:
 
 
 def test_our_messages_are_not_in_the_default_pool() -> None:
-    """So another client of the protocol can be imported beside us: this very module does."""
+    """So another client of the protocol can be imported in one process with ours, as this module does."""
     assert _InferenceError.DESCRIPTOR.file.pool is not service_pb2.DESCRIPTOR.pool

@@ -1,4 +1,4 @@
-"""What clients of other servers say in parameters is refused where it changes the answer, and told once where not."""
+"""Parameters that clients of other servers send: refused if they change the answer, otherwise reported once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROW = floats(1, 2, 3)
 def as_protobuf(
     raw: Any = ROW, of_request: Any = None, of_input: Any = None, of_output: Any = None, **more: Any
 ) -> Record:
-    """A protobuf request for the plain model with these parameters, unless `more` says another input."""
+    """A protobuf request for the plain model with these parameters; `more` changes its input."""
     message = Message(raw_input_contents=[raw])
     message.inputs.add(**{"name": "x", "datatype": "FP32", "shape": [1, 3], **more})
     message.outputs.add(name="y")
@@ -47,7 +47,7 @@ def as_protobuf(
 
 
 def in_every_encoding(where: str, said: dict[str, Any]) -> dict[str, Record]:
-    """The plain request with these parameters of the request, its input or its output."""
+    """The plain request with these parameters on the request, its input or its output."""
     in_json = {
         "request": document(parameters=said),
         "input": document(inputs=[tensor(parameters=said)]),
@@ -74,7 +74,7 @@ ENCODINGS = ["json", "binary", "protobuf"]
             for where in ("request", "input", "output")
             for of in ("base64", "hg_json", "datetime")
         ],
-        ("input", {"content_type": "str"}, "'str' is not decoded here"),  # of numbers
+        ("input", {"content_type": "str"}, "'str' is not decoded here"),  # an input of numbers
         ("input", {"content_type": "pd"}, "'pd' is not decoded here"),
         ("input", {"shared_memory_region": "r"}, "shares no memory with you"),
         ("output", {"classification": 3}, "take the highest of the scores that come"),
@@ -83,7 +83,7 @@ ENCODINGS = ["json", "binary", "protobuf"]
 def test_what_would_change_the_answer_is_refused(
     encoding: str, where: str, parameters: dict[str, Any], said: str
 ) -> None:
-    """Passed over, it would be answered with `status: ok` and something else than was asked for."""
+    """If it were ignored, the answer would have `status: ok` and not be what was asked for."""
     assert said in rejection(codecs(), in_every_encoding(where, parameters)[encoding]).message
 
 
@@ -103,12 +103,12 @@ def test_what_would_change_the_answer_is_refused(
 def test_what_says_no_more_than_the_protocol_changes_nothing(
     encoding: str, where: str, parameters: dict[str, Any]
 ) -> None:
-    """MLServer's clients write `np` and `pd` with each request, and the elements are what they are."""
+    """MLServer's clients write `np` and `pd` with each request; the elements do not depend on it."""
     assert request(codecs(), in_every_encoding(where, parameters)[encoding]).rows == 1
 
 
 def test_a_content_type_is_a_string() -> None:
-    """What is none is refused in words, however it is nested."""
+    """Any other type gets a readable refusal, however it is nested."""
     asked = as_json(document(inputs=[tensor(parameters={"content_type": ["np"]})]))
 
     assert "content_type: an array is not decoded here" in rejection(codecs(), asked).message
@@ -130,7 +130,7 @@ def test_what_changes_no_answer_is_passed_over(encoding: str, parameters: dict[s
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_sequence_is_refused_where_the_model_has_state(encoding: str) -> None:
-    """Its state would be that of the record's key: answers of one sequence would hold what another left there."""
+    """The state belongs to the record's key: one sequence's answers would use the state that another left there."""
     asked = in_every_encoding("request", {"sequence_start": True, "sequence_id": "s"})[encoding]
 
     message = rejection(codecs(has_state=True), asked).message
@@ -141,7 +141,7 @@ def test_a_sequence_is_refused_where_the_model_has_state(encoding: str) -> None:
 
 @pytest.mark.parametrize("entry", [b"", field(1, b"content_type")])
 def test_a_parameter_that_says_nothing_is_passed_over(entry: bytes) -> None:
-    """In protobuf as well as in JSON, where it may be null or empty."""
+    """This holds in protobuf, and in JSON, where it may be null or empty."""
     message = as_protobuf().value or b""
 
     assert request(codecs(), record(message + field(4, entry), AS_PROTOBUF)).rows == 1
@@ -168,5 +168,5 @@ def test_what_can_be_read_is_not_compressed_whatever_is_said() -> None:
 
 @pytest.mark.parametrize("encoding", [b"identity", b"utf-8", b"\xff"])
 def test_other_encodings_of_a_value_change_nothing(encoding: bytes) -> None:
-    """Some frameworks write a charset there."""
+    """Some frameworks write a charset in this header."""
     assert request(codecs(), record(floats(1, 2, 3), AS_ROWS, ("content-encoding", encoding))).rows == 1

@@ -39,7 +39,7 @@ from worker.core.tensors.specs import TensorSpec
 
 
 def sized(size: object, **changes: Any) -> dict[str, Any]:
-    """An input that says its elements stand behind the head."""
+    """An input whose elements stand behind the head."""
     entry = tensor(parameters={"binary_data_size": size}, **changes)
     del entry["data"]
     return entry
@@ -77,12 +77,12 @@ def test_rows_must_be_whole(length: int) -> None:
     ],
 )
 def test_what_the_headers_say_of_rows_may_be_so(said: list[tuple[str, bytes]]) -> None:
-    """Then the request is what it is without them; of a name that comes twice the last counts."""
+    """Right headers change nothing. If a name comes twice, the last one counts."""
     assert request(codecs(), record(floats(*range(6)), AS_ROWS, *said)).rows == 2
 
 
 def test_rows_of_another_datatype_are_refused_though_they_fit() -> None:
-    """A row of FP64 is as long as two of FP32, and would have two confident answers."""
+    """A row of FP64 is as long as two rows of FP32, and would get two confident answers."""
     row = np.zeros(3).tobytes()
 
     refused = rejection(codecs(), record(row, AS_ROWS, OF_FP64))
@@ -94,7 +94,7 @@ def test_rows_of_another_datatype_are_refused_though_they_fit() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"fp32", b"\xff", b"FP32" * 1000])
 def test_no_other_spelling_is_a_datatype(said: bytes) -> None:
-    """It is quoted, as far as a line goes."""
+    """The message quotes it, shortened to a line."""
     refused = rejection(codecs(), record(floats(1, 2, 3), AS_ROWS, ("datatype", said)))
 
     assert refused.message.startswith("input x: expected FP32, got '")
@@ -103,7 +103,7 @@ def test_no_other_spelling_is_a_datatype(said: bytes) -> None:
 
 
 def test_another_number_of_rows_than_the_headers_say_is_refused() -> None:
-    """A list that numpy made FP64 of is as long as twice as many rows."""
+    """A list that numpy made FP64 is as long as twice as many rows."""
     refused = rejection(codecs(), record(np.zeros(3).tobytes(), AS_ROWS, ("rows", b"1")))
 
     assert refused.code == Code.INVALID_ARGUMENT
@@ -112,7 +112,7 @@ def test_another_number_of_rows_than_the_headers_say_is_refused() -> None:
 
 @pytest.mark.parametrize("said", [b"0", b"-1", b"two", b"1.0", b"1234567890", b"\xff"])
 def test_a_number_of_rows_is_a_whole_one(said: bytes) -> None:
-    """In decimal digits."""
+    """Only decimal digits are accepted."""
     refused = rejection(codecs(), record(floats(1, 2, 3), AS_ROWS, ("rows", said)))
 
     assert refused.message.startswith("rows: expected a number of rows, 1 to 999999999, got '")
@@ -120,7 +120,7 @@ def test_a_number_of_rows_is_a_whole_one(said: bytes) -> None:
 
 @pytest.mark.parametrize("said", [[], [OF_FP32], [("rows", b"2")]])
 def test_a_deployment_may_want_rows_to_say_what_they_are(said: list[tuple[str, bytes]]) -> None:
-    """Both of it: another number of FP32 may be another row. The message has what to send."""
+    """Both headers are needed: another number of FP32 may be another row. The message says what to send."""
     strict = codecs(must_state_rows=True)
     given = record(floats(*range(6)), AS_ROWS, *said)
 
@@ -129,7 +129,7 @@ def test_a_deployment_may_want_rows_to_say_what_they_are(said: list[tuple[str, b
 
 
 def test_what_is_no_plain_rows_says_itself_what_it_is() -> None:
-    """There the headers mean nothing, whatever a deployment wants."""
+    """Other forms ignore these headers, whatever a deployment wants."""
     said = [OF_FP64, ("rows", b"none")]
 
     assert request(codecs(must_state_rows=True), as_json(document(), *said)).rows == 1
@@ -138,7 +138,7 @@ def test_what_is_no_plain_rows_says_itself_what_it_is() -> None:
 
 @pytest.mark.parametrize("said", [OF_FP32, ("rows", b"2")])
 def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, bytes]) -> None:
-    """Of its own datatype; one in another form needs no such headers."""
+    """The header names the output's datatype. An answer in another form needs no such headers."""
     output = np.array([[1, 2], [3, 4]], "<f8")
     six = floats(*range(6))
 
@@ -151,20 +151,20 @@ def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, by
 
 
 def test_a_boolean_is_a_byte_of_zero_or_one() -> None:
-    """A 2 would be computed with as 2."""
+    """A model would compute with a 2 as 2."""
     assert "BOOL" in rejection(codecs(taking("BOOL")), record(b"\0\1\2", AS_ROWS)).message
 
 
 @pytest.mark.parametrize("signature", [model(X, TensorSpec("z", "FP32", (1,))), taking("BYTES"), taking("FP32", None)])
 def test_a_model_that_rows_cannot_feed_says_so(signature: Any) -> None:
-    """Several inputs, strings, or a dynamic dimension: the message names the other ways."""
+    """Several inputs, strings or a dynamic dimension rule rows out: the message names the other ways."""
     message = rejection(codecs(signature), record(floats(1, 2, 3), AS_ROWS)).message
 
     assert "send application/json, application/x-protobuf or the binary-data form" in message
 
 
 def test_rows_are_answered_with_rows() -> None:
-    """Row-major, whatever the array's layout in memory."""
+    """They are row-major, whatever the array's layout in memory."""
     output = np.asfortranarray(np.array([[1, 2], [3, 4]], "<f4"))
 
     message = answer(codecs(), record(floats(*range(6)), AS_ROWS), output)
@@ -182,7 +182,7 @@ def test_rows_are_answered_with_rows() -> None:
     ],
 )
 def test_what_rows_cannot_say_is_answered_in_binary_data_form(signature: Any, outputs: Any, tail: bytes) -> None:
-    """Several outputs, or strings."""
+    """Several outputs or strings do not fit into rows."""
     given = [np.array(o, spec.dtype) for o, spec in zip(outputs, signature.outputs, strict=True)]
 
     message = answer(codecs(signature), record(floats(1, 2, 3), AS_ROWS), *given)
@@ -194,7 +194,7 @@ def test_what_rows_cannot_say_is_answered_in_binary_data_form(signature: Any, ou
 
 
 def test_the_binary_data_form_views_the_value() -> None:
-    """In the order of the inputs named, beside inputs in JSON; nothing is copied but strings and JSON."""
+    """Tensors come in the order of the named inputs, mixed with inputs in JSON. Only strings and JSON are copied."""
     signature = model(X, TensorSpec("t", "BYTES", (2,)), TensorSpec("n", "INT8", ()))
     head = document(
         inputs=[
@@ -216,7 +216,7 @@ def test_the_binary_data_form_views_the_value() -> None:
 
 
 def test_json_with_a_head_length_is_the_binary_data_form_too() -> None:
-    """Some clients name the head's type; the answer then is JSON."""
+    """Some clients write the head's type as content type; the answer then is JSON."""
     given = as_binary(document(inputs=[sized(12)]), floats(1, 2, 3))
     given = given._replace(headers=[AS_JSON, *given.headers[1:]])
 
@@ -239,7 +239,7 @@ def test_json_with_a_head_length_is_the_binary_data_form_too() -> None:
     ],
 )
 def test_the_sizes_must_add_up(inputs: list[Any], tail: bytes, said: str) -> None:
-    """Each to its tensor, and all to the rest of the value."""
+    """Each must fit its tensor, and all together the rest of the value."""
     assert said in rejection(codecs(), as_binary({"inputs": inputs}, tail)).message
 
 
@@ -256,14 +256,14 @@ def test_the_sizes_must_add_up(inputs: list[Any], tail: bytes, said: str) -> Non
     ],
 )
 def test_strings_must_fill_their_bytes(tail: bytes, said: str) -> None:
-    """No more, no fewer, and all of them UTF-8 without half characters."""
+    """Their lengths must add up, and all must be UTF-8 without half characters."""
     head = {"inputs": [sized(len(tail), shape=[1, 2], datatype="BYTES")]}
 
     assert said in rejection(codecs(taking("BYTES", 2)), as_binary(head, tail)).message
 
 
 def test_a_head_longer_than_the_value_is_refused() -> None:
-    """The message says both lengths."""
+    """The message gives both lengths."""
     refused = rejection(codecs(), record(b"{}", AS_ROWS, (HEAD_LENGTH, b"1000000")))
 
     assert refused.message == f"{HEAD_LENGTH}: 1000000 bytes announced, the value has 2"
@@ -289,7 +289,7 @@ def test_a_head_longer_than_the_value_is_refused() -> None:
     ],
 )
 def test_outputs_of_the_binary_data_form_are_bytes_unless_asked_for_in_json(head: Any, binary: list[bool]) -> None:
-    """Each output's parameter goes before the request's."""
+    """An output's own parameter overrides the request's."""
     message = answer(codecs(giving("FP32", "FP32")), as_binary(head, floats(1, 2, 3)), f4([[0.5]]), f4([[1.5]]))
 
     assert message.value is not None
@@ -305,7 +305,7 @@ SCALED = model(X, TensorSpec("scale", "FP32", (), (), 2.5))
 
 
 def test_rows_stand_for_the_only_input_that_has_no_default() -> None:
-    """The others are filled in, and count as memory that the request holds."""
+    """The other inputs are filled in, and count as memory of the request."""
     value = floats(1, 2, 3, 4, 5, 6)
 
     decoded = request(codecs(SCALED), record(value, AS_ROWS))
@@ -316,7 +316,7 @@ def test_rows_stand_for_the_only_input_that_has_no_default() -> None:
 
 
 def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
-    """A run holds one tensor of each, and these have two."""
+    """A run holds one tensor per request, and these requests have two."""
     records = [record(floats(n, n, n), AS_ROWS) for n in range(8)]
 
     decoded = codecs(SCALED).decode_all(records)
@@ -326,7 +326,7 @@ def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
 def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
-    """As `accept` says."""
+    """The header `accept` chooses the encoding."""
     message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
 
     assert headers_of(message)["content-type"] == accept.decode()

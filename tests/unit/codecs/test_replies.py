@@ -1,4 +1,4 @@
-"""How and where a requester wants its answer: which encoding, topic and partition, and errors where that cannot be."""
+"""The encoding, topic and partition that a requester chooses for its answer, and the error for an impossible choice."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TOPICS = {"responses": 4, "mine": 2}
 
 
 def one(**decisions: Any) -> Codecs:
-    """The plain model's, whose answers go to four partitions, or two of another topic."""
+    """Codecs of the plain model. Answers go to a topic of four partitions, or to another of two."""
     return codecs(reply_topics=TOPICS, **decisions)
 
 
 def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Codecs | None = None) -> Message:
-    """The answer to a row with these headers, an error or not."""
+    """The answer to a row with these headers: a result or an error."""
     codec = codec or one()
     taken = codec.decode(record(value, AS_ROWS, *headers))
     outcome = taken if isinstance(taken, Rejection) else Prediction(taken, [np.array([[1, 2]], "<f4")])
@@ -54,7 +54,7 @@ def place(message: Message) -> tuple[str, int | None]:
     ],
 )
 def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int | None]) -> None:
-    """In our words or Spring's, read once or remembered; ours count."""
+    """Our header names and Spring's are read, with or without the cache; ours win."""
     codec = one()
 
     assert [place(answered(*headers, codec=codec)) for _ in range(3)] == [expected] * 3
@@ -76,7 +76,7 @@ def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int 
     ],
 )
 def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Headers, why: bytes) -> None:
-    """The worker goes on, and the requester's name comes back."""
+    """The worker goes on, and the error carries the requester's id."""
     message = answered(("request-id", b"a"), *headers)
 
     assert place(message) == ("responses", None)
@@ -92,7 +92,7 @@ def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Header
 
 
 def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
-    """It is allowed, and its owner has deleted it: that costs its requesters their answers, and no one else."""
+    """Its owner has deleted an allowed topic: only its requesters lose their answers."""
     codec = codecs(reply_topics={"responses": 4}, shut={"mine": "it is not there"})
 
     message = answered(("reply-topic", b"mine"), codec=codec)
@@ -102,7 +102,7 @@ def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
 
 
 def test_each_topic_has_a_limit_of_its_own() -> None:
-    """An answer that is too large for the one is not so for the other."""
+    """An answer may be too large for one topic and fit another."""
     codec = one(default_content_type="application/json", reply_bytes={"mine": 400})
     named = ("correlation-id", b"c" * 500)
 
@@ -113,7 +113,7 @@ def test_each_topic_has_a_limit_of_its_own() -> None:
 
 
 def test_an_error_goes_where_its_requester_reads() -> None:
-    """A value that is no row, an unknown content type, and an answer that is too large, without its key."""
+    """This holds for an invalid row, an unknown content type, and an answer that is too large, which loses its key."""
     to = ("reply-partition", b"2")
     codec = one(max_answer_bytes=400)
     unknown = codec.decode(record(b"{}", ("content-type", b"?"), to, ("correlation-id", b"c" * 900)))
@@ -124,7 +124,7 @@ def test_an_error_goes_where_its_requester_reads() -> None:
 
 
 def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
-    """Only its answer goes elsewhere."""
+    """Only the answer goes elsewhere."""
     codec = one(dead_letter_topic="dead")
     taken = codec.decode(record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
     assert isinstance(taken, Rejection)
@@ -133,7 +133,7 @@ def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
 
 
 def run_of_rows(codec: Codecs, *places: Headers) -> list[tuple[str, int | None]]:
-    """Where the answers go to so many rows that are read in one poll."""
+    """The destinations of the answers to rows that are read in one poll."""
     records = [
         Record(Partition("requests", 3), at, b"k", ROW, [AS_ROWS, ("request-id", b"%d" % at), *headers], None)
         for at, headers in enumerate(places)
@@ -146,7 +146,7 @@ def run_of_rows(codec: Codecs, *places: Headers) -> list[tuple[str, int | None]]
 
 
 def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:
-    """Each to the partition that it names, or by its key; and if it must be to several topics."""
+    """Each goes to the partition that it names, or by its key, and also to several topics."""
     three: Headers = [("reply-partition", b"3")]
     one_: Headers = [("reply-partition", b"1")]
     mine: Headers = [("reply-topic", b"mine"), ("reply-partition", b"1")]
@@ -173,5 +173,5 @@ def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:
     ],
 )
 def test_the_requests_own_goes_first(accept: str, best_first: tuple[str, ...]) -> None:
-    """For a request in protobuf."""
+    """This is a request in protobuf."""
     assert admitted(accept, PROTOBUF) == best_first

@@ -1,4 +1,4 @@
-"""What a request's headers mean."""
+"""The meaning of a request's headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(*headers: tuple[str, bytes | None], default: str = JSON) -> Envelope:
 
 @pytest.mark.parametrize("default", [JSON, PROTOBUF, OCTETS])
 def test_without_headers_the_deployment_decides(default: str) -> None:
-    """No header: the default content type, for the answer too."""
+    """Without headers, request and answer have the default content type."""
     envelope = read(default=default)
 
     assert envelope.content_type == envelope.reply.content_type == default
@@ -40,7 +40,7 @@ def test_without_headers_the_deployment_decides(default: str) -> None:
 )
 @pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
 def test_case_parameters_and_quotes_do_not_matter(name: str, value: bytes) -> None:
-    """However a client library writes it, the content type is the same."""
+    """Client libraries write a content type in different ways."""
     assert read((name, value)).content_type == OCTETS
 
 
@@ -48,7 +48,7 @@ def test_case_parameters_and_quotes_do_not_matter(name: str, value: bytes) -> No
     "value", [b"", b"application/x-python-pickle", b"text/json", b"\xff\xfe", b"x" * 2000, b"application/json" * 100]
 )
 def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
-    """It says which there are and what came, but not all of it."""
+    """The fault lists the known ones and shows the beginning of what came."""
     envelope = read(("content-type", value))
 
     assert envelope.fault is not None
@@ -57,7 +57,7 @@ def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
 
 
 def test_too_many_headers_are_not_read() -> None:
-    """Each may be two bytes, and costs more to read than a whole request."""
+    """A header of two bytes costs more to read than a whole request."""
     some = [AS_JSON, *[("", b"")] * 999]
 
     assert read(*some).fault is None
@@ -67,12 +67,12 @@ def test_too_many_headers_are_not_read() -> None:
 
 @pytest.mark.parametrize("default", [JSON, OCTETS])
 def test_headers_that_could_not_be_read_are_a_fault(default: str) -> None:
-    """They may have said anything, so nothing is taken for granted."""
+    """They may have said anything, so no default is assumed."""
     assert read(*UNREADABLE_HEADERS, default=default).fault == "the headers: the name of a header is not UTF-8"
 
 
 def test_a_fault_does_not_hide_who_asked() -> None:
-    """The error answer needs the request's id and its echoes."""
+    """The error answer needs the request's id and its echoed headers."""
     envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
 
     assert envelope.fault
@@ -81,7 +81,7 @@ def test_a_fault_does_not_hide_who_asked() -> None:
 
 
 def test_the_last_of_a_name_counts() -> None:
-    """Whatever the case of its duplicates."""
+    """Names match in any case."""
     envelope = read(AS_JSON, ("Request-Id", b"first"), ("content-TYPE", OCTETS.encode()), ("request-id", b"last"))
 
     assert envelope.content_type == OCTETS
@@ -89,7 +89,7 @@ def test_the_last_of_a_name_counts() -> None:
 
 
 def test_a_header_without_a_value_is_no_header() -> None:
-    """Not even to overrule one with a value: it takes that one away."""
+    """It even removes an earlier header of its name that had a value."""
     envelope = read(("content-type", None), ("request-id", b"r-1"), ("request-id", None), ("tracestate", None))
 
     assert envelope.content_type == JSON
@@ -100,7 +100,7 @@ def test_a_header_without_a_value_is_no_header() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"r" * (MAX_TEXT + 1)])
 def test_a_request_id_that_cannot_come_back_is_passed_over(value: bytes) -> None:
-    """Empty, no text, or too long."""
+    """An id that is empty, no text, or too long is ignored."""
     assert read(("request-id", value)).reply.request_id is None
 
 
@@ -109,12 +109,12 @@ def test_a_request_id_that_cannot_come_back_is_passed_over(value: bytes) -> None
     ["correlation-id", "correlation_id", "kafka_correlationId", "Correlation-ID", "traceparent", "tracestate"],
 )
 def test_echoes_come_back_as_they_were_sent(name: str) -> None:
-    """Under the very name, and whatever bytes: Spring's ids are binary."""
+    """Name and bytes are unchanged: Spring's ids are binary."""
     assert read((name, b"\xff\x00\x01")).reply.echo == ((name, b"\xff\x00\x01"),)
 
 
 def test_nothing_else_comes_back() -> None:
-    """No header of the requester's choosing, no value of more than 1 KiB."""
+    """No other header comes back, and no value of more than 1 KiB."""
     envelope = read(
         ("x-mine", b"1"), ("status", b"ok"), ("kafka_replyTopic", b"secrets"), ("traceparent", b"t" * (MAX_TEXT + 1))
     )
@@ -127,7 +127,7 @@ def test_nothing_else_comes_back() -> None:
     [(b"*/*", OCTETS), (b"", OCTETS), (b"  ", OCTETS), (b"application/json", JSON), (b"application/*;q=0.3", OCTETS)],
 )
 def test_the_answer_comes_as_the_request_unless_accept_says_otherwise(accept: bytes, content_type: str) -> None:
-    """For a request in rows."""
+    """This is a request in rows."""
     envelope = read(AS_ROWS, ("Accept", accept))
 
     assert envelope.reply.content_type == content_type
@@ -136,7 +136,7 @@ def test_the_answer_comes_as_the_request_unless_accept_says_otherwise(accept: by
 
 @pytest.mark.parametrize("accept", [b"text/html", b"\xff", b"application/json," * 200])
 def test_an_accept_that_cannot_be_served_is_a_fault(accept: bytes) -> None:
-    """Before inference; the error itself comes as JSON."""
+    """It is found before inference; the error itself comes as JSON."""
     envelope = read(AS_PROTOBUF, ("accept", accept))
 
     assert envelope.fault is not None
@@ -145,7 +145,7 @@ def test_an_accept_that_cannot_be_served_is_a_fault(accept: bytes) -> None:
 
 
 def test_the_head_length_makes_rows_the_binary_data_form() -> None:
-    """Its name has no case either."""
+    """The header's name matches in any case, too."""
     envelope = read(AS_ROWS, (HEAD_LENGTH.lower(), b" 17 "))
 
     assert envelope.head_length == 17
@@ -154,7 +154,7 @@ def test_the_head_length_makes_rows_the_binary_data_form() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"many", b"\xff", b"9" * 11, "٣".encode()])
 def test_a_head_length_that_is_no_number_is_a_fault(value: bytes) -> None:
-    """Nor is one beyond any value's length."""
+    """A number beyond any value's length is a fault too."""
     envelope = read(AS_ROWS, (HEAD_LENGTH, value))
 
     assert envelope.fault is not None
@@ -177,7 +177,7 @@ def test_a_head_length_that_is_no_number_is_a_fault(value: bytes) -> None:
 def test_a_publisher_says_how_long_it_waits(
     headers: Headers, timeout: Timeout | None, around: tuple[tuple[str, bytes], ...]
 ) -> None:
-    """From the record's timestamp, until an instant, or both; whatever else it says."""
+    """It gives a time from the record's timestamp, an instant, or both, in any combination with other headers."""
     envelope = read(*around, *headers)
 
     assert envelope.fault is None
@@ -188,7 +188,7 @@ def test_a_publisher_says_how_long_it_waits(
     "value", [b"", b"0", b"-250", b"+250", b"1.5", b"1e3", b"soon", b"\xff", b"1" * 11, "٣".encode()]
 )
 def test_a_timeout_that_is_none_is_a_fault(value: bytes) -> None:
-    """Nothing to wait for, no number, or more than 115 days."""
+    """Zero, text that is no number, and more than 115 days are refused."""
     envelope = read(AS_ROWS, ("timeout-ms", value))
 
     assert envelope.fault is not None
@@ -198,7 +198,7 @@ def test_a_timeout_that_is_none_is_a_fault(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"0", b"1700000000", b"1700000000000000", b"2023-11-14T22:13:20Z", b"\xff"])
 @pytest.mark.parametrize("name", ["deadline", "DEADLINE"])
 def test_a_deadline_that_is_none_is_a_fault(name: str, value: bytes) -> None:
-    """Seconds and microseconds since 1970 too: they would be in the past, or far away."""
+    """Seconds and microseconds since 1970 are refused too: they would be in the past, or far away."""
     envelope = read(AS_ROWS, (name, value))
 
     assert envelope.fault is not None
@@ -206,7 +206,7 @@ def test_a_deadline_that_is_none_is_a_fault(name: str, value: bytes) -> None:
 
 
 def test_the_deployment_says_how_long_others_wait() -> None:
-    """Those that name no timeout; of that and an instant the earlier counts."""
+    """It sets the timeout of requests without one. If a request gives an instant, the earlier of both counts."""
     envelopes = Envelopes(JSON, default_timeout=2.0)
 
     assert envelopes.read(()).timeout == envelopes.read([AS_ROWS]).timeout == Timeout(2.0)
@@ -216,7 +216,7 @@ def test_the_deployment_says_how_long_others_wait() -> None:
 
 
 def test_a_form_is_read_once() -> None:
-    """Publishers agree on a handful, and their requests differ in their ids."""
+    """Publishers use few forms, and their requests differ only in their ids."""
     envelopes = Envelopes(JSON)
 
     assert envelopes.read([AS_ROWS]) is envelopes.read([AS_ROWS])
@@ -228,7 +228,7 @@ def test_a_form_is_read_once() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Publishers that send ever new parameters, or nonsense, do not fill the memory; nor do long forms."""
+    """New parameters and nonsense in every request do not fill the memory; long forms are not kept."""
     envelopes = Envelopes(JSON)
 
     for number in range(200 + 256):
@@ -269,7 +269,7 @@ HEADER = st.tuples(
 @meeting("an envelope is remembered", "more than is remembered")
 @given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
-    """Remembered, forgotten or never known, the same headers mean the same."""
+    """The meaning of headers does not depend on being remembered, forgotten or never seen."""
     for most in (2, 256):
         remembers = Envelopes(JSON, 2.0)
         with pytest.MonkeyPatch.context() as patch:

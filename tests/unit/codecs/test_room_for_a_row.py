@@ -1,4 +1,4 @@
-"""A model of which not even one row fits is told of before its first request."""
+"""A model whose single row already exceeds a limit is reported before its first request."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def lacks(request: int, answer: int) -> list[str]:
 
 
 def test_a_row_that_fits_is_not_told_of() -> None:
-    """To the byte: 40 of numbers go in and 24 come out for each row; texts count as nothing."""
+    """The limit is exact: each row has 40 bytes of numbers in and 24 out; texts count as nothing."""
     assert lacks(40, 24) == []
 
 
 def test_a_row_that_no_request_may_bring_is_told_of_with_the_setting() -> None:
-    """Every request would be rejected."""
+    """Otherwise every request would be rejected."""
     (why,) = lacks(39, 24)
 
     assert "a request of one row has 40 bytes and more, and WORKER_KAFKA__MAX_REQUEST_BYTES is 39" in why
 
 
 def test_an_answer_that_its_topic_does_not_take_is_told_of_with_the_topic() -> None:
-    """Every answer would become an error."""
+    """Otherwise every answer would become an error."""
     (why,) = lacks(40, 23)
 
     assert "the answer to one row has 24 bytes and more, and topic answers takes records of 23" in why
 
 
 def test_a_key_has_the_room_that_a_state_leaves_it() -> None:
-    """To the byte: 100 are for the record. What says that it is forgotten is to fit as well, whatever a state takes."""
+    """The limit is exact: 100 bytes are for the record. A tombstone must fit too, however small a state is."""
     assert longest_key("states", 1000, 400) == 500
     assert longest_key("states", 1000, 25) == 1000 - 100 - 35
     assert longest_key("states", 501, 400) == 1

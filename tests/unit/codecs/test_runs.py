@@ -1,4 +1,4 @@
-"""Plain rows that lie side by side: decoded as one, and answered as each would be alone."""
+"""Neighbouring plain rows are decoded together, and answered exactly as each would be alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows(offset: int, value: bytes | None = ROW, *, headers: Headers = (AS_ROWS,
 
 
 def flat(decoded: Sequence[Request | Rejection]) -> list[Request | Rejection]:
-    """With each run taken apart."""
+    """The decoded items, with each run split into single requests."""
     return [single for one in decoded for single in ([*one.singles()] if isinstance(one, Run) else [one])]
 
 
@@ -63,7 +63,7 @@ def answers(codec: Codecs, run: Run, outputs: np.ndarray) -> Sequence[Message]:
 
 
 def test_where_each_key_has_an_order_of_its_own_each_record_comes_by_itself() -> None:
-    """And is what it would be in a run."""
+    """Each request equals the one that it would be in a run."""
     records = [rows(at) for at in (1, 2, 5, 9)]
 
     singles = SingleCodecs([model()], PLAIN_WIRE, tell=lambda _: None).decode_all(records)
@@ -73,7 +73,7 @@ def test_where_each_key_has_an_order_of_its_own_each_record_comes_by_itself() ->
 
 
 def test_rows_that_are_wanted_by_different_times_come_as_one() -> None:
-    """Each keeps its own; where none has one, nothing is kept."""
+    """Each keeps its own timeout; where none has one, the run keeps none."""
     deadlines = [("deadline", b"170000000000%d" % at) for at in range(4)]
     (run,) = codecs().decode_all([rows(at, headers=[AS_ROWS, header]) for at, header in enumerate(deadlines)])
     (plain,) = codecs().decode_all([rows(at, headers=[AS_ROWS, ("request-id", b"%d" % at)]) for at in range(4)])
@@ -86,7 +86,7 @@ def test_rows_that_are_wanted_by_different_times_come_as_one() -> None:
 
 
 def test_what_is_odd_stands_alone_and_its_neighbours_do_not() -> None:
-    """One bad record costs a run no more than a cut."""
+    """One bad record only cuts the run in two."""
     given = [rows(at, b"odd" if at == 20 else ROW) for at in range(64)]
 
     decoded = codecs().decode_all(given)
@@ -97,7 +97,7 @@ def test_what_is_odd_stands_alone_and_its_neighbours_do_not() -> None:
 
 
 def test_rows_that_say_what_they_are_come_as_one() -> None:
-    """Where all say the same; those that say nothing are answered in other words."""
+    """A run needs equal statements: rows with these headers get them in the answer, rows without do not."""
     full = [AS_ROWS, OF_FP32, ("rows", b"1")]
     (alike,) = codecs().decode_all([rows(at, headers=[*full, ("request-id", b"%d" % at)]) for at in range(4)])
     halves = codecs().decode_all([rows(at, headers=full if at < 4 else [AS_ROWS]) for at in range(8)])
@@ -108,7 +108,7 @@ def test_rows_that_say_what_they_are_come_as_one() -> None:
 
 @pytest.mark.parametrize("said", [OF_FP64, ("rows", b"2")])
 def test_one_that_says_otherwise_is_refused_alone(said: tuple[str, bytes]) -> None:
-    """Among others that say what they are, and are as long."""
+    """The others state their type, and have equal lengths."""
     records = [rows(at, headers=[AS_ROWS, said if at == 20 else OF_FP32]) for at in range(64)]
 
     decoded = codecs().decode_all(records)
@@ -129,7 +129,7 @@ def test_one_that_says_otherwise_is_refused_alone(said: tuple[str, bytes]) -> No
     ids=["two inputs", "booleans", "two outputs", "strings", "dynamic"],
 )
 def test_what_rows_do_not_answer_or_needs_a_look_never_runs(signature: object) -> None:
-    """Each is decoded for itself, as ever."""
+    """Each is decoded by itself."""
     given = [rows(at) for at in range(8)]
 
     decoded = codecs(signature).decode_all(given)  # type: ignore[arg-type]  # parametrized
@@ -157,12 +157,12 @@ HEADERS = st.sampled_from(
     ]
 )
 VALUES = st.sampled_from([ROW, ROW, ROW, ROW * 2, b"odd", b"", None])
-# So many alike side by side: of records that each are drawn by themselves, four alike are next to never neighbours.
+# A part repeats a record: four equal neighbours would hardly ever come from records drawn one by one.
 RECORDS = st.lists(st.tuples(HEADERS, VALUES, st.sampled_from([P3, P3, P3, P4]), st.integers(1, 9)), max_size=8)
 
 
 def test_together_or_alone_the_same_is_decoded() -> None:
-    """Requests, rejections, replies, rows and sizes, in order."""
+    """Requests, rejections, replies, rows and sizes agree, in order."""
     met: Counter[str] = Counter()
 
     @given(RECORDS)
@@ -186,7 +186,7 @@ def test_together_or_alone_the_same_is_decoded() -> None:
 
 
 def runs_among(decoded: Sequence[Request | Rejection], met: Counter[str]) -> list[Run]:
-    """The runs, counted with what is none: a property whose examples meet none of them says nothing."""
+    """The runs, counted together with single items: a property whose examples meet none of them proves nothing."""
     runs = [one for one in decoded if isinstance(one, Run)]
     met["in a run"] += len(runs)
     met["alone"] += len(decoded) - len(runs)
@@ -194,7 +194,7 @@ def runs_among(decoded: Sequence[Request | Rejection], met: Counter[str]) -> lis
 
 
 def test_together_or_alone_the_same_is_answered() -> None:
-    """Topic, key, value, headers and partition of each message, in order."""
+    """Topic, key, value, headers and partition of each message agree, in order."""
     met: Counter[str] = Counter()
     some = st.tuples(HEADERS.filter(lambda headers: AS_ROWS in headers), st.integers(1, 9))
 
@@ -222,7 +222,7 @@ def test_together_or_alone_the_same_is_answered() -> None:
 
 @pytest.mark.parametrize("rows_each", [1, 2])
 def test_each_run_gets_its_own_answers(rows_each: int) -> None:
-    """Also where it looks like the last one: rows, outputs and their shapes alike, and only the numbers new."""
+    """This holds when a run resembles the last one in rows, outputs and shapes, and only the numbers are new."""
     codec = codecs()
     given_ = [rows(at, ROW * rows_each) for at in range(4)]
     some, others = [np.full((4 * rows_each, 2), number, "<f4") for number in (1.0, 2.0)]
@@ -279,7 +279,7 @@ def in_form(form: str, numbers: list[float], at: int) -> Record:
 
 
 def test_requests_of_one_form_are_decoded_and_answered_as_each_alone() -> None:
-    """Protobuf, the binary-data form and JSON, in any mixture."""
+    """Protobuf, the binary-data form and JSON come in any mixture."""
     met: Counter[str] = Counter()
 
     @given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=8))
@@ -304,7 +304,7 @@ def test_requests_of_one_form_are_decoded_and_answered_as_each_alone() -> None:
 
 
 def plain(one: Request | Rejection) -> object:
-    """What is true of it, tensors as bytes."""
+    """The comparable facts of an item, with its tensor as bytes."""
     if isinstance(one, Rejection):
         return one
     (found,) = one.tensors
@@ -312,7 +312,7 @@ def plain(one: Request | Rejection) -> object:
 
 
 class Counting(Codecs):
-    """Counts how often a record is decoded by itself."""
+    """Counts how often a record is decoded singly."""
 
     decoded = 0
 
@@ -323,7 +323,7 @@ class Counting(Codecs):
 
 @pytest.mark.parametrize("odd", ["binary", "binary, short", "json", "named", "correlated", "null"])
 def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str) -> None:
-    """Two of a hundred cost the others no decoding of their own."""
+    """Two odd ones among a hundred do not make the others be decoded singly."""
     given_ = [in_form(odd if at in (10, 70) else "raw", [at + 2.5, 2.0, 3.0], at) for at in range(100)]
     codec = Counting([model()], PLAIN_WIRE, tell=lambda _: None)
 
@@ -338,7 +338,7 @@ def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str
     "form", ["named", "json", "binary, short", "null", "rows, bad", "rows, answered inline", "correlated"]
 )
 def test_where_all_are_odd_each_is_decoded_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many they are; and the headers of few are read twice."""
+    """This holds for any number of them, and the headers of few are read twice."""
     codec = Counting([model()], PLAIN_WIRE, tell=lambda _: None)
     read = Mock(wraps=codec._envelopes.read)
     monkeypatch.setattr(codec._envelopes, "read", read)
@@ -350,7 +350,7 @@ def test_where_all_are_odd_each_is_decoded_once(form: str, monkeypatch: pytest.M
 
 
 def test_what_only_looks_alike_stays_apart() -> None:
-    """Answers inline; a tensor that does not stand at the end; other headers."""
+    """The cases: answers inline, a tensor that is not at the end, different headers."""
     inline = [in_form("binary, answered inline", [at + 2.5, 2.0, 3.0], at) for at in range(8)]
     behind = [one._replace(value=(one.value or b"") + b"\xfa\x07\x0c" + bytes(12)) for one in typed_raw()]
     others = [
@@ -383,7 +383,7 @@ def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
 
 @pytest.mark.parametrize("refused", [(0, 1, 3), (2, 3, 4)])
 def test_the_answers_of_a_run_count_one_by_one(refused: tuple[int, ...]) -> None:
-    """Two refusals, a result and one refusal are no three in a row; a run of results alone ends any row."""
+    """Refusals with a result between them are no three in a row; a run of results ends any row."""
     rejections = Rejections(3)
     codec = codecs(rejections=rejections, max_answer_bytes=9_000)
     for too_long in [(3, 4), (), refused]:
@@ -398,7 +398,7 @@ def test_the_answers_of_a_run_count_one_by_one(refused: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize(("datatype", "field", "odd"), [("UINT8", "uint_contents", 200), ("INT8", "int_contents", 300)])
 def test_small_integers_of_a_protobuf_field_are_no_rows(datatype: str, field: str, odd: int) -> None:
-    """A small one is a byte and looks like the element itself; a larger one is two of them."""
+    """A small element is one byte and looks like the element itself; a larger one takes two bytes."""
 
     def asking(*values: int) -> bytes:
         message = oip_protobuf._InferRequest()

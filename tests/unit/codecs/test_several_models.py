@@ -1,4 +1,4 @@
-"""Which model a request is held against, and which one its answer speaks of, where there are two."""
+"""With two models: the model that checks a request, and the model that its answer names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDE = replace(model(IDS, MASK, outputs=[Z]), name="wide")
 
 
 def both() -> Codecs:
-    """The plain model `m`, and `wide`, which takes other inputs and more of them."""
+    """Codecs of the plain model `m`, and of `wide`, which takes other inputs and more of them."""
     return Codecs([model(), WIDE], PLAIN_WIRE, tell=lambda _: None)
 
 
@@ -43,7 +43,7 @@ def wide(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_request_is_held_against_the_model_that_it_names() -> None:
-    """Its tensors, its batch and its answer are that model's."""
+    """Its tensors, its batch and its answer belong to that model."""
     named, message = request(both(), as_json(wide())), answer(both(), as_json(wide()), f4([[5]]))
 
     assert (named.model, named.shapes) == (ModelKey("wide", "1"), ((2,), (2,)))
@@ -52,7 +52,7 @@ def test_a_request_is_held_against_the_model_that_it_names() -> None:
 
 
 def test_a_request_that_names_no_model_means_the_first() -> None:
-    """Rows can name none."""
+    """Rows cannot name one."""
     bare = tensor(parameters={"binary_data_size": 12})
     bare.pop("data")
     asked = [as_json(document()), as_binary({"inputs": [bare]}, floats(1, 2, 3)), record(floats(1, 2, 3), AS_ROWS)]
@@ -65,16 +65,16 @@ def test_a_request_that_names_no_model_means_the_first() -> None:
     [
         ({"model_name": "other"}, Code.NOT_FOUND),
         ({"model_version": "2"}, Code.NOT_FOUND),
-        ({"model_name": "m"}, Code.INVALID_ARGUMENT),  # which takes x
+        ({"model_name": "m"}, Code.INVALID_ARGUMENT),  # m takes x
     ],
 )
 def test_no_request_reaches_a_model_that_it_does_not_mean(named: dict[str, str], code: Code) -> None:
-    """Not even where its tensors would fit."""
+    """This holds even where its tensors would fit."""
     assert rejection(both(), as_json(wide(**named))).code is code
 
 
 def test_of_two_versions_the_first_takes_requests() -> None:
-    """As in a swap: what the old one still runs is answered as its own (`test_answers.py`)."""
+    """This happens in a swap. The old one's running requests are answered as its own (`test_answers.py`)."""
     new, old = replace(model(), version="2"), model()
     before = Codecs([old], PLAIN_WIRE, tell=lambda _: None)
     during = Codecs([new, old], PLAIN_WIRE, tell=lambda _: None)

@@ -1,4 +1,4 @@
-"""What a request says of its key's state, where the model has state; elsewhere the header means nothing."""
+"""A request's header about its key's state: read where the model has state, ignored elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = b"\0" * 12
 @pytest.mark.parametrize("use", [*StateUse, None])
 @pytest.mark.parametrize("more", [[], [("request-id", b"1")], [("request-id", b"1"), ("timeout-ms", b"5")]])
 def test_a_request_says_what_becomes_of_the_state(use: StateUse | None, more: list[tuple[str, bytes]]) -> None:
-    """Read twice: the second time from what is remembered of its headers."""
+    """The second reading uses the remembered headers."""
     codec = codecs(has_state=True)
     headers = [AS_ROWS, *more, *([("State", f" {use.value.upper()} ".encode())] if use else [])]
 
@@ -27,20 +27,20 @@ def test_a_request_says_what_becomes_of_the_state(use: StateUse | None, more: li
 
 
 def test_another_word_is_refused() -> None:
-    """With those that there are."""
+    """The message lists the accepted words."""
     found = rejection(codecs(has_state=True), record(ROWS, AS_ROWS, ("state", b"forget")))
 
     assert found.message == "state: expected reset, delete, read, got 'forget'"
 
 
 def test_without_state_the_header_means_nothing() -> None:
-    """Publishers may have one of that name for themselves."""
+    """Publishers may use a header of that name for themselves."""
     assert request(codecs(), record(ROWS, AS_ROWS, ("state", b"whatever"))).state is None
     assert request(codecs(), record(ROWS, AS_ROWS, key=None)).state is None
 
 
 def test_a_request_without_a_key_is_refused() -> None:
-    """An empty key is one."""
+    """An empty key is a key."""
     codec = codecs(has_state=True)
 
     assert rejection(codec, record(ROWS, AS_ROWS, key=None)).message.startswith("expected a key")
@@ -48,7 +48,7 @@ def test_a_request_without_a_key_is_refused() -> None:
 
 
 def test_a_key_that_has_no_place_beside_a_state_is_refused() -> None:
-    """To the byte. Its neighbours travel as one all the same, and a model without state takes it."""
+    """The limit is exact. Its neighbours still come as one run, and a model without state takes the key."""
     codec = codecs(has_state=True, max_key_bytes=4)
     rows = [record(ROWS, AS_ROWS, key=b"k%d" % n) for n in range(8)]
 
@@ -67,7 +67,7 @@ def test_a_key_that_has_no_place_beside_a_state_is_refused() -> None:
 
 @pytest.mark.parametrize("form", ["rows", "json"])
 def test_requests_travel_as_one_but_for_those_that_say_something(form: str) -> None:
-    """And for those without a key; each gets what it would get alone."""
+    """Records without a key stay apart too; each gets what it would get alone."""
     headers = (AS_ROWS,) if form == "rows" else (AS_JSON, ("accept", b"application/x-protobuf"))
     value = ROWS if form == "rows" else json.dumps(document()).encode()
     plain = [Record(Partition("requests", 3), n, b"k%d" % n, value, headers, None) for n in range(16)]
@@ -89,7 +89,7 @@ def test_requests_travel_as_one_but_for_those_that_say_something(form: str) -> N
 
 
 def test_forms_that_end_in_their_rows_travel_as_one_up_to_one_without_a_key() -> None:
-    """Binary-data requests that differ in their rows alone."""
+    """These are binary-data requests that differ only in their rows."""
     head = json.dumps(
         {
             "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}],

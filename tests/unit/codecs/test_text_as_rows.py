@@ -1,4 +1,4 @@
-"""A text that is as long as some rows is refused, and rows that begin like a text are taken."""
+"""A text whose length fits some rows is refused, and rows that begin like a text are taken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.core.runs import Run
 
 
 def of_rows_length(text: bytes) -> bytes:
-    """The same JSON, as long as some rows of three FP32."""
+    """The JSON, padded to the length of some rows of three FP32."""
     return text + b" " * (-len(text) % 12)
 
 
@@ -37,7 +37,7 @@ JSON_AS_ROWS = of_rows_length(b'{"instances": [[1, 2, 3]]}')
     ],
 )
 def test_json_is_not_taken_for_rows_because_of_its_length(headers: Any, value: bytes, said: str) -> None:
-    """One length in twelve fits: where the header is wrong, or plain rows are the default."""
+    """One length in twelve fits. The header is wrong, or plain rows are the default."""
     codec = codecs(default_content_type="application/octet-stream")
 
     assert "got a text or a file; it looks like" in rejection(codec, record(value, *headers)).message
@@ -46,7 +46,7 @@ def test_json_is_not_taken_for_rows_because_of_its_length(headers: Any, value: b
 
 
 def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
-    """Where two teams write to one topic."""
+    """This happens where two teams write to one topic."""
     rows = [record(floats(1, 2, 3) * (len(JSON_AS_ROWS) // 12), AS_ROWS)] * 9
 
     decoded = codecs().decode_all([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
@@ -67,7 +67,7 @@ def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
     ],
 )
 def test_rows_may_begin_as_json_does(value: bytes) -> None:
-    """One in 256 does. Those that end so, too, have bytes between that are no text, or are short."""
+    """One in 256 does. Rows that also end like JSON are short, or have bytes in between that are no text."""
     assert request(codecs(), record(value, AS_ROWS)).rows == len(value) // 12
     (run,) = codecs().decode_all([record(value, AS_ROWS)] * 9)
     assert isinstance(run, Run)

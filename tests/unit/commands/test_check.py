@@ -1,4 +1,4 @@
-"""What `check` finds without a cluster."""
+"""Findings of `check` without a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def judged(model: bytes, folder: Path, **variables: str) -> tuple[Settings, Repo
 
 
 def test_settings_that_do_not_hold_are_all_told_and_nothing_else_is_looked_at() -> None:
-    """A login that would cross the network in clear stays here: each is one problem, of its setting."""
+    """A login must not cross the network in clear, so `check` asks no broker: each problem names its setting."""
     distant = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "192.0.2.1:9092", "WORKER_STATE__STORE": "redis://192.0.2.1"}
     states = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
 
@@ -37,7 +37,7 @@ def test_settings_that_do_not_hold_are_all_told_and_nothing_else_is_looked_at() 
 
 @pytest.mark.parametrize(("last", "problem"), [(2, None), (3, "fails in the bucket 3 of WORKER_BATCHING__BUCKETS")])
 def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | None, tmp_path: Path) -> None:
-    """One in which the model fails keeps a worker from starting."""
+    """A worker does not start with a bucket in which the model fails."""
     buckets = f'{{"x": {{"axis": 1, "boundaries": [1, {last}]}}}}'
 
     _, report, _ = judged(models.up_to_two(), tmp_path, BATCHING__BUCKETS=buckets)
@@ -67,7 +67,7 @@ def test_an_open_axis_has_the_name_that_the_models_file_gives_it(tmp_path: Path)
 def test_the_setting_that_closes_full_batches_is_named(
     variables: dict[str, str], rows: str, closed_by: str, tmp_path: Path
 ) -> None:
-    """Rows of 8 KiB are 2,048 in 16 MiB: more no batch holds, whatever MAX_BATCH_SIZE says."""
+    """2,048 rows of 8 KiB fill 16 MiB: no batch holds more, whatever MAX_BATCH_SIZE says."""
     settings = {f"BATCHING__{key}": value for key, value in variables.items()}
 
     _, report, _ = judged(models.identity("FP32", (2048,)), tmp_path, **settings)
@@ -77,7 +77,7 @@ def test_the_setting_that_closes_full_batches_is_named(
 
 @pytest.mark.parametrize("limit", [None, 188, 189])
 def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None, tmp_path: Path) -> None:
-    """With a key of one byte, as far as the cluster says its limit. A worker would not start."""
+    """A worker would not start. The check adds a key of one byte, and needs the limit from the cluster."""
     settings, report, model = judged(models.gru(), tmp_path, STATE__TENSORS='{"h_in": "h_out"}')
     report.max_bytes = {} if limit is None else {"answers": 10_000, "group-state": limit}
     assert model is not None
@@ -90,7 +90,7 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
 
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
-    """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""
+    """`MAX_REQUEST_BYTES` decides, and the response topic's limit if the cluster tells it."""
     settings, report, model = judged(models.identity("FP32", (dims,)), tmp_path)
     assert model is not None
 
@@ -100,7 +100,7 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
 
 
 def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> None:
-    """A start refuses such a model."""
+    """A worker refuses to start with such a model."""
     _, report, _ = judged(models.softmax_of_columns(), tmp_path)
 
     assert report.exit_code == 2
@@ -115,7 +115,7 @@ def test_rows_that_would_get_others_answers_are_a_problem(tmp_path: Path) -> Non
 def test_an_example_is_a_request_for_the_model_and_its_answer(
     model: bytes, states: dict[str, str], outputs: list[str], tmp_path: Path
 ) -> None:
-    """The state of a key is in neither."""
+    """The key's state is in neither."""
     given = {"STATE__TENSORS": json.dumps(states)} if states else {}
     settings, _, loaded = judged(model, tmp_path, **given)
     assert loaded is not None
@@ -129,7 +129,7 @@ def test_an_example_is_a_request_for_the_model_and_its_answer(
 
 
 def test_batches_of_a_fixed_size_are_told(tmp_path: Path) -> None:
-    """Since MAX_BATCH_SIZE says another number."""
+    """MAX_BATCH_SIZE gives another number."""
     _, report, _ = judged(models.fixed_batch(8), tmp_path, MODEL__FIXED_BATCH="pad")
 
     assert "of exactly 8 rows, short ones are padded" in report.model["batches"]

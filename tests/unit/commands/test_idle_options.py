@@ -1,4 +1,4 @@
-"""An option that does nothing without another one is refused: who gives it expects something of it."""
+"""An option that does nothing without another one is refused, since its user expects an effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROKERS = "--bootstrap-servers 127.0.0.1:9"
     ],
 )
 def test_an_option_that_does_nothing_is_refused(words: str, told: str) -> None:
-    """Also when it says what holds anyway."""
+    """This holds for the default value, too."""
     result = CliRunner().invoke(app, words.split(), env={"WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"})
 
     assert result.exit_code == 2

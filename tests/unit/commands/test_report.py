@@ -1,4 +1,4 @@
-"""What `check` shows of its findings, in the terminal and as JSON."""
+"""The report of `check`, in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shown(report: Report) -> str:
 
 
 def full_report() -> Report:
-    """One with each of its rows."""
+    """A report with each of its rows."""
     report = Report()
     report.settings = [
         Effective("WORKER_KAFKA__GROUP_ID", "scores", is_default=False),
@@ -38,7 +38,7 @@ def full_report() -> Report:
 
 
 def test_a_report_is_written_with_the_verdict_at_its_end() -> None:
-    """Problems stand before it, where the reader looks first; no line of prose is wider than the terminal."""
+    """Problems come just before it, where the reader looks first. No line of prose is wider than the terminal."""
     written = shown(full_report())
 
     assert written == GOLDEN.read_text()
@@ -47,7 +47,7 @@ def test_a_report_is_written_with_the_verdict_at_its_end() -> None:
 
 
 def test_all_of_it_comes_as_one_object() -> None:
-    """For scripts: the bytes of the example among it."""
+    """Scripts read it; it includes the bytes of the example."""
     found = full_report().as_json()
 
     assert (found["starts"], found["exit_code"]) == (False, 2)
@@ -57,7 +57,7 @@ def test_all_of_it_comes_as_one_object() -> None:
 
 
 def test_nothing_of_a_model_or_a_cluster_reaches_a_terminal_raw() -> None:
-    """Tensors and problems are named by strangers; control characters are escaped, in commands too."""
+    """Strangers name tensors and problems, so control characters are escaped, in commands too."""
     report = Report()
     report.settings = [Effective("WORKER_KAFKA__GROUP_ID", EVIL, is_default=False)]
     report.model, report.cluster = {"takes": EVIL}, {EVIL: EVIL}

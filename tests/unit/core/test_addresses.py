@@ -1,4 +1,4 @@
-"""Which names anyone could own."""
+"""Host names that anyone could own."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from worker.core.addresses import can_be_public
     [("example.com", True), ("example.com.", True), ("worker", False), ("10.0.0.7", False), ("worker.ns.svc", False)],
 )
 def test_a_name_with_a_dot_can_be_public(host: str, *, is_public: bool) -> None:
-    """An address leads where it says, and public DNS has no name of a cluster."""
+    """An address has one meaning, and public DNS has no name of a cluster."""
     assert can_be_public(host) == is_public

@@ -1,4 +1,4 @@
-"""How much may be taken."""
+"""The limits on how much may be taken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_room_follows_the_rows_of_the_last_records() -> None:
 
 
 def test_each_bound_closes_the_intake() -> None:
-    """Records, rows and bytes are bounded each by itself."""
+    """Records, rows and bytes each have a separate bound."""
     for records, rows, size in [(1000, 1, 1), (1, 4000, 1), (1, 1, 100_000)]:
         gate, ledger = intake()
         take(ledger, records, rows, size)
@@ -56,7 +56,7 @@ def test_each_bound_closes_the_intake() -> None:
 
 
 def test_fetching_pauses_when_the_reserve_is_used_up() -> None:
-    """Glances may bring a few records beyond the bound; after the last of them fetching pauses."""
+    """Polls at the bound may bring a few records more; when the reserve is used up, fetching pauses."""
     gate, ledger = intake()
     take(ledger, 1000)
 
@@ -66,7 +66,7 @@ def test_fetching_pauses_when_the_reserve_is_used_up() -> None:
 
 
 def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
-    """Pausing is slow, so it ends only when there is room for a while; the reserve is whole again then."""
+    """Pausing is slow, so it ends only when there is room for a while. The whole reserve is free again then."""
     gate, ledger = intake()
     places = take(ledger, 1000)
     use_up(gate)
@@ -84,7 +84,7 @@ def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
 
 
 def test_nothing_is_taken_while_fetching_pauses() -> None:
-    """Below the bound, but not yet half free: there is no room, so waiting brings nobody any company."""
+    """Below the bound, but not half free, there is no room: waiting would bring a batch no company."""
     gate, ledger = intake()
     places = take(ledger, 1000)
     use_up(gate)
@@ -97,7 +97,7 @@ def test_nothing_is_taken_while_fetching_pauses() -> None:
 
 
 def test_rows_and_bytes_keep_fetching_paused_too() -> None:
-    """Half of the records free is not enough while the rows or the bytes of a few fill the bound."""
+    """Free records are not enough while the rows or bytes of a few records fill the bound."""
     for rows, size in [(2001, 1), (1, 50_001)]:
         gate, ledger = intake()
         places = take(ledger, 1000, rows=0, size=0)
@@ -111,7 +111,7 @@ def test_rows_and_bytes_keep_fetching_paused_too() -> None:
 
 
 def test_the_reserve_is_whole_again_after_there_was_room() -> None:
-    """Glances count from the last time there was room: a worker that is full now and then never pauses."""
+    """Polls at the bound count from the last time there was room: a worker that is full at times never pauses."""
     gate, ledger = intake()
     places = take(ledger, 1000)
     use_up_all_but_one(gate)

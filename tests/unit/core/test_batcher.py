@@ -1,4 +1,4 @@
-"""When groups close, why, and which goes first."""
+"""The batcher closes groups for a reason, and chooses which one goes first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def offsets(group: Group | None) -> list[int]:
 
 
 def test_a_group_closes_by_size_with_its_last_row() -> None:
-    """The last row that fits closes the group, without waiting for one that does not."""
+    """The last row that fits closes the group; the batcher does not wait for a row that does not fit."""
     waiting = batcher(max_rows=3)
     for at in range(3):
         waiting.add(request(at), 0.0)
@@ -42,7 +42,7 @@ def test_a_group_closes_by_size_with_its_last_row() -> None:
 
 
 def test_a_group_closes_by_bytes() -> None:
-    """Bytes close a group as rows do: by filling it, or by not fitting."""
+    """Bytes close a group like rows: by filling it, or by not fitting."""
     waiting = batcher(max_bytes=10)
     waiting.add(request(0, size=10), 0.0)
     waiting.add(request(1, size=6), 0.0)
@@ -56,7 +56,7 @@ def test_a_group_closes_by_bytes() -> None:
 
 
 def test_the_linger_counts_from_the_first_record() -> None:
-    """Later company does not prolong the wait."""
+    """Later requests do not prolong the wait."""
     waiting = batcher(linger=5.0)
     waiting.add(request(0), 100.0)
     waiting.add(request(1), 104.0)
@@ -71,12 +71,12 @@ def test_the_linger_counts_from_the_first_record() -> None:
 
 
 def test_only_requests_for_the_same_model_share_a_group() -> None:
-    """In the same version of it, whatever their shapes."""
+    """Name and version must agree; shapes do not matter for that."""
     policy = BatchPolicy(4, 1000, 0.0)
     waiting = Batcher({MODEL: policy, NEWER: policy})
     for offset, version in enumerate(["1", "2", "1", "2"]):
         asking = request(offset)
-        asking.model = ModelKey("m", version)  # equal to that of another request, and not the same object
+        asking.model = ModelKey("m", version)  # equal to another request's key, but another object
         waiting.add(asking, 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 2]
@@ -84,7 +84,7 @@ def test_only_requests_for_the_same_model_share_a_group() -> None:
 
 
 def test_each_model_has_its_own_rules() -> None:
-    """What is padded in one is none of another's axes; and the first of each waits as long as that one says."""
+    """Each model pads its own axes and sets the linger of its groups."""
     buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), element_bytes=(4,))
     waiting = Batcher({MODEL: BatchPolicy(2, 1000, 1.0), NEWER: BatchPolicy(3, 1000, 5.0, buckets=buckets)})
     for offset, (model, shapes) in enumerate([(MODEL, NARROW), (NEWER, NARROW), (NEWER, WIDE), (MODEL, NARROW)]):
@@ -114,7 +114,7 @@ def test_only_requests_of_equal_shapes_share_a_group() -> None:
 
 
 def test_an_older_due_group_goes_before_a_full_one() -> None:
-    """A rare shape never starves behind a common one."""
+    """So a rare shape never starves behind a common one."""
     waiting = batcher(max_rows=2, linger=5.0)
     waiting.add(request(0, shapes=WIDE), 0.0)
     waiting.add(request(1), 1.0)
@@ -128,7 +128,7 @@ def test_an_older_due_group_goes_before_a_full_one() -> None:
 
 
 def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
-    """While every lane is busy a due group keeps filling."""
+    """While every lane is busy, a group that is due keeps filling."""
     waiting = batcher(max_rows=2, linger=0.0)
     waiting.add(request(0), 0.0)
     assert waiting.ahead(9.0) is None
@@ -139,7 +139,7 @@ def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
 
 
 def test_under_pressure_the_oldest_group_goes_however_young() -> None:
-    """When nothing more may be taken, waiting brings no company: full groups go first, then open ones by age."""
+    """When nothing more may be taken, waiting is useless: full groups go first, then open ones by age."""
     waiting = batcher(max_rows=2)
     waiting.add(request(0, shapes=WIDE), 0.0)
     waiting.add(request(1), 0.0)
@@ -154,7 +154,7 @@ def test_under_pressure_the_oldest_group_goes_however_young() -> None:
 
 
 def test_a_drain_begins_with_what_is_due_first() -> None:
-    """It may have no time for all, and what runs before an older request cannot be committed."""
+    """Time may not suffice for all, and a batch that runs before an older request cannot be committed."""
     waiting = batcher(max_rows=2)
     for offset, length in enumerate((3, 1, 1, 1, 1, 2)):
         waiting.add(of_length(offset, length), float(offset))
@@ -166,7 +166,7 @@ def test_a_drain_begins_with_what_is_due_first() -> None:
 
 
 def test_a_request_larger_than_a_batch_is_cut() -> None:
-    """Its pieces fill batches of their own, and the rest waits for company."""
+    """Its pieces fill batches of their own, and the rest waits for other requests."""
     waiting = batcher(max_rows=4, linger=0.0)
     waiting.add(request(0, rows=10), 0.0)
     waiting.add(request(1, rows=2), 0.0)
@@ -178,7 +178,7 @@ def test_a_request_larger_than_a_batch_is_cut() -> None:
 
 
 def test_a_request_is_cut_by_bytes_too() -> None:
-    """As many rows as the bytes of a batch allow make a piece."""
+    """A piece has as many rows as the bytes of a batch allow."""
     policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
 
     assert policy.piece_rows(request(0, rows=10, size=40), most=100) == 2
@@ -186,7 +186,7 @@ def test_a_request_is_cut_by_bytes_too() -> None:
 
 
 def test_a_row_larger_than_a_batch_runs_alone() -> None:
-    """One row cannot be cut; it takes no company and finds none."""
+    """One row cannot be cut, and no other request fits into its batch."""
     waiting = batcher(max_bytes=10, linger=0.0)
     waiting.add(request(0), 0.0)
     waiting.add(request(1, size=50), 0.0)
@@ -196,7 +196,7 @@ def test_a_row_larger_than_a_batch_runs_alone() -> None:
 
 
 def test_a_forgotten_partition_waits_no_longer() -> None:
-    """Its requests leave open and full groups alike, empty groups go, and its neighbours stay where they were."""
+    """Its requests leave open and full groups, empty groups are dropped, and other partitions keep their places."""
     waiting = batcher(max_rows=2, linger=5.0)
     waiting.add(request(0, partition=P0), 0.0)
     waiting.add(request(0, partition=P1), 0.0)
@@ -216,7 +216,7 @@ def test_a_forgotten_partition_waits_no_longer() -> None:
 
 
 def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
-    """Lengths are padded to 4, 16 or 64 elements of 4 bytes."""
+    """A batcher that pads lengths to 4, 16 or 64 elements of 4 bytes."""
     buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
     return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets)})
 
@@ -232,7 +232,7 @@ def of_length(offset: int, length: int, *, deadline: float | None = None, rows: 
     [(padded(max_tokens=40), 5, ClosedBy.TOKENS), (padded(max_bytes=600), 17, ClosedBy.BYTES)],
 )
 def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: ClosedBy) -> None:
-    """In tokens and in bytes, padding included: a short request takes a whole row."""
+    """Tokens and bytes include the padding: a short request takes a whole padded row."""
     for offset in range(3):
         waiting.add(of_length(offset, length), 0.0)
 
@@ -244,14 +244,14 @@ def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: 
 
 
 def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows() -> None:
-    """Each of its runs has all rows: fewer requests would only be more padding."""
+    """Each of its runs has all rows, so fewer requests would only mean more padding."""
     policy = BatchPolicy(4, 10_000, 5.0, max_tokens=40, is_fixed=True)
 
     assert policy.limit(((64,),)) == Limit(4, ClosedBy.SIZE)
 
 
 def test_an_urgent_request_makes_its_group_due_earlier() -> None:
-    """By the time that its inference is expected to take; and what is due first goes first."""
+    """The expected inference time is subtracted, and the group that is due first goes first."""
     policy = BatchPolicy(max_rows=8, max_bytes=1000, linger=5.0)
     waiting = Batcher({MODEL: policy}, expected=lambda _, rows: 0.5 * rows)
     waiting.add(of_length(0, 4), 0.0)
@@ -270,7 +270,7 @@ def stacked(rows: int, length: int) -> Batch:
 
 
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
-    """Batches of those shapes are smaller from now on; one that waits and is as large already goes."""
+    """Later batches of those shapes are smaller; a waiting group that is already too large still goes."""
     waiting = padded()
     for offset in range(4):
         waiting.add(of_length(offset, 64), 0.0)
@@ -301,7 +301,7 @@ def test_the_limit_of_the_device_grows_back() -> None:
 
 
 def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
-    """They may have been given up since."""
+    """The batcher may have dropped these shapes meanwhile."""
     waiting = padded()
 
     waiting.ran_out_of_memory(stacked(8, 64))
@@ -312,7 +312,7 @@ def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_sa
 
 
 def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Publishers choose the shapes where nothing is padded. What waits goes all the same."""
+    """Without padding, publishers choose the shapes. Requests that wait are run all the same."""
     monkeypatch.setattr(batching, "MOST_REMEMBERED", 2)
     waiting = batcher(max_rows=2)
     for offset in range(6):
@@ -330,7 +330,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_batcher_shows_itself() -> None:
-    """Its repr tells the rows that wait."""
+    """Its repr shows the rows that wait."""
     waiting = batcher(max_rows=2)
     waiting.add(request(0, rows=2), 0.0)
     waiting.add(request(1), 0.0)
@@ -339,7 +339,7 @@ def test_the_batcher_shows_itself() -> None:
 
 
 def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
-    """In the place of the policy's: at first nobody waits, and then as long as it would have been worth."""
+    """It replaces the policy's linger: at first none, then the one that would have paid off."""
     waiting = Batcher({MODEL: BatchPolicy(64, 1000, 5.0)}, auto=Linger(lambda _kind: 64))
     for at in (0.0, 0.002, 0.5, 0.502):
         waiting.add(request(), at)
@@ -355,7 +355,7 @@ def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
 
 
 def test_a_linger_looks_back_when_a_batch_is_home() -> None:
-    """Before that a burst may not be over, and its first request seem to be alone."""
+    """Earlier, a burst may not be over, and its first request would look alone."""
     waiting = Batcher({MODEL: BatchPolicy(64, 1000, 5.0)}, auto=Linger(lambda _kind: 64))
     for rows in (1, 64):
         waiting.ran(stacked(rows, 1), 0.010, 0.0)
@@ -372,7 +372,7 @@ def test_a_linger_looks_back_when_a_batch_is_home() -> None:
 
 
 def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
-    """Rows, bytes or tokens; of a row that is larger than a batch may be there is one."""
+    """Rows, bytes or tokens close it; a row larger than a batch may be is a batch by itself."""
     policy = BatchPolicy(10, 1000, 0.0, max_tokens=40)
 
     assert policy.limit_of_rows(((2,),), 8) == Limit(10, ClosedBy.SIZE)

@@ -1,4 +1,4 @@
-"""Axes that are padded: which requests a bucket takes, and what the operator may name."""
+"""Padded axes: which requests a bucket takes, and what the operator may name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LENGTH = Axis("input ids axis 1", (4, 8), {IDS: 0, MASK: 0})
 
 
 def text(symbol: str | None = "sequence") -> Signature:
-    """ids and mask, each with an axis of that name in the file."""
+    """A model of ids and mask, whose axes both have that name in the file."""
     inputs = [TensorSpec(name, "INT64", (None,), (symbol,)) for name in ("ids", "mask")]
     return signature(*inputs, outputs=[spec("pooled"), spec("tokens", dims=(None, 2))])
 
@@ -30,12 +30,12 @@ def wanted(name: str = "ids", axis: int = 1, pad: Value | None = None, **shared_
 
 @pytest.mark.parametrize(("length", "bucket"), [(1, 4), (4, 4), (5, 8), (8, 8)])
 def test_a_request_is_padded_to_the_smallest_bucket_that_holds_it(length: int, bucket: int) -> None:
-    """In all inputs that share the axis."""
+    """All inputs that share the axis are padded."""
     assert Buckets((LENGTH,)).padded(((length,), (length,))) == ((bucket,), (bucket,))
 
 
 def test_a_request_longer_than_the_largest_bucket_is_refused() -> None:
-    """The message says what is taken."""
+    """The message names the longest length that is taken."""
     with pytest.raises(Reject, match="input ids axis 1: 9 long, at most 8 is taken") as refusal:
         Buckets((LENGTH,)).check(((9,), (9,)))
 
@@ -43,13 +43,13 @@ def test_a_request_longer_than_the_largest_bucket_is_refused() -> None:
 
 
 def test_inputs_that_share_an_axis_must_be_equally_long() -> None:
-    """Padded together they would be cut back to different lengths."""
+    """After padding, their outputs would be cut back to different lengths."""
     with pytest.raises(Reject, match="must be equally long, got 3, 5"):
         Buckets((LENGTH,)).check(((3,), (5,)))
 
 
 def test_an_axis_leaves_the_others_alone() -> None:
-    """Two axes of one input are padded each by its own boundaries."""
+    """Two axes of one input have separate boundaries."""
     image = Buckets(
         (Axis("height", (10, 20), {Spot(0, 1): 0}), Axis("width", (5, 50), {Spot(0, 2): 7})), element_bytes=(4,)
     )
@@ -61,12 +61,12 @@ def test_an_axis_leaves_the_others_alone() -> None:
 
 
 def test_a_row_costs_the_elements_of_its_largest_input() -> None:
-    """Small inputs beside it are paid for by it."""
+    """Smaller inputs cost nothing extra."""
     assert tokens(((16,), (16, 4), ())) == 64
 
 
 def test_padding_is_counted_by_the_largest_input() -> None:
-    """What requests bring, and what stands beside it."""
+    """Data are the elements that requests bring; padding is the rest."""
     requests = [request(rows=2, shapes=((3,), ())), request(shapes=((4,), ()))]
     feeds = {"ids": batch().feeds["x"].repeat(4, axis=1).repeat(2, axis=0)[:3], "flag": batch().feeds["x"][:1, 0]}
 
@@ -74,7 +74,7 @@ def test_padding_is_counted_by_the_largest_input() -> None:
 
 
 def test_inputs_whose_axis_has_one_name_are_padded_together() -> None:
-    """Naming one of them is enough."""
+    """It is enough to name one of them."""
     (axis,) = axes_of(text(), [wanted(pad=1)])
 
     assert axis.inputs == {IDS: 1, MASK: 0}
@@ -82,14 +82,14 @@ def test_inputs_whose_axis_has_one_name_are_padded_together() -> None:
 
 
 def test_where_the_file_names_nothing_the_operator_does() -> None:
-    """Each with a pad of its own."""
+    """Each has its own pad."""
     (both,) = axes_of(text(None), [wanted(mask=3)])
 
     assert both.inputs == {IDS: 0, MASK: 3}
 
 
 def test_strings_are_padded_with_empty_ones() -> None:
-    """Unless another is named."""
+    """The operator may name another string."""
     words = signature(TensorSpec("ids", "INT64", (None,), ("n",)), TensorSpec("words", "BYTES", (None,), ("n",)))
 
     assert axes_of(words, [wanted()])[0].inputs == {IDS: 0, MASK: ""}
@@ -107,13 +107,13 @@ def test_strings_are_padded_with_empty_ones() -> None:
     ],
 )
 def test_what_cannot_be_padded_is_refused_at_start(axes: list[WantedAxis], message: str) -> None:
-    """By name."""
+    """The message names the axis or input."""
     with pytest.raises(BadConfiguration, match=message):
         axes_of(text(), axes)
 
 
 def test_an_axis_of_fixed_length_needs_no_padding() -> None:
-    """Every request has it already."""
+    """All requests have that length already."""
     with pytest.raises(BadConfiguration, match=r"axis 1 of x FP32\[batch, 1\] has a fixed length"):
         axes_of(signature(), [wanted("x")])
 
@@ -134,7 +134,7 @@ def test_an_axis_of_fixed_length_needs_no_padding() -> None:
     ],
 )
 def test_a_pad_must_be_a_value_of_its_input(datatype: str, pad: Value, fits: bool) -> None:  # noqa: FBT001  # a parameter
-    """What numpy would round, wrap or fail on is refused before."""
+    """A pad that numpy would round, wrap or fail on is refused before."""
     model = signature(TensorSpec("ids", datatype, (None,)))
 
     if fits:
@@ -145,27 +145,27 @@ def test_a_pad_must_be_a_value_of_its_input(datatype: str, pad: Value, fits: boo
 
 
 def test_outputs_as_long_as_the_axis_are_cut_back() -> None:
-    """Two runs show which they are, whatever the file says."""
+    """Two runs show which outputs have the axis, whatever the file says."""
     seen = with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 4, 2)], [(1, 2), (1, 8, 2)]))
 
     assert seen.outputs == (Spot(1, 0),)
 
 
 def test_an_output_that_follows_the_axis_at_another_length_is_refused() -> None:
-    """Half as long, say: nobody knows which of its elements are the padding's."""
+    """If an output is half as long, say, it is unknown which elements belong to the padding."""
     with pytest.raises(BadConfiguration, match=r"output tokens has shape \[1, 2, 2\] where .* is 4 and \[1, 4, 2\]"):
         with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 2, 2)], [(1, 2), (1, 4, 2)]))
 
 
 @pytest.mark.parametrize(("boundaries", "others"), [((4, 8, 16), [16]), ((4,), [3, 8, 2]), ((2,), [1, 4, 1])])
 def test_a_second_length_shows_what_depends_on_the_axis(boundaries: tuple[int, ...], others: list[int]) -> None:
-    """The last bucket; of a single one what lies beside it, for a model that does not run at every length."""
+    """It is the last bucket. A single bucket is compared with lengths near it, since not every length may run."""
     assert list(other_lengths(replace(LENGTH, boundaries=boundaries))) == others
 
 
 @pytest.mark.parametrize(("longest", "fits"), [(62_500_000, True), (62_500_001, False), (10**30, False)])
 def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:  # noqa: FBT001  # a parameter
-    """It would be allocated at start, and the machine's memory with it."""
+    """Otherwise a start would allocate it, and use up the machine's memory."""
     model = replace(text(), axes=(replace(LENGTH, boundaries=(4, longest)),))
 
     if fits:
@@ -176,7 +176,7 @@ def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:
 
 
 def test_a_row_that_is_too_large_without_buckets_is_not_laid_to_them() -> None:
-    """Nobody has set any; it is the model's file that says so."""
+    """No buckets are set; the model's file fixes the size."""
     model = Signature("m", "1", (TensorSpec("x", "FP32", (250_000_001,)),), (TensorSpec("y", "FP32", ()),))
 
     with pytest.raises(BadConfiguration, match=r"^one row takes 1000000004 bytes.*: export the model"):

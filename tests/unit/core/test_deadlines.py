@@ -1,4 +1,4 @@
-"""When an answer is useless, when a batch should be answered, and which requests of it still run."""
+"""A deadline tells when an answer is useless, when a batch must be answered, and which requests still run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = BatchKind(MODEL, ((1,),))
 
 
 def run(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> Run:
-    """One row each, published at these instants."""
+    """A run of single rows, published at these instants."""
     records = [record(offset, at=at) for offset, at in enumerate(stamps)]
     given = [SECOND] * len(records) if timeouts is None else timeouts
     sizes = [4] * len(records)
@@ -48,18 +48,18 @@ def due(offset: int, deadline: float | None, rows: int = 1) -> Request:
     ],
 )
 def test_a_deadline_counts_from_the_timestamp(at: float | None, timeout: Timeout, left: float) -> None:
-    """A timestamp in the future is as good as none, and of a timeout and an instant the earlier counts."""
+    """A timestamp in the future counts as none. If a timeout and an instant are given, the earlier counts."""
     assert deadline_of(record(0, at=at).timestamp_ms, timeout, NOW, WALL) == pytest.approx(NOW + left)
 
 
 def test_a_run_is_as_urgent_as_its_oldest_record() -> None:
-    """By their timestamps; a record without one is as young as can be."""
+    """Timestamps decide; a record without one counts as published now."""
     assert most_urgent(run(WALL, WALL - 0.5, None), NOW, WALL) == pytest.approx(NOW + 0.5)
     assert most_urgent(run(None, None), NOW, WALL) == pytest.approx(NOW + 1.0)
 
 
 def test_a_run_in_peril_comes_apart_where_its_records_differ() -> None:
-    """In order, side by side what may stay together."""
+    """The parts keep their order; neighbours that agree stay together."""
     mixed = run(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.1, WALL - 0.7)
 
     times = RunTimes()
@@ -80,7 +80,7 @@ def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float
 
 
 def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
-    """As much of it as half the rows, or half of that; the others would be later still."""
+    """It runs half the rows, or half of that; the other requests would be later still."""
     batch = [due(at, NOW + 0.3) for at in range(8)]
 
     running, late = triage(batch, home_after(lambda rows: rows / 10))
@@ -98,7 +98,7 @@ def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
     ],
 )
 def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) -> None:
-    """Or how much was left, and what it would have taken."""
+    """The message also says how much time was left and how much the answer would have needed."""
     rejection = too_late(due(0, NOW + left), NOW, NOW + needs)
 
     assert (rejection.code, rejection.message) == (Code.DEADLINE_EXCEEDED, says)
@@ -106,7 +106,7 @@ def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) ->
 
 
 def test_the_answer_says_what_was_asked_for() -> None:
-    """A number of seconds counts as milliseconds, so that each of the requests is late."""
+    """A client that sends a timestamp in seconds instead of milliseconds makes every request late."""
     late = due(0, NOW - 1.0)
     late.record, late.timeout = late.record._replace(timestamp_ms=1_764_000_000), Timeout(0.005)
 
@@ -114,7 +114,7 @@ def test_the_answer_says_what_was_asked_for() -> None:
 
 
 def test_late_answers_are_counted_by_record() -> None:
-    """A run by its most urgent record, for all of them."""
+    """A run's most urgent record decides for all its records."""
     late_run = run(WALL, WALL)
     late_run.deadline = NOW - 0.1
 
@@ -122,7 +122,7 @@ def test_late_answers_are_counted_by_record() -> None:
 
 
 def test_a_late_answer_of_many_pieces_counts_once() -> None:
-    """When the last of them is home: until then there is no answer."""
+    """It counts when the last piece is finished, since there is no answer before."""
     pieces = cut(due(0, NOW - 1.0, rows=6), 2)
     assert answered_late(pieces, NOW) == 0
 
@@ -141,7 +141,7 @@ def of(rows: int = 4) -> Batch:
 
 
 def forecasting(lanes: int = 1, *, is_new: bool = False) -> Punctuality:
-    """Four rows take 0.1 s, as is known since just now, second 10; of a new one nothing is known."""
+    """Four rows take 0.1 s, measured at second 10; nothing is known with `is_new`."""
     times = RunTimes()
     if not is_new:
         times.note(X, 4, 0.1, 10.0)
@@ -151,7 +151,7 @@ def forecasting(lanes: int = 1, *, is_new: bool = False) -> Punctuality:
 
 
 def ran(batch: Batch, seconds: float | None) -> Finished:
-    """The batch ran for so long; None: it failed."""
+    """The result of a batch that ran for so long; None: it failed."""
     return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0, MODEL)
 
 
@@ -160,7 +160,7 @@ def around(seconds: float) -> object:
 
 
 def test_a_batch_waits_for_those_before_it() -> None:
-    """For the rest of the one that runs, and for the whole of those that have not begun."""
+    """It waits for the rest of the running batch, and for all batches that have not begun."""
     punctuality, first, second = forecasting(), of(), of()
     assert punctuality.finished_at(10.0, X, 4) == around(10.1)
     punctuality.handed_out(first, 10.0)
@@ -173,7 +173,7 @@ def test_a_batch_waits_for_those_before_it() -> None:
 
 
 def test_several_lanes_share_the_queue() -> None:
-    """A batch waits only when all of them run."""
+    """A batch waits only when all lanes are busy."""
     punctuality, first, second = forecasting(lanes=2), of(), of()
     punctuality.handed_out(first, 10.0)
     assert punctuality.finished_at(10.0, X, 4) == around(10.1)
@@ -182,7 +182,7 @@ def test_several_lanes_share_the_queue() -> None:
 
 
 def test_forecasts_grow_by_their_error() -> None:
-    """Answers that are written 20 ms after the runs make each forecast of a busy lane 20 ms longer."""
+    """If answers are written 20 ms after each run, forecasts for a busy lane become 20 ms longer."""
     punctuality, now = forecasting(), 10.0
     needed = punctuality.needed(X, 4)
     for _ in range(60):
@@ -200,14 +200,14 @@ def test_forecasts_grow_by_their_error() -> None:
 
 
 def test_a_group_goes_early_enough_to_be_found_in_time() -> None:
-    """A group is closed earlier than it is judged by when it is handed out."""
+    """A group closes a little earlier than its forecast at the hand-out demands."""
     goes_at = 20.0 - forecasting().needed(X, 4)
 
     assert forecasting().finished_at(goes_at + 0.002, X, 4) < 20.0
 
 
 def test_a_run_that_failed_and_the_warm_up_batch_teach_nothing() -> None:
-    """Halves of the former are forecast anew."""
+    """The halves of the failed batch are forecast anew."""
     punctuality, failing = forecasting(), of()
     punctuality.handed_out(failing, 10.0)
     punctuality.returned([ran(failing, None), Finished(None, None, None, 0.5, MODEL)], 11.0)
@@ -219,7 +219,7 @@ def test_a_run_that_failed_and_the_warm_up_batch_teach_nothing() -> None:
 
 
 def test_a_forecast_that_nothing_has_confirmed_for_long_is_not_believed() -> None:
-    """With nothing in the lanes one batch may find out; while it does, the others are judged as before."""
+    """One batch may run to find out when the lanes are empty; meanwhile the others are judged as before."""
     punctuality = forecasting()
     assert punctuality.finished_at(11.9, X, 4) == around(12.0)
     assert punctuality.finished_at(12.1, X, 4) == 12.1
@@ -230,7 +230,7 @@ def test_a_forecast_that_nothing_has_confirmed_for_long_is_not_believed() -> Non
 
 
 def test_the_first_batch_of_unknown_shapes_runs() -> None:
-    """And the next are judged with care: one run says little of another."""
+    """The next batches are judged with care: one run says little about the next."""
     punctuality, first = forecasting(is_new=True), of()
     assert punctuality.finished_at(10.0, X, 4) == 10.0
 

@@ -1,4 +1,4 @@
-"""Places in line: who may leave, and how far a commit may reach."""
+"""Places in line: which answers may leave, and how far a commit may reach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settle(ledger: OffsetLedger, *places: Place) -> None:
 
 
 def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
-    """Out of the lanes in any order, answers leave in the order of their records."""
+    """Lanes finish in any order; answers leave in the order of their records."""
     ledger = OffsetLedger()
     first, second, third = track(ledger, 0, 1, 2)
 
@@ -29,7 +29,7 @@ def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
 
 
 def test_a_commit_stops_at_the_first_unsettled_record() -> None:
-    """A record acknowledged early does not carry the commit past its neighbour."""
+    """A record that is acknowledged early does not carry the commit past its neighbour."""
     ledger = OffsetLedger()
     places = track(ledger, 3, 7, 9)
     for place in places:
@@ -43,7 +43,7 @@ def test_a_commit_stops_at_the_first_unsettled_record() -> None:
 
 
 def test_what_was_committed_is_not_committable() -> None:
-    """Only news is committed, and a late result of an older commit brings nothing back."""
+    """Only new offsets are committed, and the late result of an older commit undoes nothing."""
     ledger = OffsetLedger()
     places = track(ledger, 0, 1)
     settle(ledger, *places)
@@ -55,7 +55,7 @@ def test_what_was_committed_is_not_committable() -> None:
 
 
 def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
-    """Its offsets are lower than what was committed of the old one. A late result of that one changes nothing."""
+    """Its offsets are lower than those committed for the old topic. A late result of the old one changes nothing."""
     ledger = OffsetLedger()
     settle(ledger, *track(ledger, 98, 99))
     ledger.committed({P0: 100})
@@ -71,7 +71,7 @@ def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
 
 
 def test_a_forgotten_partition_leaves_nothing_behind() -> None:
-    """Sent or held, its records are no longer counted, and its old places are nobody's."""
+    """Its records are no longer counted, sent or held, and its old places belong to no line."""
     ledger = OffsetLedger()
     sent, held = track(ledger, 0, 1)
     ledger.answer([(sent, rejection(0))])
@@ -85,7 +85,7 @@ def test_a_forgotten_partition_leaves_nothing_behind() -> None:
 
 
 def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
-    """The new line knows nothing of the old one's places."""
+    """The new line does not know the old line's places."""
     ledger = OffsetLedger()
     [old] = track(ledger, 0)
     ledger.forget([P0])
@@ -100,7 +100,7 @@ def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
 
 
 def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way() -> None:
-    """Held records await an answer, not a delivery."""
+    """A held record awaits an answer, not a delivery."""
     ledger = OffsetLedger()
     [place] = track(ledger, 0)
     assert not ledger.awaits_delivery([P0])
@@ -112,7 +112,7 @@ def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way() -> None:
 
 
 def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
-    """The first record that is not settled counts, whether sent or held; settled partitions are left out."""
+    """The first unsettled record counts, whether sent or held; settled partitions are left out."""
     ledger = OffsetLedger()
     first, _ = track(ledger, 3, 4)
     settle(ledger, *track(ledger, 8, partition=P1))
@@ -126,7 +126,7 @@ def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
 
 
 def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> None:
-    """By its timestamp; one without has no age, and a run that was taken apart tells of each of its records."""
+    """Its timestamp counts; without one it has no age. Each record of a run that was taken apart counts."""
     ledger = OffsetLedger()
     first, _ = (ledger.track(record(at, at=1000.0 + at), 1, 4, 9.0) for at in (3, 4))
     ledger.track(record(8, partition=P1), 1, 4, 9.0)
@@ -137,7 +137,7 @@ def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> Non
 
 
 def test_the_ledger_shows_itself() -> None:
-    """Its repr names the lines and how far they are."""
+    """Its repr names the lines and their progress."""
     ledger = OffsetLedger()
     [place] = track(ledger, 3)
 
@@ -146,7 +146,7 @@ def test_the_ledger_shows_itself() -> None:
 
 
 def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -> None:
-    """Of one where something is owed a commit must wait; where it reached that far there is nothing to commit."""
+    """A commit must wait while an answer is owed, and is needless where commits have reached that far."""
     ledger = OffsetLedger()
     assert ledger.is_behind(P0, 1)
     [place] = track(ledger, 3)
@@ -159,7 +159,7 @@ def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -
 
 
 def test_a_place_of_no_record_counts_nowhere() -> None:
-    """It holds up commits until it is settled, and nothing else."""
+    """It only holds up commits until it is settled."""
     ledger = OffsetLedger()
     marker = ledger.track(record(6), 0, 0, 0.0, records=0)
 

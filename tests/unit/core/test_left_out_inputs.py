@@ -1,4 +1,4 @@
-"""Inputs that a request leaves out: how long they are, what they hold, and when they cannot be filled in."""
+"""Inputs that a request leaves out: their length, their content, and when they cannot be filled in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def judged(inputs: Sequence[TensorSpec], *tensors: NamedTensor) -> Judged:
 
 
 def test_an_input_left_out_is_as_long_as_the_given_axis_of_its_name() -> None:
-    """Whatever its place and its dimensions: the name is what they share."""
+    """The axes share a name; place and number of dimensions may differ."""
     frame = TensorSpec("frame", "FP32", (3, None), (None, "length"))
     mask = optional("mask", None, symbols=["length"])
 
@@ -43,7 +43,7 @@ def test_an_input_left_out_is_as_long_as_the_given_axis_of_its_name() -> None:
 
 
 def test_requests_that_leave_out_as_much_share_it() -> None:
-    """A poll may bring hundreds that leave out megabytes each."""
+    """A poll may bring hundreds of requests that each leave out megabytes."""
     asked = signature(IDS, optional("mask", None, 1024, symbols=["length", None]))
 
     first, again = (asked.judge([given("ids", 1, 1000)]).tensors[1] for _ in range(2))
@@ -54,7 +54,7 @@ def test_requests_that_leave_out_as_much_share_it() -> None:
 
 
 def test_of_two_axes_of_its_name_the_first_given_one_counts() -> None:
-    """In the model's order; one that is itself left out tells nothing."""
+    """The model's order decides. An axis of an input that is itself left out does not count."""
     first, second = (optional(name, None, symbols=["length"]) for name in ("first", "second"))
 
     assert judged([IDS, first, second], given("ids", 1, 4)).shapes == ((4,), (4,), (4,))
@@ -62,7 +62,7 @@ def test_of_two_axes_of_its_name_the_first_given_one_counts() -> None:
 
 
 def test_without_a_name_the_same_place_of_an_input_with_as_many_dimensions_tells() -> None:
-    """Which is all that such a file says."""
+    """A file without axis names gives no better hint."""
     image, words = spec("image", dims=(None, None)), spec("words", dims=(None,))
     mask = optional("mask", None)
 
@@ -83,14 +83,14 @@ def test_without_a_name_the_same_place_of_an_input_with_as_many_dimensions_tells
     ],
 )
 def test_every_element_is_the_default(datatype: str, default: Value, expected: np.ndarray) -> None:
-    """As the wire would have brought it: little-endian numbers of the input's datatype."""
+    """The bytes are as on the wire: little-endian numbers of the input's datatype."""
     filled = judged([IDS, optional("x", 2, datatype=datatype, default=default)], given("ids", 1, 3)).tensors[1]
 
     assert filled == expected.tobytes()
 
 
 def test_strings_are_filled_in_too() -> None:
-    """As a flat array of text."""
+    """They are a flat array of text."""
     filled = judged([IDS, optional("lang", datatype="BYTES", default="en")], given("ids", 2, 3)).tensors[1]
 
     assert isinstance(filled, np.ndarray)
@@ -99,7 +99,7 @@ def test_strings_are_filled_in_too() -> None:
 
 
 def test_only_what_has_no_default_is_missing() -> None:
-    """And the message says which inputs may be left out, and what they are then."""
+    """The message names the inputs that may be left out, and their defaults."""
     inputs = [IDS, optional("mask", None, symbols=["length"]), optional("lang", datatype="BYTES", default="en")]
 
     with pytest.raises(Reject) as rejected:
@@ -112,7 +112,7 @@ def test_only_what_has_no_default_is_missing() -> None:
 
 
 def test_a_length_that_no_given_input_tells_is_rejected() -> None:
-    """Two that may both be left out tell each other's; a request that brings neither must bring one."""
+    """Either of two optional inputs gives the other its length; a request must bring one of them."""
     mask, types = (optional(name, None, symbols=["target"]) for name in ("mask", "types"))
 
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_a_length_that_no_given_input_tells_is_rejected() -> None:
 
 @pytest.mark.parametrize(("datatype", "element", "default"), [("FP64", 8, 0.0), ("BYTES", 64, "")])
 def test_no_short_request_fills_the_memory(datatype: str, element: int, default: Value) -> None:
-    """Rows are cheap to claim where the rest may be left out."""
+    """A request may claim many rows at no cost where the rest may be left out."""
     image = optional("image", MAX_FILLED_BYTES // element // 4, datatype=datatype, default=default)
 
     with pytest.raises(

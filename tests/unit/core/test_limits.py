@@ -1,4 +1,4 @@
-"""What the device has memory for, as it shows."""
+"""Batch sizes that fit into the device's memory, learned from runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ran_full(memory: MemoryLimits, rows: int, times: int, closed_by: ClosedBy = 
 
 
 def test_a_batch_too_large_for_the_device_halves_the_limit_of_its_kind() -> None:
-    """And of no other's."""
+    """Other kinds keep their limit."""
     memory = MemoryLimits()
     assert not memory
 
@@ -30,7 +30,7 @@ def test_a_batch_too_large_for_the_device_halves_the_limit_of_its_kind() -> None
 
 
 def test_a_row_without_memory_alone_is_to_blame_itself() -> None:
-    """The halvings that led to it teach nothing about the rows beside it, and nothing smaller could be tried."""
+    """The halvings before it say nothing about other rows, and nothing smaller could be tried."""
     memory = MemoryLimits()
     for rows in (32, 16, 8, 4, 2):
         memory.ran_out(KIND, rows)
@@ -43,19 +43,19 @@ def test_a_row_without_memory_alone_is_to_blame_itself() -> None:
 
 
 def test_a_limit_grows_after_many_full_batches() -> None:
-    """Smaller ones show nothing."""
+    """Smaller batches show nothing."""
     memory = MemoryLimits()
     memory.ran_out(KIND, 32)
 
     assert not any(ran_full(memory, 15, FIRST_PATIENCE, ClosedBy.LINGER))
-    assert not any(ran_full(memory, 8, FIRST_PATIENCE))  # a half of one that was full
+    assert not any(ran_full(memory, 8, FIRST_PATIENCE))  # half of a batch that was full
     assert ran_full(memory, 16, FIRST_PATIENCE) == [False] * (FIRST_PATIENCE - 1) + [True]
     assert memory.limit(KIND, OTHERWISE).rows == 18
     assert not memory.ran(NARROWER, 64, ClosedBy.MEMORY)
 
 
 def test_a_batch_to_which_the_next_request_did_not_fit_is_full() -> None:
-    """Requests of several rows seldom add up to a limit."""
+    """Requests of several rows seldom add up to exactly the limit."""
     memory = MemoryLimits()
     memory.ran_out(KIND, 32)
 
@@ -64,7 +64,7 @@ def test_a_batch_to_which_the_next_request_did_not_fit_is_full() -> None:
 
 
 def test_a_limit_that_grew_too_far_is_tried_half_as_often() -> None:
-    """A device that is too small is seldom asked again."""
+    """So a device that is too small is seldom tried again."""
     memory = MemoryLimits()
     memory.ran_out(KIND, 32)
     ran_full(memory, 16, FIRST_PATIENCE)
@@ -76,7 +76,7 @@ def test_a_limit_that_grew_too_far_is_tried_half_as_often() -> None:
 
 
 def test_a_batch_that_closed_before_the_lesson_teaches_nothing_new() -> None:
-    """Two batches were under way when memory ran out: one halving is enough."""
+    """Two batches were running when memory ran out: one halving is enough."""
     memory = MemoryLimits()
     memory.ran_out(KIND, 32)
 
@@ -86,7 +86,7 @@ def test_a_batch_that_closed_before_the_lesson_teaches_nothing_new() -> None:
 
 
 def test_only_so_many_kinds_are_remembered() -> None:
-    """Publishers choose their shapes; the oldest lesson is forgotten first."""
+    """Publishers choose their shapes; the oldest entry is forgotten first."""
     memory = MemoryLimits()
     for length in range(limits.MOST_REMEMBERED + 1):
         memory.ran_out(BatchKind(MODEL, ((length,),)), 32)

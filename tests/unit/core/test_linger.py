@@ -1,4 +1,4 @@
-"""How long to wait for company, learned from who came."""
+"""How long to wait for company, learned from past arrivals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE, OTHER = BatchKind(MODEL, ((1,),)), BatchKind(MODEL, ((2,),))
 
 
 def linger(first: float = 0.0, every: float = 0.0, *, rows: int = 64, lanes: int = 1, budget: float = inf) -> Linger:
-    """For a model whose inferences take so many seconds for the first row, and for every other one."""
+    """A linger for a model whose inferences take `first` seconds for one row and `every` for each further row."""
     auto = Linger(lambda _kind: rows, lanes=lanes, budget=budget)
     if first:
         take(auto, first, every)
@@ -22,14 +22,14 @@ def linger(first: float = 0.0, every: float = 0.0, *, rows: int = 64, lanes: int
 
 
 def take(auto: Linger, first: float, every: float = 0.0) -> None:
-    """From now on the inferences take so long."""
+    """Teach the linger that inferences take so long now."""
     for rows in (1, 2, 4, 8, 16, 32, 64) * 100:
         for kind in (ONE, OTHER):
             auto.ran(kind, rows, first + (rows - 1) * every, 0.0)
 
 
 def bursts(auto: Linger, offsets: list[float], *, began: float = 0.0, seconds: int = 1) -> float:
-    """Five bursts a second, each of rows that come so much later than its beginning, and a look after each second."""
+    """Five bursts a second, each with rows at these offsets from its beginning, and a look after each second."""
     for second in range(seconds):
         for fifth in range(5):
             for offset in offsets:
@@ -39,21 +39,21 @@ def bursts(auto: Linger, offsets: list[float], *, began: float = 0.0, seconds: i
 
 
 def test_nobody_waits_while_nothing_is_known() -> None:
-    """Before the first batch there is no run time, and so no reason."""
+    """Before the first batch no run time is known, so nothing justifies a wait."""
     auto = linger()
 
     assert bursts(auto, [0.0, 0.001]) == 0.0
 
 
 def test_a_burst_that_would_be_cut_in_two_is_waited_for() -> None:
-    """Its first request would run alone, and all others wait for the end of that: as long as the burst, then."""
+    """Its first request would run alone, and all others would wait for it: so the wait is as long as the burst."""
     auto = linger(0.010)
 
     assert bursts(auto, [0.0, 0.0005, 0.0015, 0.002]) == 0.002
 
 
 def test_nobody_waits_for_nobody() -> None:
-    """Where requests come alone, waiting is all loss."""
+    """Where requests come alone, waiting only costs time."""
     auto = linger(0.010)
 
     assert bursts(auto, [0.0]) == 0.0
@@ -67,7 +67,7 @@ def test_a_model_that_takes_less_than_a_millisecond_never_waits() -> None:
 
 
 def test_rows_that_do_not_fit_close_a_batch_in_thought_too() -> None:
-    """As the batcher's rule is: limits are checked before adding."""
+    """The batcher does so too: it checks limits before adding."""
     replay = SimulatedLanes(1.0, {ONE: 4}, 1, lambda _shapes, _rows: 0.5)
 
     found = replay.serve([(0.0, ONE, 3), (0.25, ONE, 2)])
@@ -77,7 +77,7 @@ def test_rows_that_do_not_fit_close_a_batch_in_thought_too() -> None:
 
 
 def test_rows_of_other_shapes_are_no_company() -> None:
-    """Each kind waits for its own: here nobody comes twice."""
+    """Each kind waits for its own company, and here none comes."""
     auto = linger(0.010)
     for at in range(20):
         auto.arrived(at / 20, ONE, 1)
@@ -89,7 +89,7 @@ def test_rows_of_other_shapes_are_no_company() -> None:
 
 
 def test_a_second_lane_takes_those_who_come_later() -> None:
-    """They wait for nobody, and so nobody waits for them."""
+    """Later requests need not wait, so earlier ones need not wait for them."""
     pair = [0.0, 0.001]
 
     assert bursts(linger(0.010), pair) == 0.001
@@ -97,7 +97,7 @@ def test_a_second_lane_takes_those_who_come_later() -> None:
 
 
 def test_the_budget_bounds_the_wait() -> None:
-    """A full batch's inference keeps its time within it."""
+    """The wait leaves enough of the budget for a full batch's inference."""
     late = [0.0, *[0.0065] * 20]
 
     assert bursts(linger(0.050), late) == 0.007
@@ -107,7 +107,7 @@ def test_the_budget_bounds_the_wait() -> None:
 
 
 def test_what_was_learned_is_forgotten_when_the_bursts_end() -> None:
-    """Within seconds: what earlier looks found fades."""
+    """It takes seconds, since the findings of earlier looks fade."""
     auto = linger(0.010)
     assert bursts(auto, [0.0, 0.002], seconds=30) == 0.002
 
@@ -125,14 +125,14 @@ def test_slow_times_do_not_outweigh_what_is_now() -> None:
 
 
 def test_a_wait_that_costs_nothing_is_taken_where_it_spares_the_lane() -> None:
-    """The late ones wait for the first one's inference or with it: as long, and with it there is one instead of two."""
+    """Late requests wait equally long for the first inference or with it, and waiting together saves one inference."""
     late = [0.0, *[0.0045] * 60]
 
     assert bursts(linger(0.005), late) == 0.005
 
 
 def test_the_wait_in_force_stays_while_it_is_about_as_good() -> None:
-    """Bursts that are a little shorter or longer now and then do not make it jump."""
+    """It does not jump when bursts are a little shorter or longer at times."""
     auto = linger(0.100)
     assert bursts(auto, [0.0, *[0.0025] * 20]) == 0.003
 
@@ -140,7 +140,7 @@ def test_the_wait_in_force_stays_while_it_is_about_as_good() -> None:
 
 
 def test_a_look_is_taken_once_a_second() -> None:
-    """However many batches there are."""
+    """This holds for any number of batches."""
     auto = linger(0.010)
     bursts(auto, [0.0])
     for offset in (0.0, 0.002) * 50:
@@ -152,7 +152,7 @@ def test_a_look_is_taken_once_a_second() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """The first of each second stand for all of them."""
+    """The first arrivals of each second stand for all of them."""
     auto = linger(0.010)
     for at in range(ARRIVALS):
         auto.arrived(at / ARRIVALS, ONE, 1)
@@ -166,12 +166,12 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_its_repr_says_how_long() -> None:
-    """For logs."""
+    """Logs show it."""
     assert repr(linger()) == "<Linger wait=0ms>"
 
 
 def test_a_full_batch_waits_for_nobody() -> None:
-    """A burst of two batches runs at once, in two batches."""
+    """A burst of two full batches runs at once, in two batches."""
     auto = linger(0.010, rows=4)
 
     assert bursts(auto, [0.0] * 8) == 0.0

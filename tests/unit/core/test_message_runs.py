@@ -1,4 +1,4 @@
-"""A run of messages is a sequence of messages, whichever way it is looked at."""
+"""A run of messages is a sequence of messages in every respect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = MessageRun(
 
 
 def test_it_holds_these_messages() -> None:
-    """Each by its place, all in their order, and parts of them."""
+    """It gives single messages by index, all of them in order, and slices."""
     assert list(RUN) == MESSAGES
     assert [RUN[at] for at in range(-3, 3)] == [*MESSAGES, *MESSAGES]
     assert [list(RUN[1:]), list(RUN[:0])] == [MESSAGES[1:], []]
@@ -32,14 +32,14 @@ def test_it_holds_these_messages() -> None:
 
 
 def test_its_columns_say_the_same_as_its_messages() -> None:
-    """A plain list of messages is read in the same way."""
+    """A plain list of messages can be read by column, too."""
     assert list(fields_of(RUN)) == list(fields_of(MESSAGES)) == MESSAGES
     assert value_bytes(RUN) == value_bytes(MESSAGES) == 8
     assert value_bytes([Message("dead-letters", None, None, [], 3)]) == 0
 
 
 def test_several_are_read_one_behind_the_other() -> None:
-    """A plain list of messages among them."""
+    """A plain list of messages may be one of them."""
     both = MessageRuns((RUN, MESSAGES[:1]))
 
     assert list(fields_of(both)) == list(both) == [*MESSAGES, MESSAGES[0]]

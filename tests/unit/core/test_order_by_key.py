@@ -1,4 +1,4 @@
-"""Places whose answers leave out of line: who waits for whom, how far a commit may reach, what is still counted."""
+"""Places whose answers leave out of line: the order of answers, the reach of a commit, and what is still counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], i
 
 
 def track(ledger: OffsetLedger, *keys: bytes | None, partition: Partition = P0) -> list[Place]:
-    """Records of these keys, one after another, two rows and ten bytes each."""
+    """Track records with these keys, two rows and ten bytes each."""
     return [ledger.track(record(at, key=key, partition=partition), 2, 10, float(at)) for at, key in enumerate(keys)]
 
 
@@ -28,7 +28,7 @@ def settle(ledger: OffsetLedger, *places: Place) -> None:
 
 
 def test_without_an_order_an_answer_waits_for_nobody() -> None:
-    """Not even for an earlier record of its own key."""
+    """It does not even wait for an earlier record of its own key."""
     ledger = LooseLedger()
     first, second = track(ledger, b"a", b"a")
 
@@ -37,7 +37,7 @@ def test_without_an_order_an_answer_waits_for_nobody() -> None:
 
 
 def test_answers_of_one_key_leave_in_the_order_of_their_records() -> None:
-    """Those of other keys pass them, and one batch may free several that waited."""
+    """Answers of other keys pass them, and one batch may free several that waited."""
     ledger = KeyedLedger()
     first, other, second, third = track(ledger, b"a", b"b", b"a", b"a")
 
@@ -46,7 +46,7 @@ def test_answers_of_one_key_leave_in_the_order_of_their_records() -> None:
 
 
 def test_a_record_without_a_key_waits_for_nobody() -> None:
-    """Nor does anybody for it; an empty key is a key."""
+    """No record waits for it either; an empty key is a key."""
     ledger = KeyedLedger()
     none, empty, second_none, second_empty = track(ledger, None, b"", None, b"")
 
@@ -56,7 +56,7 @@ def test_a_record_without_a_key_waits_for_nobody() -> None:
 
 
 def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
-    """Order holds within a partition."""
+    """Order holds only within a partition."""
     ledger = KeyedLedger()
     track(ledger, b"a")
     [other] = track(ledger, b"a", partition=P1)
@@ -66,7 +66,7 @@ def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
 
 @both_orders
 def test_a_gap_in_the_offsets_counts_as_no_record(ledger_of: type[OffsetLedger]) -> None:
-    """Only its place in the line is wanted, so that a commit may go past it."""
+    """It needs a place in the line only so that a commit can go past it."""
     ledger = ledger_of()
 
     ledger.track(record(), 0, 0, 0.0, records=0)
@@ -75,14 +75,14 @@ def test_a_gap_in_the_offsets_counts_as_no_record(ledger_of: type[OffsetLedger])
 
 
 def test_records_of_several_keys_have_no_place_in_common() -> None:
-    """One of them would have to wait where another may not."""
+    """One of them might have to wait while another may not."""
     with pytest.raises(AssertionError, match="several keys"):
         KeyedLedger().track(record(), 2, 10, 0.0, records=2)
 
 
 @both_orders
 def test_a_commit_waits_for_every_earlier_record(ledger_of: type[OffsetLedger]) -> None:
-    """However many behind it are settled; then it passes all of them at once."""
+    """Later records may be settled already; then the commit passes all of them at once."""
     ledger = ledger_of()
     first, second, third = track(ledger, b"a", b"b", b"c")
 
@@ -109,7 +109,7 @@ def test_what_is_settled_behind_another_is_a_record_without_rows_and_bytes(ledge
 
 @both_orders
 def test_settled_is_not_done(ledger_of: type[OffsetLedger]) -> None:
-    """Its answer is durable as soon as it is acknowledged; Kafka can be told only when the earlier ones are, too."""
+    """Its answer is durable once acknowledged; Kafka can be told only when the earlier ones are durable, too."""
     ledger = ledger_of()
     first, second = track(ledger, b"a", b"b")
 
@@ -124,7 +124,7 @@ def test_settled_is_not_done(ledger_of: type[OffsetLedger]) -> None:
 
 @both_orders
 def test_a_partition_awaits_delivery_while_answers_are_on_the_way(ledger_of: type[OffsetLedger]) -> None:
-    """Neither those that wait for an answer nor those settled behind them count."""
+    """Records that wait for an answer and settled records behind them do not count."""
     ledger = ledger_of()
     _, second, third = track(ledger, b"a", b"b", b"c")
     assert not ledger.awaits_delivery()
@@ -142,7 +142,7 @@ def test_a_partition_awaits_delivery_while_answers_are_on_the_way(ledger_of: typ
 
 @both_orders
 def test_a_forgotten_partition_leaves_nothing_behind(ledger_of: type[OffsetLedger]) -> None:
-    """What is settled does not leave unsettled; what comes home late finds no line."""
+    """Settled records do not count as unsettled; a late answer finds no line."""
     ledger = ledger_of()
     held, sent, settled = track(ledger, b"a", b"b", b"c")
     answer(ledger, sent)
@@ -159,7 +159,7 @@ def test_a_forgotten_partition_leaves_nothing_behind(ledger_of: type[OffsetLedge
 
 @both_orders
 def test_late_work_does_not_touch_a_partition_that_came_back(ledger_of: type[OffsetLedger]) -> None:
-    """The new line knows nothing of the old one's places, though a key of theirs is there again."""
+    """The new line does not know the old line's places, even for an equal key."""
     ledger = ledger_of()
     [old] = track(ledger, b"a")
     ledger.forget([P0])
@@ -170,7 +170,7 @@ def test_late_work_does_not_touch_a_partition_that_came_back(ledger_of: type[Off
 
 
 def test_the_oldest_record_is_the_first_that_is_not_settled() -> None:
-    """However many behind it are."""
+    """Later records may be settled already."""
     ledger = LooseLedger()
     first, second, third = track(ledger, b"a", b"b", b"c")
 
@@ -200,7 +200,7 @@ def test_records_that_travel_as_one_are_taken_apart_where_they_stand() -> None:
 
 
 def test_what_is_forgotten_is_remembered_nowhere() -> None:
-    """Partitions come and go for months; what waits by its key waits in a queue of the partition that it came with."""
+    """Partitions come and go for months, so each partition has its own queues by key."""
     ledger = KeyedLedger()
     track(ledger, b"a", b"b", b"a")
     track(ledger, b"a", partition=P1)

@@ -1,4 +1,4 @@
-"""Requests of unequal lengths in one batch, each with its own part of the answer."""
+"""Requests of unequal lengths in one batch, each of which gets its own part of the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 def model(datatype: str = "FP32", pad: float | str = 9) -> Signature:
-    """x (batch, n, 2), padded to 2 or 4, to each (batch, n) and pooled (batch, 1)."""
+    """A model of x (batch, n, 2), padded to 2 or 4, that gives each (batch, n) and pooled (batch, 1)."""
     return Signature(
         "m",
         "1",
@@ -56,7 +56,7 @@ def test_what_no_request_fills_is_padding() -> None:
 
 
 def test_an_answer_is_as_long_as_its_request() -> None:
-    """What the model says of the padding is cut off; what has no such axis is whole."""
+    """The output of the padding is cut off; an output without that axis stays whole."""
     batch = stack(of_length(3), of_length(4, offset=1))
 
     parted = split(batch, np.arange(8, dtype="f4").reshape(2, 4), np.array([[1], [2]], "f4"))
@@ -68,7 +68,7 @@ def test_an_answer_is_as_long_as_its_request() -> None:
 
 
 def test_nan_in_the_padding_is_nobodys() -> None:
-    """A softmax over nothing gives it."""
+    """A softmax over padding only gives NaN."""
     batch = stack(of_length(3), of_length(4, offset=1))
 
     parted = split(batch, np.array([[1, 2, 3, NAN], [1, 2, 3, 4]], "f4"), np.ones((2, 1), "f4"))
@@ -78,7 +78,7 @@ def test_nan_in_the_padding_is_nobodys() -> None:
 
 
 def test_nan_in_a_requests_own_part_is_its_own() -> None:
-    """Its neighbour in the same padded batch has an answer."""
+    """Its neighbour in that padded batch gets an answer."""
     batch = stack(of_length(3), of_length(4, offset=1))
 
     parted = split(batch, np.array([[1, 2, 3, 4], [1, 2, NAN, 4]], "f4"), np.ones((2, 1), "f4"))
@@ -91,7 +91,7 @@ def test_nan_in_a_requests_own_part_is_its_own() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 3), (1,)])
 def test_an_output_of_another_length_fails_the_run(shape: Sequence[int]) -> None:
-    """Cut back, it would give a request what is not its own."""
+    """If it were cut back, a request would get values that are not its own."""
     parted = Stacker(model()).split(stack(of_length(3)), [np.ones(shape, "f4"), np.ones((1, 1), "f4")])
 
     assert isinstance(parted, RunFailure)
@@ -99,7 +99,7 @@ def test_an_output_of_another_length_fails_the_run(shape: Sequence[int]) -> None
 
 
 def test_halves_of_a_padded_batch_stay_padded() -> None:
-    """They run in the bucket that they came from."""
+    """They run in the bucket of the whole batch."""
     first, second = halve(stack(of_length(1), of_length(2), of_length(2)))
 
     assert first.shapes == second.shapes == ((2, 2),)

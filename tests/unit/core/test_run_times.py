@@ -1,4 +1,4 @@
-"""How long inferences take, learned from each that succeeds."""
+"""Inference times, learned from each run that succeeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ X, Y = BatchKind(MODEL, ((16,),)), BatchKind(MODEL, ((32,),))
 
 
 def times_of(*runs: tuple[int, float], most_kinds: int = 4) -> RunTimes:
-    """Of kind X: rows and seconds."""
+    """Run times of kind X, learned from pairs of rows and seconds."""
     times = RunTimes(most_kinds)
     for at, (rows, seconds) in enumerate(runs):
         times.note(X, rows, seconds, float(at))
@@ -20,7 +20,7 @@ def times_of(*runs: tuple[int, float], most_kinds: int = 4) -> RunTimes:
 
 
 def test_nothing_is_known_of_what_never_ran() -> None:
-    """Other shapes, or another version in the same shapes, as after a swap."""
+    """This holds for other shapes, and for another version of the model, as after a swap."""
     times = times_of((4, 0.1))
 
     for kind in (Y, X._replace(model=ModelKey("m", "2"))):
@@ -28,12 +28,12 @@ def test_nothing_is_known_of_what_never_ran() -> None:
 
 
 def test_one_hiccup_is_no_rule() -> None:
-    """A run that took a hundred times as long moves the mean by less than one time."""
+    """A run that took a hundred times as long does not even double the mean."""
     assert times_of(*[(4, 0.1)] * 40, (4, 10.0)).mean(X, 4) < 0.2
 
 
 def test_a_device_that_has_become_slower_is_known_soon() -> None:
-    """After two dozen runs; so is one that has become quicker."""
+    """Two dozen runs are enough, also for a device that has become faster."""
     slower = times_of(*[(4, 0.1)] * 40, *[(4, 0.8)] * 24)
     quicker = times_of(*[(4, 0.8)] * 40, *[(4, 0.1)] * 24)
 
@@ -42,7 +42,7 @@ def test_a_device_that_has_become_slower_is_known_soon() -> None:
 
 
 def test_as_many_kinds_are_remembered_as_are_allowed() -> None:
-    """Those that ran last."""
+    """The kinds that ran last are kept."""
     times = times_of((1, 0.1), most_kinds=2)
     times.note(Y, 1, 0.2, 1.0)
     times.note(X, 1, 0.1, 2.0)
@@ -54,7 +54,7 @@ def test_as_many_kinds_are_remembered_as_are_allowed() -> None:
 
 
 def test_it_knows_the_usual_run() -> None:
-    """How many rows a batch of some kind has."""
+    """This is the usual number of rows in a batch of a kind."""
     times = times_of(*[(8, 0.1)] * 20, *[(4, 0.2)] * 40)
 
     assert times.usual_rows(X) == 4
@@ -62,14 +62,14 @@ def test_it_knows_the_usual_run() -> None:
 
 @pytest.mark.parametrize(("rows", "seconds"), [(1, 0.1), (2, 0.1), (3, 0.2), (6, 0.5), (10, 0.9), (40, 3.9)])
 def test_the_mean_goes_along_a_line(rows: int, seconds: float) -> None:
-    """Through what is known and on beyond it; fewer rows than ever ran take no less."""
+    """The line connects the known points and continues beyond them; fewer rows than ever ran cost no less."""
     times = times_of(*[(2, 0.1)] * 9, *[(4, 0.3)] * 9, *[(10, 0.9)] * 9)
 
     assert times.mean(X, rows) == pytest.approx(seconds)
 
 
 def test_more_rows_never_take_less_in_the_mean() -> None:
-    """Whatever chance has measured; and more rows than ever ran are no reason for more time."""
+    """This holds for any measurements. A flat measurement stays flat for more rows than ever ran."""
     times = times_of((1, 0.1), (2, 0.5), (4, 0.3), (8, 0.2), (16, 0.9))
     constant = times_of((1, 0.2), (2, 0.21), (8, 0.2))
 

@@ -1,4 +1,4 @@
-"""Records that travel as one, and how they are taken apart."""
+"""Records that travel together as a run, and how a run is taken apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPLIES = [Reply("a"), Reply("b"), Reply("c")]
 
 
 def run(*offsets: int, rows_each: int = 1) -> Run:
-    """A run of partition 0; the value of each record is its offset, as many times as it has rows."""
+    """A run of partition 0; each record's value repeats its offset once per row."""
     records = [record(offset) for offset in offsets]
     values = [bytes([offset]) * rows_each for offset in offsets]
     replies = [REPLIES[offset % 3] for offset in offsets]
@@ -35,7 +35,7 @@ def offsets(requests: Sequence[Request]) -> list[int]:
 
 
 def test_a_run_is_a_request_with_the_rows_of_all() -> None:
-    """Whatever counts rows or bytes, or joins tensors, need not know what it is."""
+    """Code that counts rows or bytes, or joins tensors, need not know that it is a run."""
     three = run(4, 5, 7, rows_each=2)
 
     assert (three.record.offset, three.rows, three.size, three.rows_each) == (4, 6, 46, 2)
@@ -43,7 +43,7 @@ def test_a_run_is_a_request_with_the_rows_of_all() -> None:
 
 
 def test_a_run_is_cut_between_records() -> None:
-    """Both parts are runs that know what is theirs; of no more than there is nothing is left."""
+    """Both parts are runs with their own data; a part with all records is the run itself."""
     three = run(4, 5, 7, rows_each=2)
 
     first, rest = three.part(0, 2), three.part(2, 3)
@@ -55,7 +55,7 @@ def test_a_run_is_cut_between_records() -> None:
 
 
 def test_unravelled_each_record_has_a_place_where_the_runs_was() -> None:
-    """Requests that stand for themselves are left as they are."""
+    """Requests that are no runs stay unchanged."""
     ledger = OffsetLedger()
     before, three, behind = (tracked(ledger, one) for one in (run(1), run(2, 3, 5), run(6)))
     single = tracked(ledger, next(run(7).singles()))
@@ -75,7 +75,7 @@ def test_unravelled_each_record_has_a_place_where_the_runs_was() -> None:
 
 
 def test_what_was_forgotten_is_unravelled_into_no_line() -> None:
-    """Its partition was taken away meanwhile: its answers are nobody's."""
+    """Its partition was taken away meanwhile, so its answers are dropped."""
     ledger = OffsetLedger()
     two = tracked(ledger, run(0, 1))
     ledger.forget([P0])
@@ -87,7 +87,7 @@ def test_what_was_forgotten_is_unravelled_into_no_line() -> None:
 
 
 def test_a_prediction_for_a_run_is_one_for_each_record() -> None:
-    """Each has its own rows of the same outputs."""
+    """Each has its own rows of the shared outputs."""
     outputs = [np.arange(8)]
     two = run(3, 4, rows_each=2)
 
@@ -98,7 +98,7 @@ def test_a_prediction_for_a_run_is_one_for_each_record() -> None:
 
 
 def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
-    """A commit goes behind the last of them."""
+    """A commit goes past its last record only then."""
     ledger = OffsetLedger()
     place = tracked(ledger, run(2, 3, 5)).place
     other = ledger.track(record(0, partition=P1), 1, 1, 1.0)
@@ -114,7 +114,7 @@ def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
 
 
 def test_a_prediction_for_one_record_is_itself() -> None:
-    """Nothing is to be taken apart."""
+    """A single record needs no taking apart."""
     alone = Prediction(next(run(3).singles()), [np.arange(1)])
 
     assert predictions(alone) == [alone]

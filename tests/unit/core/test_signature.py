@@ -1,4 +1,4 @@
-"""The judge of names, datatypes, shapes and row counts."""
+"""The check of names, datatypes, shapes and row counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tensor(name: str, *shape: int) -> NamedTensor:
 
 
 def test_a_model_by_another_name_is_not_found() -> None:
-    """Name and version are checked when they are given, and only then."""
+    """Name and version are checked only when they are given."""
     model = signature()
     model.check_model(None, None)
     model.check_model("m", "1")
@@ -42,7 +42,7 @@ def test_a_model_by_another_name_is_not_found() -> None:
 
 
 def test_a_fitting_claim_counts_its_elements() -> None:
-    """Rows times dimensions, with dynamic ones as claimed."""
+    """The count is rows times dimensions; dynamic dimensions count as claimed."""
     model = signature(IMAGE, SCALE)
 
     assert model.check_claim("image", "UINT8", [2, 5, 3]) == 30
@@ -65,7 +65,7 @@ def test_a_fitting_claim_counts_its_elements() -> None:
     ],
 )
 def test_a_claim_that_does_not_fit_is_rejected(name: str, datatype: str, shape: list[object], message: str) -> None:
-    """The message tells the publisher what was expected and what came."""
+    """The message tells the publisher what was expected, and what came."""
     with pytest.raises(Reject, match=message) as rejected:
         signature(IMAGE).check_claim(name, datatype, shape)
 
@@ -74,12 +74,12 @@ def test_a_claim_that_does_not_fit_is_rejected(name: str, datatype: str, shape: 
 
 
 def test_sizes_that_overflow_machine_integers_are_counted_right() -> None:
-    """The product of claimed dimensions is a Python integer, so no claim is ever mistaken for a small one."""
+    """The product of claimed dimensions is a Python integer, so no large claim can look small."""
     assert signature(IMAGE).check_claim("image", "UINT8", [2**12, 2**60, 3]) == 3 * 2**72
 
 
 def test_a_request_of_too_many_rows_is_rejected() -> None:
-    """By its claim, before anything is decoded."""
+    """Its claim is enough; nothing is decoded."""
     with pytest.raises(Reject, match="9 rows, at most 8") as rejected:
         signature(max_rows=8).check_claim("x", "FP32", [9, 1])
 
@@ -87,7 +87,7 @@ def test_a_request_of_too_many_rows_is_rejected() -> None:
 
 
 def test_a_long_claim_does_not_make_a_long_message() -> None:
-    """What a publisher sends is quoted up to a line."""
+    """The message quotes at most a line of what a publisher sends."""
     with pytest.raises(Reject) as rejected:
         signature().check_claim("x" * 1000, "FP32", [1])
 
@@ -106,7 +106,7 @@ COLUMNS = signature(*[spec(f"c{at}") for at in range(500)], outputs=[spec(f"y{at
     ],
 )
 def test_of_many_inputs_a_message_names_three(rows: dict[int, int], said: str) -> None:
-    """And counts the others: a line of 500 names says less."""
+    """It counts the others: a line of 500 names says less."""
     given = [NamedTensor(f"c{at}", "FP32", (count, 1), b"") for at, count in rows.items()]
 
     with pytest.raises(Reject) as refused:
@@ -117,7 +117,7 @@ def test_of_many_inputs_a_message_names_three(rows: dict[int, int], said: str) -
 
 
 def test_a_request_is_judged_in_the_models_order() -> None:
-    """However its tensors were ordered, they come out as the model's inputs."""
+    """The result has the model's order, whatever order the tensors came in."""
     model = signature(IMAGE, SCALE)
 
     judged = model.judge([NamedTensor("scale", "FP32", (2,), b"s"), NamedTensor("image", "UINT8", (2, 5, 3), b"i")])
@@ -134,13 +134,13 @@ def test_a_request_is_judged_in_the_models_order() -> None:
     ],
 )
 def test_a_request_with_the_wrong_inputs_is_rejected(tensors: list[NamedTensor], message: str) -> None:
-    """Each input exactly once, all with the same rows."""
+    """Each input must come exactly once, all with equal row counts."""
     with pytest.raises(Reject, match=message):
         signature(IMAGE, SCALE).judge(tensors)
 
 
 def test_each_reason_to_stop_has_its_exit_code() -> None:
-    """Whoever starts the process can tell them apart."""
+    """So the starter of the process can tell them apart."""
     reasons = (BadConfiguration, DeadlineMissed, KafkaFatal, ModelBroken, TooManyRejections)
 
     assert [reason.exit_code for reason in reasons] == [2, 3, 4, 5, 6]
@@ -148,7 +148,7 @@ def test_each_reason_to_stop_has_its_exit_code() -> None:
 
 
 def test_the_claims_remembered_are_bounded() -> None:
-    """Publishers of ever new row counts do not fill the memory, and are judged as before."""
+    """Publishers with ever new row counts do not fill the memory, and are judged as before."""
     plain = Signature("m", "1", (TensorSpec("x", "FP32", (3,)),), ())
 
     counts = [plain.check_claim("x", "FP32", [rows, 3]) for rows in range(1, 2000)]

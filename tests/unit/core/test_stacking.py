@@ -1,4 +1,4 @@
-"""Rows joined, answers cut apart, batches halved, requests cut and made whole."""
+"""Stacking: rows joined, answers split, batches halved, requests cut and reassembled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answer(piece: Request, *values: float) -> Prediction:
 
 
 def test_a_lone_aligned_tensor_is_not_copied() -> None:
-    """A batch of one request looks at the record's own bytes."""
+    """The array of a batch with one request is a view of the record's own bytes."""
     values = np.arange(3, dtype="<f4")
 
     stacked = stack([request(rows=3, tensors=[values])])
@@ -40,7 +40,7 @@ def test_a_lone_aligned_tensor_is_not_copied() -> None:
 
 
 def test_non_finite_input_convicts_only_its_own_request() -> None:
-    """The neighbours of a NaN are stacked without it."""
+    """The other requests are stacked without the one that has a NaN."""
     stacked, refused = stacker().stack([rows(1), rows(2, math.nan, offset=1), rows(3)], ClosedBy.LINGER)
 
     assert stacked is not None
@@ -51,7 +51,7 @@ def test_non_finite_input_convicts_only_its_own_request() -> None:
 
 
 def test_of_many_small_inputs_a_value_that_is_not_finite_is_found_too() -> None:
-    """They are looked at together, and one by one only where that finds something."""
+    """Small inputs are checked together, and one by one only where that finds something."""
     names = [f"x{number}" for number in range(MANY + 1)]
     of_many = stacker(*map(spec, names))
     good, bad = ([floats(1.0)] * MANY + [floats(last)] for last in (2.0, math.nan))
@@ -66,7 +66,7 @@ def test_of_many_small_inputs_a_value_that_is_not_finite_is_found_too() -> None:
 
 @pytest.mark.parametrize("where", [(row, column) for row in range(2) for column in range(3)])
 def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int, int]) -> None:
-    """In any row of the request and any column of the row, in inputs and in outputs."""
+    """It may be in any row and column, in inputs and in outputs."""
     wide = stacker(spec("x", dims=(3,)), outputs=[spec("y", dims=(3,))])
     good, bad = np.ones((2, 3), "<f4"), np.ones((2, 3), "<f4")
     bad[where] = math.inf
@@ -82,7 +82,7 @@ def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int
 
 
 def test_a_group_of_the_guilty_makes_no_batch() -> None:
-    """Nothing is run for nobody."""
+    """An empty batch is not run."""
     stacked, refused = stacker().stack([rows(math.inf)], ClosedBy.LINGER)
 
     assert stacked is None
@@ -90,7 +90,7 @@ def test_a_group_of_the_guilty_makes_no_batch() -> None:
 
 
 def test_non_finite_values_pass_where_they_are_allowed() -> None:
-    """The operator may have a model that takes and gives them."""
+    """The operator may have a model that takes and gives such values."""
     lenient = Stacker(stacker().signature, refuse_non_finite_input=False, refuse_non_finite_output=False)
 
     stacked = stack([rows(math.nan)], lenient)
@@ -108,7 +108,7 @@ def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1)])
 def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
-    """With a row too few or too many, no row can be trusted to be anybody's: the run failed."""
+    """With a row too few or too many, no row can be matched to a request: the run failed."""
     failure = stacker().split(stack([rows(1), rows(2)]), [np.zeros(shape, "f4")])
 
     assert isinstance(failure, RunFailure)
@@ -129,7 +129,7 @@ def test_a_batch_is_halved_between_requests() -> None:
 
 
 def test_one_rejected_piece_rejects_the_request() -> None:
-    """The other pieces are dropped: not stacked any more, and not heard."""
+    """The other pieces are dropped: they are not stacked any more, and their answers are ignored."""
     pieces = cut(rows(1, 2, 3, offset=9), 1)
     reassembly = pieces[0].reassembly
     assert reassembly is not None
@@ -148,7 +148,7 @@ def test_one_rejected_piece_rejects_the_request() -> None:
 
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_a_request_made_whole_is_freed_at_once(is_wrong: object) -> None:
-    """Large requests are cut, so their memory may not wait for the garbage collector."""
+    """Requests are cut because they are large, so their memory may not wait for the garbage collector."""
     values = np.array([1, 2], "<f4")
     freed = weakref.ref(values)
     gc.disable()

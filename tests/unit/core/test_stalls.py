@@ -1,4 +1,4 @@
-"""When a partition counts as one that stands still."""
+"""The looks after which a partition counts as stalled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STANDS = Reach(position=13, stable=21, end=21, is_fetched=True, answers=0)
 
 
 def after(*reaches: Reach | None) -> Stall | None:
-    """What is known after these, one a second; None: it was not read."""
+    """The stall found after these looks, one a second; None: the partition was not read."""
     stalls, found = Stalls(LOOKS), None
     for second, reach in enumerate(reaches):
         found = stalls.seen({} if reach is None else {P0: reach}, float(second)).get(P0)
@@ -23,18 +23,18 @@ def after(*reaches: Reach | None) -> Stall | None:
 
 
 def answered(reach: Reach, times: int) -> Sequence[Reach]:
-    """The same, with one more answer each time."""
+    """The reach, with one more answer each time."""
     return [reach._replace(answers=reach.answers + n) for n in range(times)]
 
 
 def test_a_partition_that_stands_while_its_broker_answers_is_stalled() -> None:
-    """After as many looks as were asked for, and since the first of them."""
+    """It takes as many looks as configured, and the stall counts from the first of them."""
     assert after(*answered(STANDS, LOOKS)) is None
     assert after(*answered(STANDS, LOOKS + 1)) == Stall(13, 0.0, is_transaction=False, is_due=True)
 
 
 def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() -> None:
-    """Where it may be read, and is not, there is something else."""
+    """If records may be read and are not, there is another reason."""
     held_back = after(*answered(STANDS._replace(stable=13), LOOKS + 1))
     other = after(*answered(STANDS._replace(stable=14), LOOKS + 1))
 
@@ -58,12 +58,12 @@ def test_one_behind_which_nothing_may_be_read_is_held_back_by_a_transaction() ->
     ],
 )
 def test_one_that_is_idle_slow_or_moving_is_not(why: str, reaches: Sequence[Reach | None]) -> None:
-    """Nor one that was taken away in between."""
+    """A partition that was taken away in between is not stalled either."""
     assert after(*reaches) is None, why
 
 
 def test_a_stall_is_found_beside_partitions_that_are_busy() -> None:
-    """Records wait in the one queue, or all is paused, in most seconds: these count for nothing, and end nothing."""
+    """In most seconds records wait in the one queue, or all is paused: these looks neither count nor end a stall."""
     reaches = [reach._replace(is_fetched=reach.answers % 3 == 0) for reach in answered(STANDS, 3 * LOOKS + 2)]
 
     assert after(*reaches[: 3 * LOOKS]) is None
@@ -72,7 +72,7 @@ def test_a_stall_is_found_beside_partitions_that_are_busy() -> None:
 
 
 def test_a_stall_ends_with_the_first_record() -> None:
-    """And another one begins anew."""
+    """Another stall counts from the beginning."""
     stalls, other = Stalls(LOOKS), Partition("requests", 1)
     for second, reach in enumerate(answered(STANDS, LOOKS + 1)):
         stalls.seen({P0: reach, other: reach._replace(end=13)}, float(second))

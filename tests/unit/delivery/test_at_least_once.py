@@ -1,4 +1,4 @@
-"""At least once: what is sent, settled and committed when."""
+"""At least once: when answers are sent, settled and committed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def turn_after(world: World, seconds: float) -> None:
 
 
 def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) -> None:
-    """The commit follows the delivery report, at the end of the interval."""
+    """The commit comes after the delivery report, at the end of the interval."""
     send(world, 4, 5)
 
     turn_after(world, 0.1)
@@ -41,7 +41,7 @@ def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) ->
 
 
 def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
-    """A skipped record is settled without a word to anybody, behind those before it."""
+    """A skipped record sends nothing, and is committed after the records before it."""
     world.sink.delay = lambda _: 1.0
     send(world, 4)
     send(world, 5, value=b"skip")
@@ -55,14 +55,14 @@ def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
 
 
 def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
-    """What waits for the broker is a place, not a batch's arrays."""
+    """Only a place waits for the broker, not a batch's arrays."""
     [place] = send(world, 4)
 
     assert place.outcome is None
 
 
 def test_a_revoke_lets_no_answer_wait_for_company(world: World) -> None:
-    """The group waits for it."""
+    """The group waits for the revoke."""
     send(world, 4)
 
     world.delivery.revoke([P0], world.clock.now + 1.0)
@@ -71,7 +71,7 @@ def test_a_revoke_lets_no_answer_wait_for_company(world: World) -> None:
 
 
 def test_at_most_one_commit_is_outstanding(world: World) -> None:
-    """The next commit waits for the result of the last one, and then carries all there is."""
+    """The next commit waits for the result of the last one, and then carries all offsets."""
     world.source.commit_fate = lambda: CommitFate(heard_after=1.0)
     send(world, 4)
     turn_after(world, 0.2)
@@ -85,7 +85,7 @@ def test_at_most_one_commit_is_outstanding(world: World) -> None:
 
 
 def test_a_failed_commit_is_tried_again(world: World) -> None:
-    """A refused commit is no fault: the offsets are committed with the next one."""
+    """A refused commit is no fault: the next one carries its offsets."""
     world.source.commit_fate = lambda: CommitFate(is_taken=False)
     send(world, 4)
     turn_after(world, 0.2)
@@ -113,14 +113,14 @@ def test_a_commit_whose_result_never_comes_is_repeated_after_a_while(world: Worl
 
 
 def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None:
-    """A lone answer counts as acknowledged when it is, not when the next commit is due."""
+    """So a lone answer counts as acknowledged at once, not when the next commit is due."""
     send(world, 4)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + REPORT_DUE, abs=1e-6)
 
 
 def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:
-    """A model that makes large answers of small requests is bounded by its answers."""
+    """A model that makes large answers from small requests is bounded by its answers."""
     world.sink.delay = lambda _: FAR
     before = world.ledger.size
 

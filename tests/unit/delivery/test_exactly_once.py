@@ -1,4 +1,4 @@
-"""Exactly once: what is in a transaction, when it ends, and what becomes of it if it fails."""
+"""Exactly once: what is in a transaction, when it ends, and what happens if it fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def take(world: World, *offsets: int, partition: Partition = P0) -> list[Place]:
 
 
 def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:
-    """Takes records and sends an error for each."""
+    """Take records and send an error for each."""
     places: list[Place] = []
     for place in take(world, *offsets, partition=partition):
         wrong = Rejection(
@@ -59,7 +59,7 @@ def turn_after(world: World, seconds: float) -> list[Partition]:
 
 
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
-    """A transaction may hold nothing but offsets."""
+    """A transaction may contain only offsets."""
     send(world, 4, value=b"skip")
 
     turn(world)
@@ -95,7 +95,7 @@ def test_a_transaction_ends_with_its_interval(world: World) -> None:
 
 @pytest.mark.parametrize("fate", [ABORTED, IN_DOUBT])
 def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: TransactionFate) -> None:
-    """After an end that failed or is in doubt, its partitions are read again; others are not disturbed."""
+    """After an end that failed or is in doubt, its partitions are read again; other partitions are not disturbed."""
     take(world, 0, partition=P1)
     world.transactions.fate = lambda: fate
     send(world, 4, 5)
@@ -110,7 +110,7 @@ def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: Tra
 
 
 def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
-    """After a few failures each answer is tried by itself, so that the one that cannot be sent is known."""
+    """After a few failures each answer is tried by itself, which shows the one that cannot be sent."""
     world.transactions.fate = lambda: ABORTED
     for _ in range(PATIENCE_WITH_MANY):
         send(world, 4, 5)
@@ -127,7 +127,7 @@ def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None
 
 
 def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> None:
-    """The reason names the record and what the broker said."""
+    """The reason names the record, and what the broker said."""
     world.transactions.fate = lambda: ABORTED
 
     for _ in range(PATIENCE - 1):
@@ -144,7 +144,7 @@ def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> 
 
 
 def test_an_answer_that_no_transaction_takes_stops_the_worker_however_well_other_partitions_do(world: World) -> None:
-    """What they do says nothing of it: it would be tried for ever."""
+    """The success of other partitions proves nothing for this answer, which would be tried for ever."""
 
     def fate() -> TransactionFate:
         return ABORTED if "requests/0/4" in sources(world.transactions.commits[-1][0]) else TransactionFate()
@@ -165,7 +165,7 @@ def test_an_answer_that_no_transaction_takes_stops_the_worker_however_well_other
 
 
 def test_a_partition_that_brings_nothing_more_is_forgiven(world: World) -> None:
-    """Where nobody heard that a transaction was committed, it is done for with what it had."""
+    """If a transaction was committed unheard, its partition's failures are forgotten after a while."""
     world.transactions.fate = lambda: TransactionFate(failure="nobody knows")
     send(world, 4)
     turn_after(world, 0.1)
@@ -184,7 +184,7 @@ def test_a_partition_that_brings_nothing_more_is_forgiven(world: World) -> None:
 
 
 def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> None:
-    """Its next owner counts its own."""
+    """Its next owner starts its own count."""
     for _ in range(PATIENCE - 1):
         world.transactions.fate = lambda: ABORTED
         send(world, 4)
@@ -200,7 +200,7 @@ def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> No
 
 
 def test_transactions_that_were_too_large_grow_again_little_by_little(world: World) -> None:
-    """Where no more than 40 answers get through in time, most transactions do, with half as many and more."""
+    """If only 40 answers get through in time, most transactions succeed with half as many or more."""
     owed, sizes = 2_000, []
 
     def fate() -> TransactionFate:
@@ -221,7 +221,7 @@ def test_transactions_that_were_too_large_grow_again_little_by_little(world: Wor
 
 
 def fail_often(world: World, *partitions: Partition) -> None:
-    """Until transactions hold one record each."""
+    """Make transactions fail until they hold one record each."""
     world.transactions.fate = lambda: ABORTED
     for _ in range(PATIENCE_WITH_MANY):
         for partition in partitions:
@@ -233,7 +233,7 @@ def fail_often(world: World, *partitions: Partition) -> None:
 
 
 def sizes_until_done(world: World, partition: Partition, count: int) -> list[int]:
-    """Of the transactions with so many answers."""
+    """The sizes of the transactions that send so many answers."""
     send(world, *range(count), partition=partition)
     while not world.delivery.is_idle:
         turn_after(world, 0.5)
@@ -241,7 +241,7 @@ def sizes_until_done(world: World, partition: Partition, count: int) -> list[int
 
 
 def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:
-    """However far transactions have grown meanwhile: only then it is known which answer no transaction takes."""
+    """This holds even if transactions have grown meanwhile: only then the answer that no transaction takes is known."""
     fail_often(world, P0)
     sizes_until_done(world, P1, 100)
     world.transactions.commits.clear()
@@ -271,7 +271,7 @@ def test_after_a_failure_the_next_transaction_waits(world: World) -> None:
 
 
 def test_a_revoke_ends_the_transaction(world: World) -> None:
-    """What is answered of the partitions that leave is committed before they do, with what waits for its turn."""
+    """Answers of the leaving partitions are committed before they leave, also those that wait for their turn."""
     take(world, 0, partition=P1)
     send(world, 4)
     turn_after(world, 0.1)
@@ -286,7 +286,7 @@ def test_a_revoke_ends_the_transaction(world: World) -> None:
 
 
 def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
-    """The partitions that leave are their next owner's; the others of that transaction are read again here."""
+    """Leaving partitions belong to their next owner; the transaction's other partitions are read again here."""
     send(world, 4)
     send(world, 0, partition=P1)
     take(world, 1, partition=P1)
@@ -313,7 +313,7 @@ def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None
 
 
 def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
-    """Arriving between the two halves of the transaction's commit, it would undo it: Kafka keeps the later one."""
+    """A commit that arrives between the two halves of the transaction's would undo it: Kafka keeps the later one."""
     world.source.marking.add(P0)
     send(world, 4)
 
@@ -327,7 +327,7 @@ def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
 
 
 def run_alone(world: World, offset: int) -> None:
-    """A record of P0 that ran alone, which the group knows, and whose answer is sent."""
+    """Run a record of P0 alone, noted with the group, and send its answer."""
     world.broker.append(record(offset))
     world.source.poll(1, 0.0)
     world.source.note_isolated_run(P0, offset)
@@ -337,7 +337,7 @@ def run_alone(world: World, offset: int) -> None:
 
 
 def test_a_transaction_waits_until_the_note_of_an_isolated_run_is_withdrawn(world: World) -> None:
-    """While its end is in doubt that cannot be done, and taken back it would leave a good record marked as poison."""
+    """The note cannot be withdrawn while the end is in doubt; an abort would leave a good record marked as poison."""
     run_alone(world, 4)
 
     turn(world)
@@ -360,7 +360,7 @@ def test_a_revoke_takes_back_what_ran_alone_and_is_still_noted(world: World) -> 
 
 
 def test_losing_partitions_is_no_failure(world: World) -> None:
-    """However often it happens, transactions stay large and the worker goes on."""
+    """This holds for any number of losses: transactions stay large, and the worker goes on."""
     for at in range(2 * PATIENCE):
         send(world, at)
         send(world, at, partition=P1)
@@ -373,7 +373,7 @@ def test_losing_partitions_is_no_failure(world: World) -> None:
 
 
 def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World) -> None:
-    """Ended while the partition came back: its new records are not given back for the old ones."""
+    """It ends after the partition came back: the old records' failure does not give back the new ones."""
     send(world, 4)
     world.transactions.fate = lambda: ABORTED
     turn(world)
@@ -386,7 +386,7 @@ def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World)
 
 
 def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: World) -> None:
-    """Fenced off, the worker ends; what it has to say to the group it may say."""
+    """The worker is fenced off and ends, but it may still speak to the group."""
     send(world, 4)
     turn(world)
 
@@ -402,7 +402,7 @@ def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: Wor
 
 
 def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
-    """A drain, or a record on trial, commits as soon as there is something to commit."""
+    """A drain or an isolated run commits as soon as there is something to commit."""
     take(world, 0, partition=P1)
     send(world, 4)
     turn(world)
@@ -415,7 +415,7 @@ def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
 
 
 def test_next_due_says_when_the_transaction_ends(world: World) -> None:
-    """The end of the interval while it is open, soon while it ends."""
+    """It is the end of the interval while the transaction is open, and soon while it ends."""
     take(world, 0, partition=P1)
     send(world, 4)
     assert world.delivery.next_due == pytest.approx(world.clock.now + 0.1)
@@ -426,7 +426,7 @@ def test_next_due_says_when_the_transaction_ends(world: World) -> None:
 
 
 def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -> None:
-    """The bytes that count against the bound are those of the answer that waits for its transaction."""
+    """The answer's bytes count against the bound while it waits for its transaction."""
     take(world, 0, partition=P1)
 
     send(world, 4)
@@ -435,7 +435,7 @@ def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -
 
 
 def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
-    """Answers that wait behind a transaction which fails are left to the next owner, at once."""
+    """Answers that wait behind a failing transaction are left to the next owner at once."""
     send(world, 0, partition=P1)
     turn(world)
     world.transactions.fate = lambda: ABORTED
@@ -451,7 +451,7 @@ def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
 
 
 def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
-    """What waits for the end of its transaction is a place, not a batch's arrays."""
+    """Only a place waits for the end of its transaction, not a batch's arrays."""
     [place] = send(world, 4)
 
     assert place.outcome is None

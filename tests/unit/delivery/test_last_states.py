@@ -1,4 +1,4 @@
-"""Of a transaction's states the changelog gets the last of each key, with its end."""
+"""The changelog gets only a transaction's last state of each key, when the transaction ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER = [Message("responses", b"k", b"answer", [], 0, None)]
 
 
 class SentTransactions:
-    """What was sent into the open one, and what was committed."""
+    """Remembers the messages in the open transaction, and the committed ones."""
 
     def __init__(self) -> None:
         self.open: list[Message] = []
@@ -47,7 +47,7 @@ class SentTransactions:
 
 
 class Transaction:
-    """One under way; `sends` is what a place left."""
+    """A transaction under way; `sends` sends the messages of one place."""
 
     def __init__(self) -> None:
         self.inner = SentTransactions()
@@ -61,7 +61,7 @@ class Transaction:
         self.outer.send(Concluded((ANSWER, *changes)) if changes else ANSWER, place)
 
     def commit(self) -> list[tuple[bytes | None, float | None]]:
-        """The changelog's records: keys, and the values of their states, None where a key is forgotten."""
+        """The changelog's records: keys with the values of their states, None for a forgotten key."""
         self.outer.commit({P0: self.offset + 1})
         return [(m.key, None if m.value is None else value_of(m.value)) for m in self.changes]
 
@@ -102,7 +102,7 @@ def firsts(transaction: Transaction) -> dict[bytes | None, bool]:
 
 
 def test_answers_leave_at_once_and_the_last_state_of_each_key_with_the_end(transaction: Transaction) -> None:
-    """A hot key costs the changelog one record for each transaction."""
+    """So a hot key costs the changelog one record per transaction."""
     transaction.sends(run({b"a": state(1), b"b": state(10)}))
     transaction.sends(one(b"a", state(2)))
     transaction.sends(run({b"c": state(20), b"a": state(3)}))
@@ -113,7 +113,7 @@ def test_answers_leave_at_once_and_the_last_state_of_each_key_with_the_end(trans
 
 
 def test_a_key_of_each_partition_stays_in_its_own(transaction: Transaction) -> None:
-    """The same key may have a state in two."""
+    """A key may have a state in two partitions."""
     transaction.sends(run({b"a": state(1)}))
     transaction.sends(run({b"a": state(2)}, number=1), partition=P1)
     transaction.commit()
@@ -135,7 +135,7 @@ def test_what_is_forgotten_last_says_by_which_request(transaction: Transaction) 
 
 
 def test_a_key_had_no_state_before_if_its_first_write_says_so(transaction: Transaction) -> None:
-    """Not its last: one that follows a deletion in the same transaction had one before."""
+    """The last write does not count: one after a deletion in that transaction had a state before."""
     transaction.sends(run({b"new": state(1, first=True), b"old": state(1)}))
     transaction.sends(run({b"new": state(2), b"old": state(2)}))
     transaction.sends(forgotten(b"back", 3))

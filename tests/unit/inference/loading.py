@@ -21,7 +21,7 @@ def loaded(model: bytes, folder: Path, max_batch_size: int = 8, **settings: Any)
 
 
 def refusal(model: bytes, folder: Path, **settings: Any) -> str:
-    """The one line of the refusal."""
+    """The refusal, which must be one line."""
     with pytest.raises(BadConfiguration) as refused:
         loaded(model, folder, **settings)
     assert "\n" not in str(refused.value)

@@ -24,7 +24,7 @@ def bucketed(model: bytes, folder: Path, *axes: WantedAxis, warm_up_rows: Any = 
 
 
 def test_the_warm_up_sees_which_outputs_have_a_padded_axis(tmp_path: Path) -> None:
-    """Whatever their dimensions are called in the file. A bucket of one element is never padded."""
+    """The file's names for dimensions do not matter. A bucket of one element is never padded."""
     (axis,) = bucketed(models.bag_of_words(), tmp_path, SEQUENCE).signature.axes
     (of_one,) = bucketed(models.bag_of_words(), tmp_path, SEQUENCE._replace(boundaries=(1,))).signature.axes
 
@@ -34,7 +34,7 @@ def test_the_warm_up_sees_which_outputs_have_a_padded_axis(tmp_path: Path) -> No
 
 
 def test_every_bucket_is_run_before_requests_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row of each on the CPU; on an accelerator as many as its batches may have, too."""
+    """On the CPU one row runs in each; on an accelerator also all row counts that a batch may have."""
     ran: list[tuple[int, ...]] = []
     outputs_of = Model._outputs
 
@@ -68,13 +68,13 @@ def test_every_bucket_is_run_before_requests_come(tmp_path: Path, monkeypatch: p
 def test_buckets_that_the_model_does_not_take_are_refused_at_start(
     model: bytes, axis: WantedAxis, words: str, tmp_path: Path
 ) -> None:
-    """Not request by request."""
+    """They are not first found request by request."""
     with pytest.raises(BadConfiguration, match=words):
         bucketed(model, tmp_path, axis)
 
 
 def test_an_output_of_other_dimensions_in_another_bucket_is_refused_at_start(tmp_path: Path) -> None:
-    """As one that is squeezed where the bucket is 1."""
+    """An example is an output that is squeezed where the bucket is 1."""
     with pytest.raises(
         BadConfiguration, match=r"y has shape \[4\] where input x axis 1 is 1 and \[4, 8\] where it is 8"
     ):
@@ -83,7 +83,7 @@ def test_an_output_of_other_dimensions_in_another_bucket_is_refused_at_start(tmp
 
 @pytest.mark.parametrize("boundaries", [(2,), (4, 8), (16, 32)])
 def test_one_axis_under_two_names_must_be_named_for_both_inputs(boundaries: tuple[int, ...], tmp_path: Path) -> None:
-    """Some exporters make up a name for each: padded in one input only, no request would run."""
+    """Some exporters make up a name for each input: with padding in only one, no request would run."""
     ids = WantedAxis("ids", 1, boundaries)
     model = models.bag_of_words(symbols=("ids_1", "mask_1"))
 
@@ -95,7 +95,7 @@ def test_one_axis_under_two_names_must_be_named_for_both_inputs(boundaries: tupl
 
 
 def test_an_axis_that_may_have_any_length_of_its_own_is_left_alone(tmp_path: Path) -> None:
-    """Not every axis in the same place is the same."""
+    """An axis in an equal place is not always a shared axis."""
     (axis,) = bucketed(models.text_with_lone_axis(), tmp_path, WantedAxis("ids", 1, (4, 8))).signature.axes
 
     assert list(axis.inputs) == [Spot(0, 0)]

@@ -1,4 +1,4 @@
-"""What a model's file declares: which inputs have rows, constants, defaults, and what is refused with the cause."""
+"""The signature that a model's file declares: inputs with rows, constants, defaults, and reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: str, tmp_path: Path) -> None:
-    """In one line that names the file."""
+    """The refusal is one line that names the file."""
     assert words in refusal(model, tmp_path)
 
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_served_is_refused_with_the_cause(model: bytes, words: st
     ],
 )
 def test_a_finished_file_is_mended_by_the_line_of_the_page(model: bytes, reason: str, tmp_path: Path) -> None:
-    """As an operator would type it."""
+    """The test runs it as an operator would."""
     assert "docs/models.md" in refusal(model, tmp_path)
     (row,) = [row for row in PAGE.read_text(encoding="utf-8").splitlines() if row.startswith(f"| {reason}")]
     held = onnx.load_from_string(model)
@@ -96,14 +96,14 @@ def test_an_input_without_a_batch_axis_has_the_value_given(dims: tuple[int, ...]
 
 
 def test_a_model_of_a_fixed_number_of_rows_may_have_constants(tmp_path: Path) -> None:
-    """They are not padded."""
+    """Constants are not padded."""
     model = loaded(models.scaled((), rows=4), tmp_path, input_defaults={"scale": 2.0}, fixed_batch="pad")
 
     assert np.array_equal(arrays(model.run({"x": ROWS}))[0], 2 * ROWS)
 
 
 def test_an_input_that_requests_bring_is_no_constant(tmp_path: Path) -> None:
-    """One with rows has a default, which a request may overrule; where none has any number of rows, nothing shows."""
+    """An input with rows has a default, which a request may overrule, also where all rows are fixed to one."""
     by_rows = loaded(models.scaled(("batch", 1)), tmp_path, input_defaults={"scale": 2.0})
     of_one_row = loaded(models.scaled((1, 1), rows=1), tmp_path, max_batch_size=1, input_defaults={"scale": 2.0})
 
@@ -115,7 +115,7 @@ def test_an_input_that_requests_bring_is_no_constant(tmp_path: Path) -> None:
 
 
 def test_the_signature_says_what_may_be_left_out(tmp_path: Path) -> None:
-    """A blank row holds the defaults, so it is one that a request might bring."""
+    """A blank row holds the defaults, so a request might bring it."""
     model = loaded(models.text_scores(), tmp_path, input_defaults=BOTH)
 
     assert model.signature.takes == (
@@ -141,7 +141,7 @@ def test_the_signature_says_what_may_be_left_out(tmp_path: Path) -> None:
 def test_a_value_that_the_datatype_cannot_hold_is_refused(
     datatype: str, value: Value, cure: str, tmp_path: Path
 ) -> None:
-    """With the variable, the input, and what it may be."""
+    """The refusal names the variable, the input, and the allowed values."""
     default = refusal(models.identities({"": "FP32", "_more": datatype}), tmp_path, input_defaults={"x_more": value})
 
     assert f"WORKER_MODEL__INPUT_DEFAULTS: x_more is {datatype} and cannot be {value!r}: give {cure}" in default
@@ -158,19 +158,19 @@ def test_a_value_that_the_datatype_cannot_hold_is_refused(
 def test_defaults_that_do_not_fit_the_model_are_refused(
     model: bytes, defaults: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    """At start, where the file shows it or the warm-up fails."""
+    """The refusal comes at start, from the file or from the warm-up."""
     assert words in refusal(model, tmp_path, input_defaults=defaults)
 
 
 def test_an_axis_that_another_input_tells_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    """By its name; or by its place, where the file has no names."""
+    """The axis has an equal name, or an equal place where the file has no names."""
     by_name = models.text_scores(optional_axis="target")
     assert loaded(by_name, tmp_path, input_defaults={"attention_mask": 1}).signature.required
     assert loaded(models.text_scores(named=False), tmp_path, input_defaults=BOTH).signature.required
 
 
 def test_an_empty_input_that_is_filled_in_is_served(tmp_path: Path) -> None:
-    """Nothing of it has to be brought."""
+    """No request has to bring any of it."""
     model = models.with_empty_past()
 
     assert "INPUT_DEFAULTS='{\"past\": …}'" in refusal(model, tmp_path)

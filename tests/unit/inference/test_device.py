@@ -1,4 +1,4 @@
-"""The choice of the device: what was asked for is taken or refused with the cause, and `auto` says why."""
+"""The choice of the device: a wish is obeyed or refused with the cause, and `auto` says why it chose."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_auto_falls_back_to_the_cpu_and_says_why(path: Path, monkeypatch: pytest
 
 
 def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that was set to use the GPU never serves from the CPU."""
+    """A worker that is set to use the GPU never serves from the CPU."""
     monkeypatch.setattr(device, "_has_driver", lambda: False)
 
     with pytest.raises(
@@ -57,7 +57,7 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
 
 
 def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
-    """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
+    """On a CPU these are all nodes, and none of them was meant for a GPU."""
     session = open_cpu(Source(str(path), is_ort=False), 1, "a test").session
 
     assert Counter(operators(session, CPU)) == {"Gemm": 2, "Relu": 1}
@@ -66,7 +66,7 @@ def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
 
 
 def test_a_runtime_that_does_not_tell_where_nodes_are_is_no_reason_to_fail(path: Path) -> None:
-    """One that was not asked to remember refuses; before 1.24 there is no such question."""
+    """A session that was not asked to record it refuses; ONNX Runtime before 1.24 has no such function."""
     nothing: Any = object()
 
     assert operators(ort.InferenceSession(str(path), providers=[CPU])) == ()
@@ -92,7 +92,7 @@ def test_providers_are_used_as_given(path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(CUDA not in ort.get_available_providers(), reason="this ONNX Runtime is built without CUDA")
 @pytest.mark.skipif(device._has_driver(), reason="this machine has an NVIDIA driver")
 def test_a_provider_that_does_not_load_is_refused(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The runtime's own cause is on standard error, and no line of it in a command's answer."""
+    """The runtime's own cause goes to standard error, so it does not mix with a command's answer."""
     with pytest.raises(BadConfiguration, match=r"CUDAExecutionProvider cannot be used; .* standard error"):
         load(ModelSettings(path=path, providers=(CUDA, CPU)), max_batch_size=4)
 
@@ -105,7 +105,7 @@ def test_a_provider_that_does_not_load_is_refused(path: Path, capfd: pytest.Capt
 def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
     path: Path, providers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A library's name alone says neither who wants it nor what to do."""
+    """A library's name alone says neither who needs it nor what to do."""
 
     session = device._session
 
@@ -144,7 +144,7 @@ def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
 def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(
     failure: str, told: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Installing it would not help."""
+    """An installation would not help."""
 
     def fail(*_: object) -> ort.InferenceSession:
         raise RuntimeError(failure)
@@ -161,7 +161,7 @@ def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(
 
 
 class Session:
-    """A session as far as it says what it runs on."""
+    """A fake session that only tells its providers."""
 
     def __init__(self, **options: dict[str, str]) -> None:
         self._options = options
@@ -199,13 +199,13 @@ def plain() -> ort.InferenceSession:
     ("largest", "counts"), [(1, {1, 2}), (2, {1, 2}), (32, {1, 2, 4, 8, 16, 32}), (100, {1, 2, 4, 8, 16, 32, 64, 100})]
 )
 def test_on_cuda_the_warm_up_runs_the_powers_of_two(largest: int, counts: set[int]) -> None:
-    """Kernels are chosen and engines built by the number of rows: all before the worker is ready."""
+    """The number of rows decides the choice of kernels and engines: all are made before the worker is ready."""
     assert set(row_counts(on(Session(**{TENSORRT: {}, CUDA: {}})), largest)) == counts
     assert row_counts(on(plain()), 100) == (1, 2, 100)  # nothing is chosen on the CPU
 
 
 def test_memory_settings_are_options_of_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In ONNX Runtime's words, beside those that are passed on."""
+    """They get ONNX Runtime's names, and join the options that are passed on."""
     opening = Opening(monkeypatch)
     path = models.save(models.mlp(), tmp_path)
     options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
@@ -221,7 +221,7 @@ def test_memory_settings_are_options_of_cuda(tmp_path: Path, monkeypatch: pytest
 
 
 def test_memory_settings_mean_nothing_where_auto_ends_on_the_cpu(path: Path) -> None:
-    """The same settings serve machines with and without a GPU; one that names the CPU is told of them."""
+    """One set of settings serves machines with and without a GPU; a worker set to the CPU refuses them."""
     assert load(ModelSettings(path=path, gpu_mem_limit=2**31), max_batch_size=4).device.name == "cpu"
     with pytest.raises(BadConfiguration, match=r"model\.onnx: WORKER_MODEL__PROVIDER_OPTIONS: .* runs on CPUExec"):
         load(ModelSettings(path=path, device="cpu", gpu_mem_limit=2**31), max_batch_size=4)
@@ -236,6 +236,6 @@ def test_memory_settings_mean_nothing_where_auto_ends_on_the_cpu(path: Path) -> 
     ],
 )
 def test_options_without_effect_or_against_batching_are_refused(options: dict[str, str], words: str) -> None:
-    """A typing error must not end as a slow model, nor a captured run as the answer to another request."""
+    """A typing error must not become a slow model, nor a captured run the answer to another request."""
     with pytest.raises(BadConfiguration, match=words):
         check_options(options, "cuda:0", ())

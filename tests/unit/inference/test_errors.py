@@ -1,4 +1,4 @@
-"""ONNX Runtime's failures in our words: whose fault they are, and one line without C++ or a request's content."""
+"""ONNX Runtime's failures in our words: who is at fault, in one line without C++ or a request's content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.inference.onnxruntime_errors import ORT_ERRORS, load_failure, readab
 
 
 def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path: Path) -> None:
-    """The message names the node and the complaint; the log gets no number of a request."""
+    """The message names the node and the complaint; the log gets no number from a request."""
     model = loaded(models.lookup(rows=10), tmp_path)
 
     failure = model.run({"id": np.array([[3], [99]])})
@@ -42,7 +42,7 @@ def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path:
 def test_a_value_that_an_operator_does_not_take_is_the_requests_fault(
     model: bytes, feeds: Mapping[str, Any], says: str
 ) -> None:
-    """And the code of the answer says so. Any other failure is the model's matter, or the device's."""
+    """The answer's code says so. Any other failure is the model's or the device's."""
     session = ort.InferenceSession(model, providers=[CPU])
 
     with pytest.raises(ORT_ERRORS) as raised:
@@ -53,7 +53,7 @@ def test_a_value_that_an_operator_does_not_take_is_the_requests_fault(
 
 
 def test_feeds_that_the_model_does_not_take_are_a_failure_too(tmp_path: Path) -> None:
-    """Whatever reaches the session, its exceptions are returned as values; text that is no Unicode fails before it."""
+    """The session's exceptions are returned as values; text that is no Unicode fails before it."""
     model, texts = loaded(models.mlp(), tmp_path), loaded(models.identity("BYTES", (1,)), tmp_path)
 
     failures = [model.run({}), model.run({"x": np.zeros((1, 9), np.float32)}), model.run({"x": np.zeros((1, 4))})]
@@ -85,7 +85,7 @@ AT_ITS_LIMIT = (
     ],
 )
 def test_no_memory_is_told_apart_from_poison(text: str) -> None:
-    """Smaller batches may still run; the message is free of C++ and host names."""
+    """Smaller batches may still run; the message has no C++ and no host names."""
     failure = run_failure(RuntimeError(text))
 
     assert failure.code is Code.RESOURCE_EXHAUSTED
@@ -96,7 +96,7 @@ def test_no_memory_is_told_apart_from_poison(text: str) -> None:
 
 @pytest.mark.parametrize("code", [700, 719, 810, 911, 999])
 def test_a_dead_cuda_context_ends_the_worker(code: int) -> None:
-    """No later run in this process can succeed, so no request is answered with an error for it."""
+    """No later run in this process can succeed, so no request gets an error for it."""
     text = f"CUDA failure {code}: an illegal memory access was encountered ; GPU=0 ; hostname=gpu-7"
 
     with pytest.raises(ModelBroken, match="the device is lost: CUDA failure") as broken:
@@ -125,12 +125,12 @@ THROWN = (
     ],
 )
 def test_a_device_s_failure_is_told_without_the_c_around_it(text: str, told: str) -> None:
-    """Somewhere among signatures, options and expressions stands what an operator can look up."""
+    """The operator can look up the part between signatures, options and expressions."""
     assert readable(RuntimeError(text)) == told
 
 
 def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
-    """What stands in quotation marks may be a piece of a request."""
+    """Text in quotation marks may be a piece of a request."""
     text = (
         "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Cast node. "
         "Name:'to_number' Status Message: cannot read 'my secret' or \"another\"\n" + "x" * 500

@@ -1,4 +1,4 @@
-"""An example of what the model takes: judged as a request is, it is run wherever zeros and ones were."""
+"""An example that the model accepts: checked like a request, and run in the place of zeros and ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROME, OSLO, MIXED = [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1]
 
 
 def test_a_model_that_takes_neither_zeros_nor_ones_is_warmed_up_with_rows_it_takes(tmp_path: Path) -> None:
-    """At all row counts, the example's rows over again; and so is the check of the device."""
+    """The warm-up repeats the example's rows for all row counts, and the device check uses them too."""
     model = loaded(models.postcodes(), tmp_path, npz(tmp_path, code=CODES, city=CITIES))
 
     assert model.warmed_up_at == (1, 2, 8)
@@ -55,14 +55,14 @@ def test_a_model_that_takes_neither_zeros_nor_ones_is_warmed_up_with_rows_it_tak
 
 
 def test_an_array_without_a_batch_axis_is_one_row(tmp_path: Path) -> None:
-    """Beside one that has it."""
+    """The other array in the file has one."""
     model = loaded(models.postcodes(), tmp_path, npz(tmp_path, code=np.array([20095]), city=CITIES[1:2]))
 
     assert area(model.probe()) == [OSLO]
 
 
 def test_what_an_example_leaves_out_is_filled_in(tmp_path: Path) -> None:
-    """As in a request."""
+    """Requests are filled in, too."""
     example = npz(tmp_path, ids=IDS)
 
     model = loaded(models.above(), tmp_path, example, input_defaults={"mask": 1})
@@ -71,7 +71,7 @@ def test_what_an_example_leaves_out_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_buckets_are_tried_with_the_example_padded_or_cut(tmp_path: Path) -> None:
-    """Padding is the operator's, and a pad that the model does not take is found at start."""
+    """The operator chooses the pad, and a start finds a pad that the model does not take."""
     example = npz(tmp_path, ids=IDS, mask=MASK)
     ids = WantedAxis("ids", 1, (2, 5, 8), 10, {"mask": 0})
 
@@ -91,7 +91,7 @@ def test_rows_are_run_beside_one_another_in_the_values_given(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a table whose first row is 10 they stay inside, on a device too; without the example nothing would show."""
+    """The table begins at id 10, and changed rows stay inside it, on a device too. Zeros would show nothing."""
     asked: list[Any] = []
     example = npz(tmp_path, ids=np.vstack([IDS, IDS[:, ::-1]]), mask=np.vstack([MASK, MASK]))
     model, run = loaded(models.above(), tmp_path, example), Model.run
@@ -101,7 +101,7 @@ def test_rows_are_run_beside_one_another_in_the_values_given(
         asked.append(feeds["ids"])
         return run(model, feeds)
 
-    model.run = noted  # type: ignore[method-assign]  # to see what it is asked
+    model.run = noted  # type: ignore[method-assign]  # notes the feeds
     found = independence(model, 8, now=lambda: 0.0)
 
     assert found == Independence()
@@ -110,7 +110,7 @@ def test_rows_are_run_beside_one_another_in_the_values_given(
 
 
 def test_dependence_shows_in_rows_that_are_given(tmp_path: Path) -> None:
-    """Of categories nothing can be made up."""
+    """Categories cannot be made up."""
     model = models.postcodes_of_all()
 
     with pytest.raises(BadConfiguration, match="area of a made-up row differs"):
@@ -149,7 +149,7 @@ def test_dependence_shows_in_rows_that_are_given(tmp_path: Path) -> None:
 def test_an_example_that_is_none_is_refused_with_the_cure(
     example: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
-    """Before the model is run, but for values of which only the model can know."""
+    """The file is checked before the model runs; only the model can judge some values."""
     message = refusal(models.postcodes(), tmp_path, example(tmp_path))
 
     assert words in message
@@ -163,7 +163,7 @@ def written(folder: Path, content: bytes) -> Path:
 
 
 def test_an_example_is_as_finite_as_requests_have_to_be(tmp_path: Path) -> None:
-    """Unless these need not be."""
+    """The check follows the setting for requests."""
     example = npz(tmp_path, x=np.array([1, np.nan, 3, 4], np.float32))
 
     assert "x has NaN or infinity in it, and requests may not" in refusal(models.mlp(), tmp_path, example)
@@ -171,7 +171,7 @@ def test_an_example_is_as_finite_as_requests_have_to_be(tmp_path: Path) -> None:
 
 
 def test_an_example_that_no_bucket_takes_is_refused(tmp_path: Path) -> None:
-    """As a request would be."""
+    """A request would be refused, too."""
     example = npz(tmp_path, ids=IDS, mask=MASK)
     ids = WantedAxis("ids", 1, (2, 3), 10, {"mask": 0})
 
@@ -179,7 +179,7 @@ def test_an_example_that_no_bucket_takes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_is_only_looked_at_without_its_example(tmp_path: Path) -> None:
-    """Who reads answers needs none; who makes up requests asks for it."""
+    """A reader of answers needs no example; a maker of requests asks for it."""
     path = models.save(models.postcodes(), tmp_path)
     settings = ModelSettings(path=path, warm_up_example=tmp_path / "none.npz")
 

@@ -1,4 +1,4 @@
-"""Models that run at one number of rows: exported for it, or better off with it. No request gets a padded row."""
+"""Models that run at one number of rows, because they must or run better so. No request gets a padded row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(rows: int, width: int = 4) -> np.ndarray:
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 8])
 def test_any_number_of_rows_up_to_that_gets_its_own_answers(rows: int, tmp_path: Path) -> None:
-    """As many as went in, and what the same model without that limit gives."""
+    """It gets as many answers as rows, and they equal those of an unpadded model."""
     x = numbers(rows)
     free = load(ModelSettings(path=models.save(models.mlp(), tmp_path, "free"), device="cpu"), max_batch_size=8)
 
@@ -43,7 +43,7 @@ def test_any_number_of_rows_up_to_that_gets_its_own_answers(rows: int, tmp_path:
 
 
 def test_it_looks_like_any_other_model(tmp_path: Path) -> None:
-    """It takes no larger batch, and is warmed up at the only size that it has."""
+    """It takes no larger batch, and is warmed up at its only size."""
     model = loaded(models.for_rows(8, models.mlp()), tmp_path)
 
     assert model.signature.takes == "x FP32[batch, 4]"
@@ -55,7 +55,7 @@ def test_it_looks_like_any_other_model(tmp_path: Path) -> None:
 
 
 def test_every_input_and_output_is_padded_and_cut(tmp_path: Path) -> None:
-    """Strings, and one scalar a row, too."""
+    """This includes strings, and one scalar per row."""
     texts = loaded(models.for_rows(4, models.every_datatype()), tmp_path)
     scalars = loaded(models.for_rows(4, models.scalars_per_row()), tmp_path)
     feeds = {name: array[:3] for name, array in texts.blank(4).items()}
@@ -70,7 +70,7 @@ def test_every_input_and_output_is_padded_and_cut(tmp_path: Path) -> None:
 
 
 def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
-    """What is filled up with is a row that the model is asked about anyway."""
+    """The padding repeats a row that the model runs anyway."""
     model = loaded(models.for_rows(4, models.quotient()), tmp_path)
     good, bad = np.array([[2], [4]], np.int64), np.array([[1], [0]], np.int64)
 
@@ -79,7 +79,7 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
 
 
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
-    """Of three rows out of two, none can be given to a request."""
+    """If two rows become three, none can be given to a request."""
     with pytest.raises(RowsLost, match=r"output y: 4 rows went in, shape \(3,\) came out") as lost:
         Padding(4, "").cut([np.zeros(4), np.zeros(3)], ["x", "y"], 3)
 
@@ -96,7 +96,7 @@ Full = Literal["auto", "never"]
 
 
 def padding(model: bytes, full: Full = "auto", providers: Sequence[str] = ON_CUDA, size: int | None = None) -> Any:
-    """What a batch of eight rows, or of so many bytes, is padded to."""
+    """The padding of a batch of eight rows, or of so many bytes."""
     there: Any = SimpleNamespace(get_providers=lambda: list(providers))
     declared = declared_by(ort.InferenceSession(model, providers=[CPU]), settings_of(full), 100)
     operators = frozenset({"Conv"} if b"Conv" in model else ())
@@ -108,7 +108,7 @@ def settings_of(full: Full) -> ModelSettings:
 
 
 def test_a_convolution_on_cuda_always_has_a_full_batch() -> None:
-    """Its plan is that of the last run."""
+    """Another row count than the last run's makes CUDA plan it anew."""
     found = padding(CONVOLUTION)
 
     assert found.rows == 8
@@ -118,7 +118,7 @@ def test_a_convolution_on_cuda_always_has_a_full_batch() -> None:
 
 @pytest.mark.parametrize(("size", "rows"), [(8 * ROW_BYTES, 8), (5 * ROW_BYTES + 1, 5), (2 * ROW_BYTES, 2)])
 def test_a_full_batch_is_one_that_the_bytes_allow(size: int, rows: int) -> None:
-    """More rows would never come."""
+    """A batch would never have more rows."""
     assert padding(CONVOLUTION, size=size).rows == rows
 
 
@@ -136,5 +136,5 @@ def test_a_full_batch_is_one_that_the_bytes_allow(size: int, rows: int) -> None:
 def test_elsewhere_a_batch_has_the_rows_that_came(
     model: bytes, full: Full, providers: Sequence[str], size: int | None
 ) -> None:
-    """Padding costs time, and is worth it nowhere else."""
+    """Padding costs time, and pays off nowhere else."""
     assert padding(model, full, providers, size) is None

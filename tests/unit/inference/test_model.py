@@ -1,4 +1,4 @@
-"""A loaded model: what is checked at warm-up, what a run gives, and when the probe fails."""
+"""A loaded model: the checks at warm-up, the results of a run, and the failures of the probe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.inference import Model, warm_up
 
 
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
-    """A model of all thirteen datatypes gives back what it was given, strings and half floats too."""
+    """A model of all thirteen datatypes returns its input, strings and half floats too."""
     model = loaded(models.every_datatype(), tmp_path)
     texts = np.array([["é", ""], ["0", "\n"], ["日本", "x"]], dtype=object)
     feeds = {
@@ -48,7 +48,7 @@ def test_a_run_gives_what_numpy_computes(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -> None:
-    """Where inputs differ in their size, such a dimension may differ, too."""
+    """Where inputs differ in size, such a dimension may differ, too."""
     fixed, dynamic = loaded(models.misdeclared(), tmp_path), loaded(models.misdeclared(None), tmp_path)
 
     assert [str(spec) for spec in fixed.signature.outputs] == ["y FP32[batch, 2]", "same FP32[batch, 4]"]
@@ -56,7 +56,7 @@ def test_an_output_that_is_declared_wrongly_is_served_as_it_is(tmp_path: Path) -
 
 
 def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
-    """Many a file does not say how many dimensions an output has."""
+    """Many files do not say how many dimensions an output has."""
     held = onnx.load_from_string(models.mlp())
     held.graph.output[0].type.tensor_type.ClearField("shape")
 
@@ -68,7 +68,7 @@ def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "is_told"),
     [
-        (models.scattered_back(), True),  # rows, and nothing but the axis' name says so
+        (models.scattered_back(), True),  # these are rows, and only the axis' name would say so
         (models.scattered_back("batch"), False),
         (models.sorted_rows(), False),
     ],
@@ -76,7 +76,7 @@ def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
 def test_an_output_that_may_be_of_found_items_is_served_and_told_of(
     model: bytes, *, is_told: bool, tmp_path: Path
 ) -> None:
-    """An operator's name refuses no model."""
+    """An operator's name alone refuses no model."""
     assert ("NonZero inside" in str(loaded(model, tmp_path).remark)) is is_told
 
 
@@ -84,7 +84,7 @@ def test_an_output_that_may_be_of_found_items_is_served_and_told_of(
 
 
 def test_the_warm_up_runs_one_two_and_the_largest_number_of_rows(tmp_path: Path) -> None:
-    """Unless the operator names other row counts."""
+    """The operator may name other row counts."""
     assert loaded(models.mlp(), tmp_path, max_batch_size=32).warmed_up_at == (1, 2, 32)
     assert loaded(models.mlp(), tmp_path, max_batch_size=1).warmed_up_at == (1, 2)
     assert loaded(models.mlp(), tmp_path, warm_up_rows="16,4").warmed_up_at == (4, 16)
@@ -92,24 +92,24 @@ def test_the_warm_up_runs_one_two_and_the_largest_number_of_rows(tmp_path: Path)
 
 @pytest.mark.parametrize("model", [models.sequence_mean(), models.convolution(), models.convolution(kernel=100)])
 def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run(model: bytes, tmp_path: Path) -> None:
-    """A kernel of 40 fails on images of 16, one of 100 on 64: larger sizes are tried."""
+    """A kernel of 40 fails on images of 16, one of 100 on images of 64: larger sizes are tried."""
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
 def test_rows_with_finite_answers_are_preferred(tmp_path: Path) -> None:
-    """A mask of zeros divides by none: the device check would look at no number of the answer."""
+    """A mask of zeros divides by zero: without finite numbers, the device check would compare nothing."""
     assert loaded(models.shares(), tmp_path).blank(1)["x"].tolist() == [[1] * 4]
 
 
 def test_a_model_without_finite_answers_is_served_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the first rows that ran."""
+    """It keeps the first rows that ran."""
     monkeypatch.setattr(warm_up, "is_finite", lambda _: False)
 
     assert loaded(models.mlp(), tmp_path).blank(1)["x"].tolist() == [[0] * 4]
 
 
 def test_rows_are_made_as_long_as_is_asked_for(tmp_path: Path) -> None:
-    """Along the axes named; the others stay as the warm-up had them."""
+    """This applies to the named axes; the others keep the warm-up's length."""
     image = loaded(models.convolution(3), tmp_path).blank(2, {Spot(0, 1): 5})["image"]
 
     assert image.shape == (2, 1, 5, 16)
@@ -132,19 +132,19 @@ def test_a_model_that_fails_on_some_values_is_warmed_up_on_others(model: bytes, 
     ],
 )
 def test_a_model_that_fails_or_loses_rows_is_refused(model: bytes, words: str, tmp_path: Path) -> None:
-    """With the failure, and the way out."""
+    """The refusal names the failure, and the way out."""
     assert words in refusal(model, tmp_path)
 
 
 def test_a_model_that_knows_other_values_is_warmed_up_with_a_default(tmp_path: Path) -> None:
-    """Where requests may leave that input out, the warm-up leaves it out too."""
+    """The warm-up leaves an input out where requests may."""
     (one_hot, _) = arrays(loaded(models.categories("also"), tmp_path, input_defaults={"city": "Rome"}).probe())
 
     assert one_hot.tolist() == [[[1.0, 0.0]]]
 
 
 def test_a_model_without_room_for_its_rows_is_told_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other values would help it; what does depends on whether fewer rows can be run."""
+    """Other values would not help. The cure depends on whether fewer rows can run."""
     one = loaded(models.mlp(), tmp_path)
     ran = Model._outputs
     monkeypatch.setattr(Model, "_outputs", out_of_memory)
@@ -162,7 +162,7 @@ def test_a_model_without_room_for_its_rows_is_told_of_memory(tmp_path: Path, mon
 
 
 def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> None:
-    """A device that computes nonsense without raising is broken all the same."""
+    """A device that computes nonsense without raising is broken too."""
     model = loaded(models.mlp(), tmp_path)
     model._session = loaded(models.square_root(), tmp_path)._session
     negative = np.full((1, 4), -1, np.float32)
@@ -175,7 +175,7 @@ def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> 
 
 
 def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
-    """Then no answer can be given back to its request any more."""
+    """Then no answer can be given to its request any more."""
     model = loaded(models.mlp(), tmp_path)
     whole = model.run
     model.run = lambda feeds: [output[:-1] for output in arrays(whole(feeds))]  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The model's file: what is no model is refused, a pin covers what is loaded, and a digest names what is served."""
+"""The model's file: other files are refused, a pin covers the loaded bytes, and a digest names the served model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def test_what_is_no_model_is_refused(model: bytes, tmp_path: Path) -> None:
 
 
 def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """With the variable that points to it."""
+    """The message names the variable that holds the path."""
     with pytest.raises(BadConfiguration, match=r"nowhere\.onnx: the model cannot be read: No such.*WORKER_MODEL__PATH"):
         load(ModelSettings(path=tmp_path / "nowhere.onnx"), max_batch_size=4)
 
 
 @pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
 def test_the_file_is_not_kept_next_to_the_model(pin: str | None, tmp_path: Path) -> None:
-    """ONNX Runtime has weights of its own by then."""
+    """ONNX Runtime has its own copy of the weights by then."""
     model = loaded(models.mlp(), tmp_path, sha256=pin)
 
     assert not any(isinstance(held, bytes) for held in vars(model._session).values())
@@ -42,7 +42,7 @@ def test_the_file_is_not_kept_next_to_the_model(pin: str | None, tmp_path: Path)
 def test_a_model_is_known_by_what_it_is_and_not_by_its_name(
     kind: str, name: str, *, is_pinned: bool, tmp_path: Path
 ) -> None:
-    """ONNX Runtime's own format too, and a name that is no UTF-8."""
+    """This includes ONNX Runtime's own format, and a name that is no UTF-8."""
     path = tmp_path / name
     path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
     pin = hashlib.sha256(path.read_bytes()).hexdigest() if is_pinned else None
@@ -56,7 +56,7 @@ def test_a_model_is_known_by_what_it_is_and_not_by_its_name(
 
 
 def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
-    """The pin is the SHA-256 of the bytes that are loaded, and the model's digest."""
+    """The pin is the SHA-256 of the loaded bytes, and also the model's digest."""
     pin = hashlib.sha256(models.mlp()).hexdigest()
 
     assert loaded(models.mlp(), tmp_path, sha256=pin.upper()).signature.sha256 == pin
@@ -65,7 +65,7 @@ def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> None:
-    """A pin that covers only the graph would promise what it does not hold."""
+    """A pin of the graph alone would promise too much."""
     path = models.with_external_data(tmp_path)
     pin = hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -79,7 +79,7 @@ def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> Non
 def test_weights_elsewhere_are_never_a_pinned_models_however_the_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here with a value before its key, as no writer of protobuf has it, and weights in the current directory."""
+    """Here a value comes before its key, which no protobuf writer does, and weights lie in the current directory."""
     tensor = TensorProto(dims=[4], data_type=TensorProto.FLOAT, name="w", data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights.bin")
     written = models.model("float[batch, 4] x => float[batch, 4] y", "y = Add(x, w)", tensors=[tensor])
@@ -95,7 +95,7 @@ def test_weights_elsewhere_are_never_a_pinned_models_however_the_file_is_written
 
 
 def test_a_file_that_is_written_in_the_place_of_another_is_another(tmp_path: Path) -> None:
-    """Also by the same process, and where weights of equal size are new and the graph is as it was."""
+    """This holds within one process, and for new weights of equal size under an unchanged graph."""
     path = models.with_external_data(tmp_path)
     (weights,) = tmp_path.glob("*.bin")
     first = load(ModelSettings(path=path, device="cpu"), max_batch_size=2).signature.sha256
@@ -109,7 +109,7 @@ def test_a_file_that_is_written_in_the_place_of_another_is_another(tmp_path: Pat
 
 
 def test_what_cannot_be_read_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loading tells why. Weights that are missing, or a device, are passed over."""
+    """The error comes when it is loaded. Missing weights, and a device in their place, are left out of the digest."""
     path = models.with_external_data(tmp_path)
     (weights,) = tmp_path.glob("*.bin")
     weights.unlink()
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_has_no_digest(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("value", ["Berlin", "B" * 200, ""])
 def test_a_location_in_the_metadata_is_no_weight_in_another_file(value: str, tmp_path: Path) -> None:
-    """It is written as one."""
+    """It is written in the form of one."""
     held = onnx.load_from_string(models.identity())
     held.metadata_props.add(key="location", value=value)
     model = bytes(held.SerializeToString())
@@ -135,7 +135,7 @@ def test_a_location_in_the_metadata_is_no_weight_in_another_file(value: str, tmp
 
 
 def test_weights_that_cannot_be_had_are_told_of_with_the_cure(tmp_path: Path) -> None:
-    """Cut short, in another folder than a link to the model, missing."""
+    """Cases: weights cut short, in another folder than a link to the model, missing."""
     (tmp_path / "model").mkdir()
     path, link = models.with_external_data(tmp_path / "model"), tmp_path / "link.onnx"
     link.symlink_to(path)

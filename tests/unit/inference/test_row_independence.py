@@ -18,12 +18,12 @@ MAX_BATCH_SIZE = 8
 
 
 def found(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **settings: Any) -> Independence:
-    """However long it takes: as many rows on every machine."""
+    """The check without a time limit: equal row counts on every machine."""
     return independence(loaded(model, folder, max_batch_size, **settings), max_batch_size, now=lambda: 0.0)
 
 
 def told(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **settings: Any) -> str | None:
-    """What is warned of, or refused."""
+    """The warning, or the refusal."""
     try:
         return found(model, folder, max_batch_size, **settings).why
     except BadConfiguration as refusal:
@@ -37,7 +37,7 @@ def refusal(model: bytes, folder: Path, **settings: Any) -> str:
 
 
 def noted(model: Model) -> tuple[Model, list[Any]]:
-    """The model, and the feeds that it is asked with from now on."""
+    """The model, and a list that collects its feeds from now on."""
     asked: list[Any] = []
     run = model.run
 
@@ -45,7 +45,7 @@ def noted(model: Model) -> tuple[Model, list[Any]]:
         asked.append(feeds)
         return run(feeds)
 
-    model.run = note  # type: ignore[method-assign]  # to see what it is asked
+    model.run = note  # type: ignore[method-assign]  # notes the feeds
     return model, asked
 
 
@@ -69,7 +69,7 @@ def noted(model: Model) -> tuple[Model, list[Any]]:
     ],
 )
 def test_rows_that_change_one_another_are_told_of(model: bytes, tmp_path: Path) -> None:
-    """With the output, by how much, and the way out."""
+    """The message names the output, the difference, and the way out."""
     why = told(model, tmp_path)
 
     assert why is not None
@@ -105,13 +105,13 @@ def test_rows_that_change_one_another_are_told_of(model: bytes, tmp_path: Path) 
     ],
 )
 def test_rows_that_keep_to_themselves_are_not(model: bytes, tmp_path: Path) -> None:
-    """Also where made-up numbers give NaN, are in no table, or cannot be read."""
+    """This holds even where made-up numbers give NaN, are in no table, or cannot be read."""
     assert told(model, tmp_path) is None
 
 
 @pytest.mark.parametrize("warm_up_rows", [(1, 2, 8), (3, 5, 8)])
 def test_answers_that_depend_on_the_number_of_rows_are_told_of(warm_up_rows: tuple[int, ...], tmp_path: Path) -> None:
-    """Copies of a row are alike then, in a batch of each size."""
+    """Copies of a row then agree, in a batch of each size."""
     why = refusal(models.divided_by_rows(), tmp_path, warm_up_rows=warm_up_rows)
 
     assert "y of a made-up row differs in a batch of" in why
@@ -126,19 +126,19 @@ def test_of_a_padded_batch_the_rows_are_tried_too(rows: int, *, is_told: bool, t
 
 
 def test_who_runs_rows_alone_is_told_nothing(tmp_path: Path) -> None:
-    """It is the cure."""
+    """Running rows alone is the cure."""
     assert told(models.softmax_of_columns(), tmp_path, max_batch_size=1) is None
 
 
 def test_a_model_that_is_never_the_same_is_told_of_as_that(tmp_path: Path) -> None:
-    """Neighbours have no part in it."""
+    """Other rows have no part in it."""
     why = told(models.noisy(), tmp_path)
 
     assert why == "the model answers the same rows differently each time (y): it has RandomNormalLike inside"
 
 
 def test_a_model_that_was_exported_in_training_mode_is_refused(tmp_path: Path) -> None:
-    """It is never the same, and draws no random numbers."""
+    """Its answers change each time, though it draws no random numbers."""
     why = refusal(models.normalised_in_training(), tmp_path)
 
     assert "differently each time (y)" in why
@@ -147,18 +147,18 @@ def test_a_model_that_was_exported_in_training_mode_is_refused(tmp_path: Path) -
 
 @pytest.mark.parametrize("axis", [None, "batch"])
 def test_a_model_whose_rows_are_items_is_refused(axis: str | None, tmp_path: Path) -> None:
-    """Of zeros and ones each text has one token, and of those made up some have two, and some have none."""
+    """Texts of zeros and ones have one token each; some made-up texts have two tokens, and some none."""
     assert "output tokens: 2 rows went in and shape [" in refusal(models.tokens(axis), tmp_path)
 
 
 @pytest.mark.parametrize("gives", ["each", "first"])
 def test_a_detector_that_found_nothing_is_not_trusted(gives: str, tmp_path: Path) -> None:
-    """Those that fill the first image of a batch alone answer the others with nothing."""
+    """A detector that fills only the first image of a batch leaves the others empty."""
     assert "NonMaxSuppression inside and found nothing" in refusal(models.detector(gives), tmp_path)
 
 
 def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
-    """One that answers each of them is served."""
+    """A detector that answers each image is served."""
     path = tmp_path / "example.npz"
     np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
 
@@ -167,7 +167,7 @@ def test_images_with_objects_show_what_a_detector_does(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_all_the_same_hide_no_object(tmp_path: Path) -> None:
-    """A detector of one class finds 0 everywhere; that its boxes differ shows that it found something."""
+    """A detector of one class always gives label 0; its different boxes show that it found something."""
     path = tmp_path / "example.npz"
     np.savez(path, x=np.array([[0, 0, 1, 1, 2e6], [0, 0, 1, 1, 3e6]], np.float32))
     model = models.detector_of_one_class()
@@ -178,7 +178,7 @@ def test_labels_that_are_all_the_same_hide_no_object(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quantised", [False, True])
 def test_columns_that_are_the_batch_are_refused(*, quantised: bool, tmp_path: Path) -> None:
-    """A request of one row would get numbers of others. A scale for all rows is no excuse."""
+    """A request of one row would get numbers of other rows. A scale for all rows is no excuse."""
     why = refusal(models.similarities(quantised=quantised), tmp_path)
 
     assert "y of a made-up row differs in a batch of 1" in why
@@ -186,14 +186,14 @@ def test_columns_that_are_the_batch_are_refused(*, quantised: bool, tmp_path: Pa
 
 @pytest.mark.parametrize("dependence", DEPENDENCES)
 def test_dependent_rows_show_in_nearly_every_random_network(dependence: str, tmp_path: Path) -> None:
-    """In all but those that answer the same to each row, or one label to nearly each."""
+    """Exceptions answer all rows alike, or nearly all with one label."""
     shown = [told(network(seed, dependence), tmp_path) is not None for seed in range(20)]
 
     assert sum(shown) >= 19
 
 
 def test_a_dynamically_quantised_network_is_named_where_nothing_shows(tmp_path: Path) -> None:
-    """By its operator, which has one scale for all rows whatever these are."""
+    """Its operator gives it away: it has one scale for all rows."""
     found_in = [str(found(network(seed, "quantised"), tmp_path).why) for seed in range(60)]
 
     assert sum("of a made-up row differs" in why for why in found_in) >= 48
@@ -202,12 +202,12 @@ def test_a_dynamically_quantised_network_is_named_where_nothing_shows(tmp_path: 
 
 @pytest.mark.parametrize("start", range(0, 100, 20))
 def test_no_random_network_of_independent_rows_is_told_of(start: int, tmp_path: Path) -> None:
-    """Whatever it takes, and however it ends."""
+    """This holds for all kinds of inputs and of last layers."""
     assert [told(network(seed, None), tmp_path) for seed in range(start, start + 20)] == [None] * 20
 
 
 def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
-    """It is said, with what to do, and the same each time. Of rows with answers of their own nothing is said."""
+    """The doubt names a cure and is reproducible. A model whose rows get different answers raises none."""
     constant = found(models.lookup(rows=1), tmp_path)
 
     assert str(constant.doubt).startswith("y did not differ in the ")
@@ -218,13 +218,13 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("less_the_mean", [False, True])
 def test_a_model_of_positive_numbers_alone_is_judged_by_them(*, less_the_mean: bool, tmp_path: Path) -> None:
-    """Of rows of both signs it makes NaN, each time."""
+    """Rows of both signs always make NaN."""
     assert (told(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path) is not None) is less_the_mean
 
 
 @pytest.mark.parametrize(("seconds", "runs"), [(0.0, 24), (1.0, 6)])
 def test_a_slow_model_is_asked_six_times(seconds: float, runs: int, tmp_path: Path) -> None:
-    """A row, a loud one and its opposite alone and next to each other, one in another number."""
+    """It runs a row, a loud one and its opposite, alone and next to each other, and one in another number."""
     model, asked = noted(loaded(models.mlp(), tmp_path))
 
     assert independence(model, MAX_BATCH_SIZE, now=lambda: seconds * len(asked)) == Independence()
@@ -234,7 +234,7 @@ def test_a_slow_model_is_asked_six_times(seconds: float, runs: int, tmp_path: Pa
 def test_on_a_device_no_number_is_tried_that_may_be_outside_of_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may not come back from that. So nothing shows, and that is said."""
+    """The device might not recover. So the check finds nothing, and says so."""
     model, asked = noted(loaded(models.two_in_two_out(), tmp_path))
     monkeypatch.setattr(Model, "is_accelerated", property(lambda _: True))
 

@@ -1,4 +1,4 @@
-"""A source beside a client that follows a script."""
+"""A source with a client that follows a script."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 class Incoming(NamedTuple):
-    """As the client's messages: every field behind a call."""
+    """A message of the client: every field is a method."""
 
     at: Partition
     number: int
     failure: KafkaError | None = None
     content: bytes | None = b"v"
-    looks: list[str] | None = None  # at headers of which one has a name that is no UTF-8
+    looks: list[str] | None = None  # looks at headers, one of which has a name that is no UTF-8
 
     def topic(self) -> str:
         return self.at.topic
@@ -77,25 +77,25 @@ class ScriptedClient:
         self.stopped: set[int] = set()
         self.group: dict[Partition, tuple[int, str]] = {}  # committed offsets and their metadata
         self.asked: list[list[int]] = []
-        self.patience: list[float] = []  # of each question, seconds
+        self.patience: list[float] = []  # seconds, for each question
         self.ends_asked: list[list[int]] = []
         self.begins_asked: list[list[int]] = []
         self.first, self.end = 0, 100
         self.is_away = False  # the broker
-        self.away_for = 0  # so many questions for the group's offsets
-        self.open: set[int] = set()  # partitions: of which a transaction holds offsets
+        self.away_for = 0  # so many questions for the group's offsets fail
+        self.open: set[int] = set()  # partitions with offsets in an open transaction
         self.is_closed = False
-        self.leaderless: set[int] = set()  # partitions: asked about together with one, no partition's end is known
+        self.leaderless: set[int] = set()  # partitions; in a question with one of them, no end is known
         self.is_stuck = False  # the fetcher: it takes no seek
         self.is_refusing = False  # the client: it takes no assignment
         self.begun: list[tuple[int, int]] = []  # where the client was told to begin
         self.position_of: dict[int, int] = {}  # how far the client has come
         self.positions_asked: list[list[int]] = []
-        self.hears_at_once = True  # what becomes of a commit: with the next poll; else a test says when
+        self.hears_at_once = True  # True: the next poll reports a commit; else the test does
         self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
         self.unreadable: list[tuple[int, int]] = []  # batches, from their first offset to their last
-        self.spoiled: tuple[int, int] | None = None  # what it cannot parse, from its first offset to its last
+        self.spoiled: tuple[int, int] | None = None  # offsets that cannot be parsed, first and last
         self.unparsed = 0
         self.looks: list[int] = []
         self.callbacks: dict[str, Callable[..., None]] = {}
@@ -197,12 +197,12 @@ class ScriptedClient:
         self.stopped.difference_update(at.partition for at in positions)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Only note that it is closed."""
         self.is_closed = True
 
 
 class FurtherClient:
-    """A further client of the same source, which asks the same group or cluster, or looks at the same log."""
+    """Another client of the source, which asks the first one's group or cluster, or looks at its log."""
 
     def __init__(self, first: ScriptedClient, config: dict[str, Any]) -> None:
         self._config = config
@@ -224,7 +224,7 @@ class FurtherClient:
         self._first.looks.append(self._at.offset)
 
     def poll(self, _timeout: float) -> Incoming | None:
-        """What lies there, if it was told where to look."""
+        """Return the message at the assigned offset, or None without one."""
         if self._at is None:
             return None
         at, partition = self._at.offset, Partition(self._at.topic, self._at.partition)
@@ -239,7 +239,7 @@ class FurtherClient:
 
 
 class Beside:
-    """An executor whose work is done at once, or by `background` when that likes."""
+    """An executor that works at once, or when `background` chooses."""
 
     def __init__(self, background: Callable[[Callable[[], None]], None] | None) -> None:
         self._background = background or (lambda now: now())
@@ -281,7 +281,7 @@ class Quiet:
 
 
 def statistics(partition: Partition, position: int, *, stable: int = 100, answers: int = 1, unparsed: int = 0) -> str:
-    """Of a client that stands there, in a log of 100 offsets."""
+    """The statistics of a client that stands at a position, in a log of 100 offsets."""
     read = {"committed_offset": -1001, "app_offset": position, "next_offset": position, "fetchq_cnt": 0, "broker": 1}
     found = {"fetch_state": "active", "ls_offset": stable, "hi_offset": 100, **read}
     broker = {"nodeid": 1, "state": "UP", "source": "learned", "rx": answers, "rxpartial": unparsed}
@@ -314,7 +314,7 @@ class World(NamedTuple):
         return [(record.partition, record.offset) for record in self.source.poll(most, timeout)]
 
     def joins(self, *partitions: Partition) -> None:
-        """They are assigned in a poll."""
+        """Assign the partitions in a poll."""
 
         def fetch() -> list[Incoming]:
             self.assign(*partitions)
@@ -324,18 +324,18 @@ class World(NamedTuple):
         self.polled()
 
     def fails(self, first: int, partition: Partition = P) -> list[tuple[Partition, int]]:
-        """The batch that begins there cannot be read. Returns what came."""
+        """Report that the batch from `first` on cannot be read. Returns the records of that poll."""
         self.client.script.append(lambda: [Incoming(partition, first, DAMAGED)])
         return self.polled()
 
     def stands(self, position: int, seconds: int, partition: Partition = P, stable: int = 100) -> None:
-        """The client stands there for so long, while its broker answers."""
+        """Let the client stand at a position for so long, while its broker answers."""
         for second in range(seconds):
             self.clock.now += 1.0
             self.client.config["stats_cb"](statistics(partition, position, stable=stable, answers=second))
 
     def will_revoke(self, *partitions: Partition) -> None:
-        """They are revoked in the next poll."""
+        """Revoke the partitions in the next poll."""
 
         def fetch() -> list[Incoming]:
             self.revoke(*partitions)
@@ -344,21 +344,21 @@ class World(NamedTuple):
         self.client.script.append(fetch)
 
     def brings(self, *records: tuple[Partition, int]) -> list[tuple[Partition, int]]:
-        """What becomes of these."""
+        """Let the client bring these records. Returns what the source hands out."""
         self.client.script.append(lambda: [Incoming(*record) for record in records])
         return self.polled_twice()
 
     def polled_twice(self) -> list[tuple[Partition, int]]:
-        """What comes of a fetch, and what of it had to wait for its mark."""
+        """Poll twice: a fetch, and the records that had to wait for their note."""
         return self.polled() + self.polled()
 
     @property
     def notes(self) -> list[list[tuple[int, int, str | None]]]:
-        """What was committed: partition, offset and text."""
+        """The commits: partition, offset and text."""
         return [[(at.partition, at.offset, at.metadata) for at in commit] for commit in self.client.commits]
 
     def notes_heard(self, error: KafkaError | None = None) -> None:
-        """All commits under way come back."""
+        """Let the results of all commits under way arrive."""
         for commit in self.client.commits:
             self.commit_heard(*commit, error=error)
         self.client.commits.clear()
@@ -371,7 +371,7 @@ def new_world(
     protocol: Literal["classic", "consumer"] = "consumer",
     **changes: Any,
 ) -> World:
-    """A source that has joined its group and holds nothing yet. `background` does what goes on beside: at once."""
+    """A source that has joined its group and holds nothing yet. `background` runs work of other threads: at once."""
     clients: list[ScriptedClient] = []
 
     def make(config: dict[str, Any], logger: object = None) -> ScriptedClient | FurtherClient:

@@ -1,4 +1,4 @@
-"""Where the restorer begins and ends to read, beside clients that follow a script."""
+"""The restorer's first and last offsets, with clients that follow a script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from worker.state.restoring import Restoration
 
 
 class Asking:
-    """An admin client that is told these offsets, one with each question."""
+    """An admin client that gets these offsets, one per question."""
 
     def __init__(self, offsets: Iterable[int]) -> None:
         self._offsets = iter(offsets)
@@ -46,7 +46,7 @@ class Reading:
 
 
 def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> None:
-    """Taken for an end, what it does not say would be a partition without states."""
+    """If silence counted as an end, the partition would seem to have no states."""
     restorer = ChangelogRestorer(
         settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
     )
@@ -88,7 +88,7 @@ def test_partitions_whose_offsets_are_not_told_wait(caplog: pytest.LogCaptureFix
 
 
 def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
-    """A look at headers of which one has a name that is not UTF-8 ended the worker, and each that came after it."""
+    """Headers with a name that is not UTF-8 ended the worker, and each worker after it."""
     restorer = ChangelogRestorer(
         settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
     )
@@ -103,7 +103,7 @@ def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> N
 
 
 class Damaged(Reading):
-    """A consumer that cannot unpack the batch of its changelog that begins at 3."""
+    """A consumer that cannot unpack the changelog batch that begins at 3."""
 
     def __init__(self) -> None:
         self.seeks: list[int] = []
@@ -120,7 +120,7 @@ class Damaged(Reading):
 
 
 def test_a_batch_that_no_client_can_unpack_ends_the_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older states must not take the place of those in there. Where another client can read it, it is read again."""
+    """Older states must not replace those in the batch. If another client can read it, it is read again."""
     restorer = ChangelogRestorer(
         settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
     )

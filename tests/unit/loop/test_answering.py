@@ -1,4 +1,4 @@
-"""Every request gets one answer: results, rejections, and the search for the bad one."""
+"""Every request gets one answer: results, rejections, and the search for the bad request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names(*offsets: int) -> list[str]:
 
 
 def with_memory_for(rows: int) -> Model:
-    """A device that runs out of memory on more."""
+    """A model that runs out of memory with more rows."""
 
     def model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         if len(feeds["x"]) > rows:
@@ -51,7 +51,7 @@ def with_memory_for(rows: int) -> Model:
 
 
 def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
-    """A bad record gets its error in its turn; its neighbours get their results."""
+    """A bad record gets its error in order; its neighbours get their results."""
     world = world_of()
     world.broker.append(record(0, 1), record(1, value=b"odd"), record(2, value=b""), record(3, 3))
 
@@ -77,7 +77,7 @@ def test_one_bad_request_costs_its_neighbours_nothing(bad: float) -> None:
 
 
 def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
-    """The original goes to the dead letters once, beside the answer."""
+    """The original goes to the dead letters once, and an answer to its requester."""
     world = world_of()
     world.broker.append(record(0, POISON))
 
@@ -102,7 +102,7 @@ def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
 @pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
 @pytest.mark.parametrize("memory", [4, 2], ids=["pieces", "pieces-of-pieces"])
 def test_a_bad_one_among_the_pieces_makes_one_error(bad: float, memory: int) -> None:
-    """One piece rejected: the others are dropped, and the requester hears of it once. A piece may be cut again."""
+    """If one piece is rejected, the others are dropped and one error is sent. A piece may be cut again."""
     world = world_of(model=with_memory_for(memory))
     values = [float(at) for at in range(10)]
     values[5] = bad
@@ -115,14 +115,14 @@ def test_a_bad_one_among_the_pieces_makes_one_error(bad: float, memory: int) -> 
 
 
 def tokens(feeds: Mapping[str, Array]) -> Sequence[Array]:
-    """As many rows of a number as the number says, as a model gives that answers a text with its tokens."""
+    """A model that repeats each row as often as its number says, like one that turns a text into tokens."""
     return (np.repeat(feeds["x"], feeds["x"][:, 0].astype(int), axis=0),)
 
 
 def test_rows_that_are_no_rows_are_nobodys_answers() -> None:
-    """Once a run gives other rows than went in, each row runs alone: halves with as many rows by chance are no sign.
+    """Once a run loses rows, each row runs alone, even if a later half has the right number by chance.
 
-    Of all that followed only rows with one token are answered, with their own; batches that were out are no exception.
+    Afterwards only rows with one token get a result, their own; this includes batches that were already out.
     """
     world = world_of(model=tokens, conduct=dataclasses.replace(CONDUCT, lanes=2))
     world.broker.append(*[record(at, value) for at, value in enumerate([3, 1, 2, 0, 2, 0, 1, 1])])
@@ -138,7 +138,7 @@ def test_rows_that_are_no_rows_are_nobodys_answers() -> None:
 
 
 def test_a_lone_bad_request_waits_until_the_device_has_proved_itself() -> None:
-    """With no success at hand the warm-up batch is run before anybody is blamed."""
+    """Without a recent success, the warm-up batch runs before a request is blamed."""
     world = world_of()
     world.broker.append(record(0, POISON))
 
@@ -149,7 +149,7 @@ def test_a_lone_bad_request_waits_until_the_device_has_proved_itself() -> None:
 
 
 def test_a_success_proves_the_device_without_a_probe() -> None:
-    """While other batches succeed no probe is needed."""
+    """While other batches succeed, no probe is needed."""
     world = world_of()
     world.broker.append(*[record(at, POISON if at == 0 else at) for at in range(8)])
 
@@ -160,7 +160,7 @@ def test_a_success_proves_the_device_without_a_probe() -> None:
 
 
 def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> None:
-    """A stream of nothing but poison is answered, a probe for every so many failures."""
+    """A stream of poison alone is answered, with a probe after every `PATIENCE` failures."""
     world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at, POISON) for at in range(2 * PATIENCE)])
 
@@ -188,7 +188,7 @@ def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: in
 
 
 def serve_another(world: World) -> ModelKey:
-    """Another version of the model, beside the first."""
+    """Serve another version of the model in addition to the first."""
     other = MODEL._replace(version="2")
     world.policies[other] = world.policy
     world.stackers[other] = Stacker(dataclasses.replace(signature(), version="2"))
@@ -196,13 +196,13 @@ def serve_another(world: World) -> ModelKey:
 
 
 def of_both(records: int) -> list[Record]:
-    """Every other one asks for version 2."""
+    """Records with and without a request for version 2, in turn."""
     asked = [record(at) for at in range(records)]
     return [one._replace(headers=(("version", b"2"),)) if one.offset % 2 else one for one in asked]
 
 
 def test_two_models_share_the_lanes_and_no_batch() -> None:
-    """A second one is an entry more: its requests are answered in their turn, each by the model that it asks for."""
+    """A second model is just one more entry: each request is answered in order, by the model that it asks for."""
     world = world_of()
     other = serve_another(world)
     world.broker.append(*of_both(12))
@@ -216,7 +216,7 @@ def test_two_models_share_the_lanes_and_no_batch() -> None:
 
 
 def test_what_one_model_answers_is_no_proof_for_another() -> None:
-    """Its file may be damaged, or its session: its own warm-up batch has to run, or all stops."""
+    """The other model's file or session may be damaged: its own warm-up batch has to run, or the worker stops."""
     world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
     world.lanes.broken = serve_another(world)
     world.broker.append(*of_both(6))
@@ -229,7 +229,7 @@ def test_what_one_model_answers_is_no_proof_for_another() -> None:
 
 
 def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
-    """Non-finite answers for everybody prove nothing in the device's favour."""
+    """Non-finite answers for all requests do not prove that the device works."""
     world = world_of(model=lambda feeds: [np.full_like(feeds["x"], np.nan)])
     world.broker.append(*[record(at) for at in range(4)])
 
@@ -240,7 +240,7 @@ def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
 
 
 def test_the_operator_may_have_rejections_stop_the_worker() -> None:
-    """So many in a row, and the stream is not what this model expects."""
+    """After so many in a row, the stream is not what this model expects."""
     world = world_of(rejection_limit=3)
     world.broker.append(*[record(at, value=b"odd") for at in range(3)])
 
@@ -250,7 +250,7 @@ def test_the_operator_may_have_rejections_stop_the_worker() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
-    """A result too large for its topic is an error to its requester, and to the operator's limit as well."""
+    """A result too large for its topic is an error for its requester, and counts for the operator's limit."""
     world = world_of(exactly_once=exactly_once, rejection_limit=3)
     large = RowCodec.TOO_LARGE / 2  # the model doubles it
     world.broker.append(*[record(at, large) for at in (0, 1)], record(2, 1.0), *[record(at, large) for at in (3, 4)])
@@ -262,7 +262,7 @@ def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once:
 
 
 def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> None:
-    """While a transaction ends nothing is written; the limit is reached when the next one holds them."""
+    """While a transaction ends nothing is written; the limit is reached when the next one holds the rejections."""
     world = world_of(exactly_once=True, rejection_limit=3)
     fates = [TransactionFate(heard_after=0.5)]
     world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
@@ -278,7 +278,7 @@ def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> 
 @pytest.mark.parametrize("bad", [{"value": b"odd"}, {"value": floats(NONSENSE)}], ids=["undecodable", "nonsense"])
 @pytest.mark.parametrize("together", [1, 64])
 def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int) -> None:
-    """Only an unbroken row counts, as answers leave: in a poll and in a batch, rejections are known before results."""
+    """Only a row without results counts, in the order of answers: a poll or a batch knows its rejections first."""
     world = world_of(
         rejection_limit=3,
         policy=dataclasses.replace(POLICY, max_rows=together, linger=0.0),
@@ -293,7 +293,7 @@ def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int)
 
 
 def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> None:
-    """They are read again, and are the same few."""
+    """They are read again, but count once."""
     world = world_of(exactly_once=True, rejection_limit=3)
     fates = [TransactionFate(is_committed=False, failure="a broker went away")] * 2
     world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
@@ -306,7 +306,7 @@ def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> Non
 
 
 def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
-    """The length of an output depends on the data, and a request larger than a batch runs in parts."""
+    """The length of its output depends on the data, and a request larger than a batch runs in parts."""
     world = world_of(model=lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())), np.float32)])
     world.broker.append(record(0, *[1.0] * POLICY.max_rows, 3.0), record(1, 2.0))
 
@@ -318,7 +318,7 @@ def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
 
 
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
-    """No request is answered with an error for it, and what comes later is not run at the old size again."""
+    """No request gets an error for it, and later requests do not run at the old size."""
     world = world_of(model=with_memory_for(1))
     world.broker.append(*[record(at) for at in range(4)])
     world.turn_for(0.1)
@@ -334,7 +334,7 @@ def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
 
 
 def test_a_model_of_a_fixed_number_of_rows_keeps_its_batches_where_memory_is_short() -> None:
-    """Each run takes the same memory: smaller batches would be more runs, and no less memory."""
+    """Each run takes equal memory: smaller batches would mean more runs, and save no memory."""
     is_short = True
 
     def short_for_a_while(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
@@ -354,7 +354,7 @@ def test_a_model_of_a_fixed_number_of_rows_keeps_its_batches_where_memory_is_sho
 
 
 def test_what_a_failure_quotes_of_a_request_is_told_to_its_publisher_alone() -> None:
-    """The log hears of it without the value, which is somebody's."""
+    """The log hears of the failure without the value, which is private."""
 
     def picky(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         return RunFailure("idx=9999 is no index", logged="idx=… is no index") if 9 in feeds["x"] else [feeds["x"]]
@@ -370,7 +370,7 @@ def test_what_a_failure_quotes_of_a_request_is_told_to_its_publisher_alone() -> 
 
 
 def test_a_row_for_which_there_is_no_memory_at_all_is_answered_so() -> None:
-    """Nothing smaller can run; the device runs its warm-up batch, so it is the request that is too large."""
+    """Nothing smaller can run, and the device runs its warm-up batch, so the request is too large."""
     world = world_of(
         model=lambda feeds: RunFailure("no memory", Code.RESOURCE_EXHAUSTED) if feeds["x"][0] else [feeds["x"]]
     )

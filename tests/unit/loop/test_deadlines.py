@@ -1,4 +1,4 @@
-"""Requests whose answers are useless after a while: who of them runs, and what the others are told."""
+"""Requests whose answers are useless after a while: which of them run, and the error that the others get."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.core.failures import Code
 from worker.core.records import Message, Place, Suspect
 from worker.core.runs import Run
 
-RUN = 0.02  # seconds of a batch, whatever its rows
+RUN = 0.02  # seconds of a batch with any number of rows
 ROWS = POLICY.max_rows
 CAPACITY = ROWS / RUN  # requests a second
 
@@ -26,14 +26,14 @@ def names(*offsets: int) -> list[str]:
 
 
 def why(world: World) -> list[str]:
-    """What the requests that were not run are told."""
+    """The error messages of the requests that were not run."""
     assert {rejection.code for rejection in world.events.rejections} <= {Code.DEADLINE_EXCEEDED}
     return [rejection.message for rejection in world.events.rejections]
 
 
 @pytest.mark.parametrize("joins", [False, True])
 def test_what_is_over_already_is_answered_at_once(joins: bool) -> None:  # noqa: FBT001  # a parameter
-    """Without an inference, kept as a dead letter, and committed; its neighbours run."""
+    """There is no inference; the request becomes a dead letter and is committed. Its neighbours run."""
     world = world_of(joins=joins)
     now = world.clock.now
     ages = [9.0, 8.0, 0.0, 0.5, 7.0, None]
@@ -53,7 +53,7 @@ def test_what_is_over_already_is_answered_at_once(joins: bool) -> None:  # noqa:
 
 
 def test_late_requests_are_no_reason_to_stop() -> None:
-    """The limit of rejections in a row is for what requests hold."""
+    """The limit of rejections in a row is about the content of requests."""
     world = world_of(rejection_limit=2)
     world.broker.append(*[record(at, at=world.clock.now - 10.0, timeout=1.0) for at in range(5)])
 
@@ -64,11 +64,11 @@ def test_late_requests_are_no_reason_to_stop() -> None:
 
 @pytest.mark.parametrize("joins", [False, True])
 def test_what_cannot_make_it_behind_what_runs_is_not_run(joins: bool) -> None:  # noqa: FBT001  # a parameter
-    """When it is handed out there is less time than it needs; what shares its batch and has time runs."""
+    """At the hand-out less time is left than it needs. Other requests of its batch that have time run."""
     world = world_of(joins=joins, conduct=replace(CONDUCT, inflight_batches=1))
     world.lanes.seconds = lambda: 0.1
     world.broker.append(*[record(at, at) for at in range(40 * ROWS)])
-    world.turn_for(4.5)  # 0.1 s are known well by now
+    world.turn_for(4.5)  # 0.1 s are well known by now
     world.lanes.seconds = lambda: 0.18
     world.broker.append(*[record(160 + at, at) for at in range(ROWS)])
     world.turn()
@@ -86,7 +86,7 @@ def test_what_cannot_make_it_behind_what_runs_is_not_run(joins: bool) -> None:  
 
 
 def test_a_request_larger_than_a_batch_has_one_deadline() -> None:
-    """A piece that cannot make it ends the whole, which is answered once."""
+    """A piece that cannot make it ends the whole request, which is answered once."""
     world = world_of()
     world.lanes.seconds = lambda: 0.1
     world.broker.append(record(0, *[1.0] * (3 * ROWS), at=world.clock.now, timeout=0.15))
@@ -100,7 +100,7 @@ def test_a_request_larger_than_a_batch_has_one_deadline() -> None:
 
 
 def test_late_results_are_results() -> None:
-    """What was run is answered with what came of it, and counted."""
+    """A request that was run gets its result, and counts as late."""
     world = world_of()
     world.lanes.seconds = lambda: 0.5
     world.broker.append(record(0, at=world.clock.now, timeout=0.1))
@@ -112,7 +112,7 @@ def test_late_results_are_results() -> None:
 
 
 def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
-    """They are in the lanes already; the bad one alone is an error."""
+    """They are in the lanes already; only the bad request gets an error."""
     world = world_of(joins=True)
     world.lanes.seconds = lambda: 0.5
     now = world.clock.now
@@ -126,7 +126,7 @@ def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
 
 @pytest.mark.parametrize("age", [0.0, 9.0])
 def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
-    """It is decoded late, and not run when it is over by then."""
+    """It is decoded late, and does not run if its deadline is over by then."""
     world = world_of()
     world.worker.suspected([Suspect(P0, 3, None, 1)])
     world.broker.append(record(0, at=world.clock.now - age, timeout=1.0), record(1))
@@ -139,7 +139,7 @@ def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
 
 
 def test_being_late_is_no_way_past_the_others() -> None:
-    """The error leaves in its turn, and nothing is committed before those before it are answered."""
+    """The error leaves in order, and no commit goes past earlier records that are not answered."""
     world = world_of()
     world.lanes.seconds = lambda: 0.3
     world.broker.append(record(0), record(1, at=world.clock.now - 9.0, timeout=1.0))
@@ -153,11 +153,11 @@ def test_being_late_is_no_way_past_the_others() -> None:
 
 
 class Overload:
-    """Requests at twice what the lanes can do, for two seconds, and what became of them."""
+    """Requests for two seconds, at twice the capacity of the lanes, and their outcomes."""
 
     def __init__(self, timeout: float | None, *, joins: bool) -> None:
         self.world = world_of(bounds=replace(BOUNDS, records=20_000, rows=20_000), chunk=32, joins=joins)
-        self.patience = 0.3  # seconds for which the publisher waits, whether it says so or not
+        self.patience = 0.3  # seconds for which the publisher waits, stated in the request or not
         self._rng = random.Random(7)
         self.world.lanes.seconds = lambda: RUN * self._rng.uniform(0.8, 1.2)
         self.published_at: list[float] = []
@@ -194,7 +194,7 @@ class Overload:
 
     @property
     def run_when_dead(self) -> list[str]:
-        """Records whose runs began when their deadlines were over."""
+        """Records whose runs began after their deadlines."""
         records = [
             (record, began)
             for batch, began in self.world.lanes.began
@@ -205,7 +205,7 @@ class Overload:
 
     @property
     def goodput(self) -> float:
-        """Results that came in time, as a part of what the lanes can do."""
+        """Results that came in time, as a share of the lanes' capacity."""
         results = [int(name.rsplit("/", 1)[1]) for name in self.world.answered("ok")]
         in_time = [
             offset
@@ -216,13 +216,13 @@ class Overload:
 
     @property
     def answered_all(self) -> bool:
-        """Once each, in order."""
+        """True if each request was answered once, in order."""
         return self.world.answered() == names(*range(len(self.published_at)))
 
 
 @pytest.mark.parametrize("joins", [False, True])
 def test_under_overload_the_lanes_work_for_answers_in_time(joins: bool) -> None:  # noqa: FBT001  # a parameter
-    """At twice the capacity nine tenths of it come in time, every request is answered, and none too late is run."""
+    """At twice the load, nine tenths of the capacity answer in time. All requests are answered; no late one runs."""
     overload = Overload(0.3, joins=joins)
 
     assert overload.answered_all

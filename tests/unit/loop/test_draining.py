@@ -1,4 +1,4 @@
-"""SIGTERM: finish what is held, commit it, leave."""
+"""SIGTERM: the worker finishes what it holds, commits it, and leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def world_of(**fields: object) -> World:
 
 
 def short_of_time(**fields: object) -> World:
-    """A second for each batch, and told to stop half a second from now, with six to finish."""
+    """A worker that needs a second for each batch, and must stop half a second from now, with six seconds to finish."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0), **fields)
     world.lanes.seconds = lambda: 1.0
     stop_at(world, 0.5)
@@ -30,13 +30,13 @@ def stop_at(world: World, seconds: float) -> None:
 
 
 def wide(request: Request | Rejection) -> Request:
-    """One row of all its values, in a bucket of its own."""
+    """The request as one row of all its values, in a bucket of its own."""
     assert isinstance(request, Request)
     return dataclasses.replace(request, rows=1, shapes=((request.rows,),))
 
 
 def test_a_worker_that_hangs_leaves_without_a_commit() -> None:
-    """Another thread does it: nothing that the loop holds is touched."""
+    """Another thread leaves the group, so it touches nothing that the loop holds."""
     world = world_of()
     world.broker.append(record(0))
     world.worker.turn()
@@ -49,7 +49,7 @@ def test_a_worker_that_hangs_leaves_without_a_commit() -> None:
 
 
 def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
-    """Waiting, running or on the way: all of it is committed when the group is left."""
+    """Waiting, running and sent requests are all committed before the worker leaves the group."""
     world = world_of(policy=dataclasses.replace(POLICY, linger=50.0))
     world.sink.delay = lambda _: 0.5
     world.lanes.seconds = lambda: 0.3
@@ -66,7 +66,7 @@ def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
 
 
 def test_a_worker_told_to_stop_before_it_began_does_not_join_its_group() -> None:
-    """Others would give up partitions for it, and take them again."""
+    """Other members would give up partitions for it, and take them again."""
     world = World()
     world.source.assign(P0)
     world.broker.append(record(0))
@@ -80,7 +80,7 @@ def test_a_worker_told_to_stop_before_it_began_does_not_join_its_group() -> None
 
 
 def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
-    """However long the interval, the last commit goes as soon as there is something to commit."""
+    """The last commit goes as soon as there is something to commit, however long the interval is."""
     world = world_of(commit_interval=15.0)
     world.broker.append(record(0))
     stop_at(world, 0.1)
@@ -92,7 +92,7 @@ def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
 
 
 def test_a_draining_worker_takes_nothing_more() -> None:
-    """A record that still comes is left to the next owner: unanswered, and not committed past."""
+    """A record that still comes belongs to the next owner: it is not answered, and no commit passes it."""
     world = world_of()
     world.lanes.seconds = lambda: 1.0
     world.broker.append(record(0))
@@ -107,7 +107,7 @@ def test_a_draining_worker_takes_nothing_more() -> None:
 
 
 def test_a_drain_asks_the_device_before_it_blames_the_last_request() -> None:
-    """A probe under way is waited for: the suspect is answered."""
+    """The drain waits for a probe under way, then answers the suspect."""
     world = world_of()
     world.lanes.seconds = lambda: 0.5
     world.broker.append(record(0, POISON))
@@ -133,7 +133,7 @@ def test_a_drain_keeps_trying_to_commit() -> None:
 
 
 def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
-    """What the broker never acknowledged is not committed, and the exit says so."""
+    """Records without the broker's acknowledgement are not committed, and the exit says so."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=3.0))
     world.sink.delay = lambda _: 1e9
     world.broker.append(record(0))
@@ -149,7 +149,7 @@ def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once: bool) -> None:
-    """Many small batches of a slow model: after half of its time what runs is finished, and the end is a good one."""
+    """Of many small, slow batches it finishes after half of its time only the running ones, and ends well."""
     world = short_of_time(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at) for at in range(20)])
 
@@ -165,7 +165,7 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_a_drain_counts_its_time_from_a_stop_in_the_middle_of_a_revoke(*, exactly_once: bool) -> None:
-    """Four batches fit into a drain, and two of them ran for the revoke: the end is a good one, and in time."""
+    """Four batches fit into a drain, and two ran for the revoke: the worker exits cleanly and in time."""
     conduct = dataclasses.replace(CONDUCT, drain_timeout=20.0, revoke_timeout=10.0)
     world = world_of(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1), conduct=conduct)
     world.lanes.seconds = lambda: 4.9
@@ -197,7 +197,7 @@ def test_a_stop_in_the_middle_of_a_revoke_is_kept_by_the_drains_deadline() -> No
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
-    """Nothing behind a request that never ran can be committed, whatever bucket that is alone in."""
+    """Nothing behind a request that never ran can be committed, even if that is alone in its bucket."""
     world = short_of_time(order=order, policy=dataclasses.replace(POLICY, linger=50.0))
     decode = world.codec.decode
     world.codec.decode = (  # type: ignore[method-assign]
@@ -212,7 +212,7 @@ def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
 
 
 def test_a_second_signal_ends_the_drain_at_once() -> None:
-    """Who asks twice does not want to wait."""
+    """A user who asks twice does not want to wait."""
     world = world_of()
     world.sink.delay = lambda _: 1e9
     world.broker.append(record(0))
@@ -226,7 +226,7 @@ def test_a_second_signal_ends_the_drain_at_once() -> None:
 
 
 def test_a_partition_revoked_during_the_drain_is_not_waited_for() -> None:
-    """Its waiting records are its next owner's; what ran is committed, the rest of the drain goes on."""
+    """Its waiting records belong to its next owner. Finished ones are committed, and the drain goes on."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, inflight_batches=1))
     world.lanes.seconds = lambda: 0.4
     world.broker.append(*[record(at) for at in range(12)], record(0, partition=P1))
@@ -242,7 +242,7 @@ def test_a_partition_revoked_during_the_drain_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("fault", ["device", "broker"])
 def test_a_worker_that_must_stop_commits_nothing_on_the_way_out(fault: str) -> None:
-    """Leaving the group calls revoke once more; a worker that gave up only forgets there."""
+    """Leaving the group calls revoke once more; a worker that gave up only forgets its partitions then."""
     world = world_of()
     world.broker.append(*[record(at) for at in range(4)])
     if fault == "device":

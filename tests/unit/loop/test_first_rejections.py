@@ -1,4 +1,4 @@
-"""A worker at a topic of others stops before it has answered anything there; one that has served goes on."""
+"""A worker at a topic of others stops before it has answered anything; a worker that has served goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.core.rejections import HOLD, FirstRejections
 
 @dataclass
 class Newcomer:
-    """A group, of which a test says what it has done."""
+    """A group that has served, or not, as the test says."""
 
     has_served: bool = False
     stood_back: list[dict[Partition, int | None]] = field(default_factory=list)
@@ -36,7 +36,7 @@ def group() -> Newcomer:
 
 
 def world_of(group: Newcomer, *, exactly_once: bool = False, **fields: object) -> World:
-    """A worker that takes four rejections in a row at first."""
+    """A worker that accepts fewer than four rejections in a row at first."""
     takes = "x FP32[batch, 1]"
     first = FirstRejections(group, of_payments, takes, attrgetter("message"), is_exact=exactly_once, limit=4)
     return World(first=first, exactly_once=exactly_once, **fields).start(P0, P1)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def names(*offsets: int) -> list[str]:
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_the_first_records_that_are_no_requests_stop_the_worker(exactly_once: bool, group: Newcomer) -> None:  # noqa: FBT001  # a parameter
-    """With nothing answered, no dead letter and no commit: the group stands where it began."""
+    """Nothing is answered, dead-lettered or committed: the group stands where it began."""
     world = world_of(group, exactly_once=exactly_once)
     world.broker.append(*odd(0, 1, 2, 3, 4))
 
@@ -74,7 +74,7 @@ def test_the_limit_counts_those_that_were_answered_too(
     stands: dict[Partition, int],
     group: Newcomer,
 ) -> None:
-    """Where they come slowly each is answered after a moment. Exactly once it is not to be answered again."""
+    """If they come slowly, each is answered after a moment. Exactly once, it must not be answered again."""
     world = world_of(group, exactly_once=exactly_once)
     for offset in range(3):
         world.broker.append(*odd(offset))
@@ -89,7 +89,7 @@ def test_the_limit_counts_those_that_were_answered_too(
 
 
 def test_answers_that_may_be_durable_or_not_leave_their_partition_as_it_is(group: Newcomer) -> None:
-    """Exactly once, while their transaction ends: whatever comes of it, nothing is answered twice."""
+    """This is exactly once, while their transaction ends: in either case nothing is answered twice."""
     world = world_of(group, exactly_once=True)
     world.transactions.fate = lambda: TransactionFate(heard_after=9.0)
     world.broker.append(*odd(0))
@@ -103,7 +103,7 @@ def test_answers_that_may_be_durable_or_not_leave_their_partition_as_it_is(group
 
 
 def test_a_few_wait_for_a_moment_and_no_longer(group: Newcomer) -> None:
-    """Who tries a worker with one bad request gets its error."""
+    """A user who tries the worker with one bad request gets its error."""
     world = world_of(group)
     world.broker.append(*odd(0, 1))
 
@@ -117,7 +117,7 @@ def test_a_few_wait_for_a_moment_and_no_longer(group: Newcomer) -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_one_request_ends_it(exactly_once: bool, group: Newcomer) -> None:  # noqa: FBT001  # a parameter
-    """What is no request may then come in any number, and the first ones are answered in their order."""
+    """Any number of bad records may come then, and the first ones are answered in order."""
     world = world_of(group, exactly_once=exactly_once)
     world.broker.append(*odd(0, 1, 2))
     world.turn(2)
@@ -130,7 +130,7 @@ def test_one_request_ends_it(exactly_once: bool, group: Newcomer) -> None:  # no
 
 
 def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
-    """Nor held up: a publisher may be broken for longer than a worker lives."""
+    """It is not held up either: a publisher may be broken for longer than a worker lives."""
     group.has_served = True
     world = world_of(group)
     world.broker.append(*odd(*range(9)))
@@ -141,7 +141,7 @@ def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
 
 
 def test_what_says_nothing_of_publishers_is_not_counted(group: Newcomer) -> None:
-    """What the operator skips, and records that could not be read, pass at once: a damaged batch stops no worker."""
+    """Skipped and unreadable records pass at once: a damaged batch stops no worker."""
     world = world_of(group)
     world.broker.append(*[record(at, value=b"skip") for at in range(5)])
     unreadable = [replace_unreadable(record(at, value=b"odd")) for at in range(5, 10)]
@@ -158,7 +158,7 @@ def replace_unreadable(read: Record) -> Record:
 
 
 def test_partitions_that_leave_take_their_rejections_along(group: Newcomer) -> None:
-    """Their next owner reads them again, and they count no more here."""
+    """Their next owner reads them again, and they no longer count here."""
     world = world_of(group)
     world.broker.append(*odd(0, 1, 2))
     world.turn(2)
@@ -172,7 +172,7 @@ def test_partitions_that_leave_take_their_rejections_along(group: Newcomer) -> N
 
 
 def test_a_worker_that_is_asked_to_stop_answers_what_it_holds(group: Newcomer) -> None:
-    """A drain waits for nothing that is only held."""
+    """A drain does not wait for records that are only held."""
     world = world_of(group)
     world.broker.append(*odd(0, 1))
     world.turn(2)
@@ -185,7 +185,7 @@ def test_a_worker_that_is_asked_to_stop_answers_what_it_holds(group: Newcomer) -
 
 
 def test_a_worker_that_holds_few_is_stopped_all_the_same(group: Newcomer) -> None:
-    """Where fewer than the limit may be in flight, it goes on past what was held for long enough."""
+    """If fewer than the limit may be in flight, it lets records go that were held for long enough."""
     world = world_of(group, bounds=replace(BOUNDS, records=2), chunk=2)
     world.broker.append(*odd(*range(9)))
 

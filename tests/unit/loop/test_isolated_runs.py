@@ -1,4 +1,4 @@
-"""Records that end the process: set aside, run alone, marked as poison."""
+"""Records that end the process: they are set aside, run alone, and marked as poison."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def runs_with(world: World, partition: Partition) -> list[list[str]]:
 
 @both_guarantees
 def test_a_suspects_records_run_alone(*, exactly_once: bool) -> None:
-    """Each of them in a batch of its own, in order; all are answered."""
+    """Each has a batch of its own, in order, and all are answered."""
     world = suspect_world(exactly_once=exactly_once)
 
     world.turn_for(2.0)
@@ -51,7 +51,7 @@ def test_a_suspects_records_run_alone(*, exactly_once: bool) -> None:
 
 @both_guarantees
 def test_nothing_else_is_in_the_lanes_beside_an_isolated_run(*, exactly_once: bool) -> None:
-    """A process that dies then has died of this record."""
+    """If the process dies then, this record was the cause."""
     world = suspect_world(exactly_once=exactly_once, records=40)
     world.broker.committed[P0] = 37
 
@@ -68,7 +68,7 @@ def test_nothing_else_is_in_the_lanes_beside_an_isolated_run(*, exactly_once: bo
 
 
 def test_what_comes_during_a_long_isolated_run_is_bounded() -> None:
-    """The broker of the answers may be away for long, and that of the requests not."""
+    """The brokers of the answers may be away for long, while requests still come."""
     world = suspect_world(records=1)
     world.broker.append(*[record(at, partition=P1) for at in range(1, 1000)])
     world.sink.delay = lambda _: 8.0
@@ -87,9 +87,9 @@ def test_what_comes_during_a_long_isolated_run_is_bounded() -> None:
 
 
 def test_what_comes_during_a_long_isolated_run_is_bounded_in_bytes() -> None:
-    """A few large records are as much memory as many small ones."""
+    """A few large records need as much memory as many small ones."""
     world = suspect_world(records=1)
-    large = bytes(MOST_BYTES_POSTPONED // 8 - 1)  # no request, which is soon said
+    large = bytes(MOST_BYTES_POSTPONED // 8 - 1)  # not a request, so it is rejected quickly
     world.broker.append(*[record(at, partition=P1, value=large) for at in range(1, 40)])
     world.sink.delay = lambda _: 8.0
 
@@ -104,7 +104,7 @@ def test_what_comes_during_a_long_isolated_run_is_bounded_in_bytes() -> None:
 
 @both_guarantees
 def test_the_group_knows_of_an_isolated_run_before_it_begins(*, exactly_once: bool) -> None:
-    """While a record runs alone, the group's offset is its own and the note says that it runs alone."""
+    """While a record runs alone, the group's offset is its own, and the note says that it runs alone."""
     world = suspect_world(exactly_once=exactly_once)
 
     notes = set()
@@ -132,7 +132,7 @@ def test_a_poison_record_is_answered_and_not_run(*, exactly_once: bool) -> None:
 
 @both_guarantees
 def test_a_suspects_bad_record_is_rejected_as_ever(*, exactly_once: bool) -> None:
-    """Undecodable, or refused by the model: alone it gets its own error, and no other is held up."""
+    """It may be undecodable or refused by the model: it gets its own error, and holds up no other."""
     world = suspect_world(exactly_once=exactly_once, records=0)
     world.broker.append(record(0, value=b"odd"), record(1, POISON), record(2), record(3, value=b"skip"), record(4))
 
@@ -145,7 +145,7 @@ def test_a_suspects_bad_record_is_rejected_as_ever(*, exactly_once: bool) -> Non
 
 @both_guarantees
 def test_what_comes_after_the_suspicion_shares_batches_again(*, exactly_once: bool) -> None:
-    """Records that were not there when the process died are not suspect."""
+    """Records that came after the process died are not suspect."""
     world = suspect_world(exactly_once=exactly_once)
     world.turn_for(2.0)
 
@@ -158,7 +158,7 @@ def test_what_comes_after_the_suspicion_shares_batches_again(*, exactly_once: bo
 
 @both_guarantees
 def test_a_large_request_runs_alone_as_a_whole(*, exactly_once: bool) -> None:
-    """One with more rows than a batch runs in pieces, with nothing between them, and is answered once."""
+    """A request with more rows than a batch runs in pieces, with nothing between them, and is answered once."""
     world = suspect_world(exactly_once=exactly_once, records=0)
     world.broker.append(record(0, *range(9)), record(1))
 
@@ -170,10 +170,10 @@ def test_a_large_request_runs_alone_as_a_whole(*, exactly_once: bool) -> None:
 
 @both_guarantees
 def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> None:
-    """A suspect with a long backlog does not fill what all partitions share."""
+    """A suspect with a long backlog does not fill the bounds that all partitions share."""
     world = suspect_world(exactly_once=exactly_once, records=0)
-    # As many as may be in flight are suspect. Of 90 records so many are settled meanwhile that there are never more
-    # than `most_here`, withheld or not; of twice as many as may be here there are 117 when none is withheld.
+    # All records that may be in flight are suspect. A backlog of 90 is settled so fast that never more than `most_here`
+    # are here, withheld or not. With twice `most_here`, 117 are here when none is withheld.
     most_here = MOST_WAITING + MOST_AT_ONCE
     backlog = 2 * most_here
     bounds = dataclasses.replace(world.bounds, records=backlog)
@@ -194,7 +194,7 @@ def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> Non
 
 @both_guarantees
 def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) -> None:
-    """What waits to run alone goes unanswered, and its next owner finds it suspect."""
+    """Records that wait to run alone stay unanswered, and the next owner finds the partition suspect."""
     world = suspect_world(exactly_once=exactly_once)
     while world.broker.committed[P0] == 0:
         world.turn()
@@ -212,7 +212,7 @@ def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) ->
 
 @both_guarantees
 def test_a_suspect_lost_in_an_isolated_run_disturbs_no_other(*, exactly_once: bool) -> None:
-    """What still runs finds no line; the other partitions go on."""
+    """The running record finds no line when it ends; the other partitions go on."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 0.5
     while not world.lanes.in_flight or world.quarantine.current is None or not world.quarantine.current.is_begun:
@@ -226,7 +226,7 @@ def test_a_suspect_lost_in_an_isolated_run_disturbs_no_other(*, exactly_once: bo
 
 
 def test_an_isolated_run_that_is_taken_back_begins_again() -> None:
-    """A transaction that failed leaves nothing: the record is read again, run again, answered once."""
+    """A failed transaction leaves nothing: the record is read again, run again, and answered once."""
     world = suspect_world(exactly_once=True)
     fates = iter([TransactionFate(is_committed=False, failure="no")] * 2)
     world.transactions.fate = lambda: next(fates, TransactionFate())
@@ -240,7 +240,7 @@ def test_an_isolated_run_that_is_taken_back_begins_again() -> None:
 
 @both_guarantees
 def test_a_drain_ends_the_isolated_run_under_way(*, exactly_once: bool) -> None:
-    """What was taken is answered and committed before the worker leaves."""
+    """Records that were taken are answered and committed before the worker leaves."""
     world = suspect_world(exactly_once=exactly_once)
     world.turn(3)
     world.signals.stop_asked = True
@@ -264,7 +264,7 @@ def test_nothing_is_decoded_beside_an_isolated_run(*, exactly_once: bool) -> Non
         decoded.append((taken.source, run.record.source if run is not None and run.is_called else None))
         return decode(taken)
 
-    world.codec.decode = watched  # type: ignore[assignment, method-assign]  # the loop asks for it each time
+    world.codec.decode = watched  # type: ignore[assignment, method-assign]  # the loop looks it up each time
 
     world.turn_for(5.0)
 
@@ -291,7 +291,7 @@ def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
 @both_guarantees
 @pytest.mark.parametrize("ending", ["revoke", "drain"])
 def test_an_isolated_run_that_is_broken_off_marks_no_record(*, exactly_once: bool, ending: str) -> None:
-    """An inference that outlasts a revoke or a drain has ended no process: its next owner tries it again."""
+    """An inference that outlasts a revoke or a drain has not ended the process: the next owner tries it again."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 1000.0
     while not world.lanes.in_flight:
@@ -314,7 +314,7 @@ def test_an_isolated_run_that_is_broken_off_marks_no_record(*, exactly_once: boo
 def test_a_run_broken_off_by_a_revoke_that_ends_the_worker_marks_no_record(
     monkeypatch: pytest.MonkeyPatch, *, exactly_once: bool
 ) -> None:
-    """A producer that is fenced while its partitions leave ends the process, and not the record under way."""
+    """A producer that is fenced while partitions leave ends the process; the record under way is not the cause."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 1000.0
     while not world.lanes.in_flight:
@@ -329,7 +329,7 @@ def test_a_run_broken_off_by_a_revoke_that_ends_the_worker_marks_no_record(
 
 
 def test_a_note_is_kept_where_the_transaction_may_have_been_committed() -> None:
-    """The client could not say how it ended. It was committed, and a word of ours would undo its offset."""
+    """The client could not tell the end. It was committed, and a commit of our own would undo its offset."""
     world = suspect_world(exactly_once=True, records=2)
     fates = iter([TransactionFate(is_committed=True, failure="the coordinator moved")])
     while not world.quarantine.is_exclusive:
@@ -343,7 +343,7 @@ def test_a_note_is_kept_where_the_transaction_may_have_been_committed() -> None:
 
 
 def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_run() -> None:
-    """The partition of the isolated run moves away in a poll, which brings further records of another one."""
+    """The isolated run's partition leaves in a poll that also brings records of another partition."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.3
     while not world.quarantine.is_exclusive:
@@ -362,7 +362,7 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_run
 
 
 def test_an_end_waits_a_while_until_the_group_has_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No poll follows in which a result would be heard. Not for ever: the group may be what is broken."""
+    """No later poll would hear the result. The wait is bounded, since the group itself may be broken."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 1000.0
     clear_note = Mock()
@@ -378,7 +378,7 @@ def test_an_end_waits_a_while_until_the_group_has_no_note(monkeypatch: pytest.Mo
 
 
 def test_nothing_is_taken_back_of_a_run_that_was_only_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group has no note of it yet: another batch is in the lanes when its partition leaves."""
+    """The group has no note yet: another batch is in the lanes when its partition leaves."""
     world = suspect_world(records=0)
     world.lanes.seconds = lambda: 1000.0
     world.broker.append(record(0, partition=P1))
@@ -400,7 +400,7 @@ def test_nothing_is_taken_back_of_a_run_that_was_only_waiting(monkeypatch: pytes
 
 @pytest.mark.parametrize("ending", ["revoke", "stop"])
 def test_a_run_that_is_answered_and_not_committed_when_its_partition_leaves_marks_no_record(ending: str) -> None:
-    """The group refuses the commit just then, as one whose coordinator moves. It is asked, and told again."""
+    """The group refuses that commit, as when its coordinator moves. It is asked, and told again."""
     world = suspect_world(records=1)
     world.source.commit_fate = lambda: CommitFate(is_taken=False)
     while (run := world.quarantine.current) is None or not run.is_begun or not world.ledger.is_settled(run.place):
@@ -420,7 +420,7 @@ def test_a_run_that_is_answered_and_not_committed_when_its_partition_leaves_mark
 
 
 def test_an_error_that_was_not_foreseen_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its record would be run, and end the process, for ever."""
+    """Otherwise its record would run and end the process for ever."""
     world = suspect_world(records=1)
     decode = world.codec.decode
     monkeypatch.setattr(world.codec, "decode", lambda one: 1 // 0 if one.partition == P0 else decode(one))
@@ -432,7 +432,7 @@ def test_an_error_that_was_not_foreseen_ends_the_process_like_a_crash(monkeypatc
 
 
 def test_a_note_is_withdrawn_before_the_transaction_with_its_answer_ends() -> None:
-    """Once that is in doubt, a commit outside of it would undo it; taken back, it would leave the note to another."""
+    """A later withdrawal would undo a transaction in doubt; an abort would leave the note to the next owner."""
     world = suspect_world(exactly_once=True, records=1)
     world.transactions.fate = lambda: TransactionFate(heard_after=1000.0)
     while not world.transactions.is_ending or not world.quarantine.is_exclusive:

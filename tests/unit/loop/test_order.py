@@ -1,4 +1,4 @@
-"""Which answers wait for which when batches finish in another order than they began."""
+"""The answers that wait for others when batches finish in another order than they began."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
 from worker.loop.conduct import Conduct
 
-# One record to a batch, and two lanes.
+# Each batch has one record, and there are two lanes.
 POLICY = BatchPolicy(max_rows=1, max_bytes=1 << 20, linger=0.0)
 CONDUCT = Conduct(lanes=2, inflight_batches=2)
 loose_orders = pytest.mark.parametrize("order", ["key", "none"])
 
 
 def world_of(order: Order, *keys: bytes | None, slow: Sequence[int] = (0,)) -> World:
-    """A worker with a record of each key; the runs of these numbers take a second, the others a hundredth."""
+    """A worker with one record per key. Runs with these numbers take a second, the others a hundredth."""
     world = World(order=order, policy=POLICY, conduct=CONDUCT, commit_interval=0.02).start(P0)
     world.broker.append(*[record(at, key=key) for at, key in enumerate(keys)])
     run = count()
@@ -29,7 +29,7 @@ def world_of(order: Order, *keys: bytes | None, slow: Sequence[int] = (0,)) -> W
 
 
 def offsets(world: World) -> list[int]:
-    """Of the requests answered, in the order of the answers."""
+    """Offsets of the answered requests, in the order of the answers."""
     return [int(source.rpartition("/")[2]) for source in world.answered()]
 
 
@@ -38,7 +38,7 @@ def offsets(world: World) -> list[int]:
     [("partition", [], [0, 1, 2, 3]), ("key", [1, 3], [0, 2]), ("none", [1, 2, 3], [0])],
 )
 def test_a_slow_request_holds_up_those_that_wait_for_it(order: Order, early: list[int], late: list[int]) -> None:
-    """All of its partition, those of its key, or none; a record without a key waits for no other."""
+    """All requests of its partition wait, or those of its key, or none. A record without a key waits for no other."""
     world = world_of(order, b"a", b"b", b"a", None)
 
     world.turn_for(0.5)
@@ -52,7 +52,7 @@ def test_a_slow_request_holds_up_those_that_wait_for_it(order: Order, early: lis
 
 @loose_orders
 def test_what_left_early_is_answered_again_after_a_crash_and_nothing_is_lost(order: Order) -> None:
-    """No commit passed the record that was not answered."""
+    """No commit went past the unanswered record."""
     world = world_of(order, b"a", b"b", b"c")
     world.turn_for(0.5)
 
@@ -65,7 +65,7 @@ def test_what_left_early_is_answered_again_after_a_crash_and_nothing_is_lost(ord
 
 @loose_orders
 def test_a_drain_waits_for_the_slow_one(order: Order) -> None:
-    """What is settled behind it is committed with it."""
+    """Settled records behind it are committed with it."""
     world = world_of(order, b"a", b"b")
     world.turn_for(0.5)
 
@@ -77,7 +77,7 @@ def test_a_drain_waits_for_the_slow_one(order: Order) -> None:
 
 @loose_orders
 def test_a_revoke_commits_no_further_than_the_slow_one(order: Order) -> None:
-    """What left early is its next owner's too."""
+    """The next owner answers again what left early."""
     world = world_of(order, b"a", b"b", b"c", slow=[1])
     world.turn_for(0.1)
     assert offsets(world) == [0, 2]
@@ -90,7 +90,7 @@ def test_a_revoke_commits_no_further_than_the_slow_one(order: Order) -> None:
 
 @loose_orders
 def test_a_suspect_s_records_run_alone_though_others_pass_them(order: Order) -> None:
-    """Those past its end run at once; each isolated run waits until all before it are settled, and is committed."""
+    """Records past its end run at once; each isolated run begins when all before it are settled, and is committed."""
     broker = Broker()
     broker.append(*[record(at, key=b"k") for at in range(3)])
     broker.committed[P0], broker.attempts[P0] = 0, (3, False)

@@ -1,4 +1,4 @@
-"""Partitions come and go: what is revoked is finished first, what is lost is let go."""
+"""Partitions come and go: work of a revoked one is finished first, work of a lost one is dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ran(world: World) -> list[str]:
 
 
 def test_what_runs_is_answered_and_committed_before_the_partition_leaves() -> None:
-    """A revoke repeats nothing that was begun."""
+    """A revoke repeats no request that was begun."""
     world = world_of()
     world.lanes.seconds = lambda: 0.5
     world.broker.append(*[record(at) for at in range(4)])
@@ -40,7 +40,7 @@ def test_what_runs_is_answered_and_committed_before_the_partition_leaves() -> No
 
 
 def test_what_waits_is_left_to_the_next_owner() -> None:
-    """Rows that no lane has begun are dropped; those of other partitions stay."""
+    """Rows that no lane has begun are dropped; rows of other partitions stay."""
     world = world_of()
     world.lanes.seconds = lambda: 0.2
     world.broker.append(*[record(at) for at in range(4)])
@@ -58,7 +58,7 @@ def test_what_waits_is_left_to_the_next_owner() -> None:
 
 
 def test_a_revoke_waits_for_a_bisect() -> None:
-    """The halves of a failed batch are what runs, too: the bad one's neighbours are answered before the hand-over."""
+    """The halves of a failed batch count as running: good neighbours are answered before the hand-over."""
     world = world_of()
     world.broker.append(*[record(at, POISON if at == 2 else at) for at in range(4)])
     world.turn(1)
@@ -71,7 +71,7 @@ def test_a_revoke_waits_for_a_bisect() -> None:
 
 
 def test_a_device_found_dead_during_a_revoke_stops_the_worker() -> None:
-    """The verdict leaves through the poll that ran the callback, and nothing is committed for the suspects."""
+    """The verdict leaves through the poll that ran the callback, and no suspect is committed."""
     world = world_of()
     world.broker.append(*[record(at) for at in range(64)])
     world.turn(1)
@@ -86,7 +86,7 @@ def test_a_device_found_dead_during_a_revoke_stops_the_worker() -> None:
 
 
 def test_a_revoke_gives_up_at_its_deadline() -> None:
-    """A run that outlasts the budget is answered by the next owner; finished late it finds no line."""
+    """The next owner answers a run that outlasts the budget; here it finds no line when it ends."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=1.0))
     world.lanes.seconds = lambda: 5.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -104,7 +104,7 @@ def test_a_revoke_gives_up_at_its_deadline() -> None:
 
 
 def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
-    """The budget of a revoke is no reason to stay longer than was asked."""
+    """The budget of a revoke is no reason to stay longer than the drain allows."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=10.0, drain_timeout=1.0))
     world.lanes.seconds = lambda: 50.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -120,7 +120,7 @@ def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
 
 
 def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
-    """Work of the old assignment is dropped; the records are taken and answered again, once."""
+    """Work of the old assignment is dropped; the records are taken again, and answered once."""
     world = world_of()
     world.lanes.seconds = lambda: 5.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -137,7 +137,7 @@ def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
 
 
 def test_a_lost_partition_is_let_go_without_a_commit() -> None:
-    """Lost means somebody else's: nothing is waited for, nothing is committed."""
+    """A lost partition belongs to another member: the worker waits for nothing and commits nothing."""
     world = world_of()
     world.sink.delay = lambda _: 0.1
     world.broker.append(*[record(at) for at in range(4)])
@@ -152,7 +152,7 @@ def test_a_lost_partition_is_let_go_without_a_commit() -> None:
 
 
 def test_a_rejection_for_a_lost_partition_is_dropped() -> None:
-    """It is not sent, and so it is not counted: the next owner rejects the record, and counts that."""
+    """It is neither sent nor counted: the next owner rejects the record, and counts that."""
     world = world_of()
     world.lanes.seconds = lambda: 0.1
     world.broker.append(record(0, POISON), record(0, partition=P1))
@@ -183,7 +183,7 @@ def test_pieces_of_a_cut_request_are_dropped_with_their_partition() -> None:
 
 
 def test_fetching_stays_paused_through_a_rebalance() -> None:
-    """What is assigned while the worker is full waits until there is room, and flows then."""
+    """Partitions assigned to a full worker wait until there is room, and flow then."""
     world = World(bounds=dataclasses.replace(BOUNDS, records=4)).start(P0)
     world.sink.delay = lambda _: 20.0
     world.broker.append(*[record(at) for at in range(4 + 2 * RESERVE)], record(0, partition=P1))
@@ -217,7 +217,7 @@ def test_a_partition_taken_away_makes_room() -> None:
 
 
 def test_a_partition_that_comes_back_waits_for_the_transaction_that_it_left_in() -> None:
-    """Lost and assigned again while its transaction ends: nothing is answered twice."""
+    """It is lost and assigned again while its transaction ends, and nothing is answered twice."""
     world = world_of(exactly_once=True)
     world.transactions.fate = lambda: TransactionFate(heard_after=1.0)
     world.broker.append(*[record(at) for at in range(4)])

@@ -1,4 +1,4 @@
-"""Records that travel as one through the whole loop, until one of them is odd."""
+"""Records that travel as one run through the whole loop, until one of them is odd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names(*offsets: int) -> list[str]:
 
 
 def test_neighbours_are_one_request_to_the_lanes() -> None:
-    """Answered each, in order, and committed behind the last."""
+    """Each is answered, in order, and the commit goes past the last one."""
     world = world_of()
     world.broker.append(*[record(at, at) for at in range(ROWS)])
 
@@ -40,7 +40,7 @@ def test_neighbours_are_one_request_to_the_lanes() -> None:
 
 
 def test_a_run_is_cut_where_a_batch_is_full() -> None:
-    """No batch goes half empty because the rest of a run would not have fitted."""
+    """No batch goes half empty because the rest of a run would not fit."""
     world = world_of(chunk=100)
     world.broker.append(*[record(at, at) for at in range(ROWS + 3)])
     world.broker.append(*[record(at, at, partition=P1) for at in range(2 * ROWS - 3)])
@@ -53,7 +53,7 @@ def test_a_run_is_cut_where_a_batch_is_full() -> None:
 
 
 def test_a_run_is_cut_where_a_batch_has_its_bytes() -> None:
-    """Four bytes each: three fit into fourteen."""
+    """Three records of four bytes fit into fourteen bytes."""
     world = world_of(policy=BatchPolicy(max_rows=100, max_bytes=14, linger=0.0))
     world.broker.append(*[record(at, at) for at in range(7)])
 
@@ -76,7 +76,7 @@ def test_a_record_larger_than_a_batch_is_cut_when_it_is_alone() -> None:
 @pytest.mark.parametrize("rows", [ROWS, ROWS + 1, 3 * ROWS])
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_records_of_more_rows_than_a_batch_are_cut_side_by_side(rows: int, timeout: float | None) -> None:
-    """They came as one run, and go as pieces of each: a run itself cannot be cut."""
+    """They come as one run and go as pieces of single requests, since a run itself cannot be cut."""
     world = world_of(chunk=100)
     world.broker.append(*[record(at, *[at] * rows, timeout=timeout) for at in range(6)])
 
@@ -118,7 +118,7 @@ def test_a_partition_that_leaves_takes_its_part_of_a_batch_along() -> None:
 
 
 def test_when_transactions_fail_in_a_row_a_run_is_taken_apart() -> None:
-    """Then each holds one record's answer, so that the one that cannot be committed is found."""
+    """Then each transaction holds one record's answer, which shows the one that cannot be committed."""
     world = world_of(exactly_once=True, conduct=CONDUCT)
     world.broker.append(*[record(at, at) for at in range(4)])
     fates = [TransactionFate(is_committed=False, failure="refused")] * PATIENCE_WITH_MANY

@@ -1,4 +1,4 @@
-"""Who is suspect, whose turn it is, and when it is over."""
+"""Suspect records: how they are chosen, which one runs next, and when suspicion ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
 
 
 def in_order(suspects: Suspects) -> list[str]:
-    """Ends all isolated runs, in their order."""
+    """End all isolated runs, and return their records in order."""
     sources = []
     while suspects.runs:
         sources.append(suspects.runs[0].record.source)
@@ -32,7 +32,7 @@ def in_order(suspects: Suspects) -> list[str]:
 
 
 def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:
-    """A record that came later cannot have ended an earlier process; from it on the partition is as any other."""
+    """A later record cannot have ended an earlier process, so from it on the partition is normal."""
     suspects = suspects_of(until=10)
 
     assert suspects.claims(record(9)) is not None
@@ -41,7 +41,7 @@ def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:
 
 
 def test_no_more_is_suspect_than_a_process_holds() -> None:
-    """A backlog that grew while the process died again and again is not run one by one."""
+    """A backlog that grew while the process died again and again does not run one by one."""
     suspects = suspects_of(until=1_000_000)
 
     claimed = [suspects.claims(record(at * 1_000)) is not None for at in range(MOST_IN_FLIGHT + 2)]
@@ -50,7 +50,7 @@ def test_no_more_is_suspect_than_a_process_holds() -> None:
 
 
 def test_a_partition_that_is_read_again_is_counted_again() -> None:
-    """The same records come once more."""
+    """Its records come once more."""
     suspects = suspects_of(until=1_000_000)
     for at in range(MOST_IN_FLIGHT):
         suspects.claims(record(at))

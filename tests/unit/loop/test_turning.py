@@ -1,4 +1,4 @@
-"""One turn after another: what is taken, handed out, answered and recorded, and how long each may wait."""
+"""Turns one after another: records taken, batches handed out, answers sent and recorded, and how long each may wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names(*offsets: int) -> list[str]:
 
 
 def test_a_full_batch_runs_at_once() -> None:
-    """Rows for one batch do not wait."""
+    """Rows that fill a batch do not wait."""
     world = world_of()
     world.broker.append(*[record(at) for at in range(4)])
 
@@ -36,7 +36,7 @@ def test_a_full_batch_runs_at_once() -> None:
 
 
 def test_a_lone_record_waits_for_the_linger_and_no_longer() -> None:
-    """The linger counts from the record's arrival, and is kept to the clock's millisecond."""
+    """The linger counts from the record's arrival, to the millisecond."""
     world = world_of(policy=dataclasses.replace(POLICY, linger=0.03))
     world.turn()
     world.broker.append(record(0))
@@ -49,7 +49,7 @@ def test_a_lone_record_waits_for_the_linger_and_no_longer() -> None:
 
 
 def test_a_due_batch_goes_on_filling_while_no_lane_is_free() -> None:
-    """What is due behind a busy lane takes company until the lane is free."""
+    """A batch that is due behind a busy lane fills up until the lane is free."""
     world = world_of()
     world.lanes.seconds = lambda: 0.1
     world.broker.append(record(0))
@@ -64,7 +64,7 @@ def test_a_due_batch_goes_on_filling_while_no_lane_is_free() -> None:
 
 
 def test_a_full_batch_is_stacked_ahead_of_a_busy_lane() -> None:
-    """The next batch is ready when the lane is; a third one waits its turn."""
+    """The next batch is ready when the lane is; a third one is not stacked yet."""
     world = world_of()
     world.lanes.seconds = lambda: 10.0
     world.broker.append(*[record(at) for at in range(12)])
@@ -87,7 +87,7 @@ def test_an_idle_worker_sleeps_in_the_poll() -> None:
 
 @pytest.mark.parametrize(("left", "waits"), [(0.02, 0.02), (0.0003, SHORTEST_WAIT)])
 def test_the_poll_waits_until_something_falls_due(left: float, waits: float) -> None:
-    """But never for less than a millisecond: the client would not wait at all, and the loop spin until it is over."""
+    """It waits at least a millisecond: the client would not wait for less, and the loop would spin."""
     world = world_of(policy=dataclasses.replace(POLICY, linger=0.05))
     world.turn()
     world.broker.append(record(0))
@@ -100,7 +100,7 @@ def test_the_poll_waits_until_something_falls_due(left: float, waits: float) -> 
 
 
 def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
-    """A finished lane cannot wake a poll, so the waiting is done on the lanes."""
+    """A finished lane cannot wake a poll, so the loop waits for the lanes."""
     world = world_of()
     world.lanes.seconds = lambda: 1.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -113,7 +113,7 @@ def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
 
 
 def test_a_lane_is_waited_for_as_long_as_is_told() -> None:
-    """Where no news can come meanwhile, one turn lasts until the lane is back."""
+    """With a long `lane_slice`, one turn lasts until the lane is back."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, lane_slice=5.0))
     world.lanes.seconds = lambda: 1.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -126,7 +126,7 @@ def test_a_lane_is_waited_for_as_long_as_is_told() -> None:
 
 
 def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
-    """The answer of the warm-up batch is looked for as that of any other."""
+    """The result of the warm-up batch is fetched like that of any batch."""
     world = world_of()
     world.broker.append(record(0, POISON))
 
@@ -137,7 +137,7 @@ def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
 
 
 def test_a_worker_that_is_behind_leaves_the_backlog_with_kafka() -> None:
-    """While as many full batches wait as the lanes may hold, nothing is taken but what a glance brings."""
+    """While as many full batches wait as the lanes may hold, only the short polls still bring records."""
     world = world_of(chunk=4)
     world.lanes.seconds = lambda: 10.0
     world.broker.append(*[record(at) for at in range(100)])
@@ -151,7 +151,7 @@ def test_a_worker_that_is_behind_leaves_the_backlog_with_kafka() -> None:
 
 
 def test_large_records_are_asked_for_a_few_at_a_time() -> None:
-    """As many as there is room for, by the size of the last ones: else each poll may bring far more than the bound."""
+    """The size of the last records decides; otherwise each poll might bring far more than the bound."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, rows=100_000, size=8_000))
     world.broker.append(*[record(at, *[1.0] * 250) for at in range(40)])  # a thousand bytes each
 
@@ -159,12 +159,12 @@ def test_large_records_are_asked_for_a_few_at_a_time() -> None:
 
     assert len(world.answered("ok")) == 40
     first, *later = [asked for asked, _ in world.source.polls]
-    assert first == 16  # what one weighs is not known yet
+    assert first == 16  # the size of a record is not known yet
     assert max(later) == 8
 
 
 def test_at_the_bound_nothing_waits_for_company() -> None:
-    """When no more may be taken, the open batch goes at once, however long the linger."""
+    """When no more may be taken, the open batch goes at once, however long the linger is."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=3), policy=dataclasses.replace(POLICY, linger=50.0))
     world.broker.append(*[record(at) for at in range(6)])
 
@@ -175,7 +175,7 @@ def test_at_the_bound_nothing_waits_for_company() -> None:
 
 
 def test_at_the_bound_kafka_is_glanced_at_ten_times_a_second() -> None:
-    """Callbacks must run, but each glance may bring a record that there is no room for."""
+    """Callbacks must run, but each of these polls may bring a record that there is no room for."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
     world.lanes.seconds = lambda: 50.0
     world.broker.append(*[record(at) for at in range(20)])
@@ -190,7 +190,7 @@ def test_at_the_bound_kafka_is_glanced_at_ten_times_a_second() -> None:
 
 
 def test_a_worker_that_waits_for_the_broker_does_not_spin() -> None:
-    """Full of answers on their way, with idle lanes, the turn waits for delivery reports."""
+    """Full of sent answers and with idle lanes, the turn waits for delivery reports."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
     world.sink.delay = lambda _: FAR
     world.broker.append(*[record(at) for at in range(4)])
@@ -218,7 +218,7 @@ def test_a_worker_that_pauses_below_the_bound_does_not_spin() -> None:
 
 
 def test_answers_wait_for_company_only_while_more_are_coming() -> None:
-    """The producer is pushed once the lanes are idle and no full batch waits, and not for nothing."""
+    """The producer is pushed when the lanes are idle and no full batch waits, and only if answers were sent."""
     world = world_of()
     world.broker.append(*[record(at) for at in range(12)])
 
@@ -229,7 +229,7 @@ def test_answers_wait_for_company_only_while_more_are_coming() -> None:
 
 
 def test_a_worker_with_enough_ahead_of_its_lanes_waits_for_them_longer() -> None:
-    """It would take nothing of what a look at the topics finds; one that still has room looks each millisecond."""
+    """It would take no new records. A worker that still has room looks at the topics each millisecond."""
     world = world_of(chunk=4)
     world.lanes.seconds = lambda: 10.0
     world.broker.append(*[record(at) for at in range(8)])
@@ -248,7 +248,7 @@ def test_a_worker_with_enough_ahead_of_its_lanes_waits_for_them_longer() -> None
 
 
 def test_a_lane_ends_the_wait_of_a_worker_with_a_backlog() -> None:
-    """Its next batch is handed out at once, not at the end of the slice."""
+    """The lane's next batch is handed out at once, not at the end of the slice."""
     world = world_of(chunk=4)
     world.lanes.seconds = lambda: BACKLOG_SLICE * 0.25
     world.broker.append(*[record(at) for at in range(40)])
@@ -259,7 +259,7 @@ def test_a_lane_ends_the_wait_of_a_worker_with_a_backlog() -> None:
 
 
 def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
-    """While a poll brings all it may, more answers are coming, though the lanes are idle for an instant."""
+    """While each poll brings all it may, more answers are coming, even if the lanes are idle for an instant."""
     world = world_of(chunk=4)
     world.lanes.seconds = lambda: 0.0
     world.broker.append(*[record(at) for at in range(12)])
@@ -272,7 +272,7 @@ def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
 
 
 def test_what_a_poll_leaves_over_waits_for_the_next_poll() -> None:
-    """However long the full batch before it runs on the loop's own thread."""
+    """This holds even if the full batch before runs for long on the loop's own thread."""
     world = world_of(chunk=5, policy=dataclasses.replace(POLICY, linger=0.0))
 
     def run_on_the_loop() -> float:
@@ -291,7 +291,7 @@ def test_what_a_poll_leaves_over_waits_for_the_next_poll() -> None:
     ("exactly_once", "order"), [(False, "partition"), (False, "key"), (False, "none"), (True, "partition")]
 )
 def test_commits_go_past_markers_of_transactions(exactly_once: bool, order: Order) -> None:  # noqa: FBT001
-    """Behind the last request, and where there never was one; nothing is answered for them, and none is counted."""
+    """Markers may follow the last request, or stand alone. They get no answer, and are not counted."""
     world = world_of(exactly_once=exactly_once, order=order)
     world.broker.append(*[record(at) for at in range(4)])
     world.broker.markers = {P0: {4, 5}, P1: {0}}
@@ -305,7 +305,7 @@ def test_commits_go_past_markers_of_transactions(exactly_once: bool, order: Orde
 
 
 def test_no_commit_goes_past_a_request_that_is_owed_an_answer() -> None:
-    """However far the source has come."""
+    """It does not matter how far the source has come."""
     world = world_of()
     world.lanes.seconds = lambda: 5 * LOOK_AGAIN_AFTER
     world.broker.append(*[record(at) for at in range(4)])
@@ -319,7 +319,7 @@ def test_no_commit_goes_past_a_request_that_is_owed_an_answer() -> None:
 
 
 def test_what_is_settled_is_asked_about_once_a_second() -> None:
-    """And where nothing was passed by nothing is committed again."""
+    """If no marker was passed, nothing is committed again."""
     world = world_of()
     world.broker.append(record(0))
 

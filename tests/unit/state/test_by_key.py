@@ -14,7 +14,7 @@ from worker.state import ByKey
 
 
 class Rig:
-    """A `ByKey` before a batcher."""
+    """A `ByKey` in front of a batcher."""
 
     def __init__(self) -> None:
         self.ledger = OffsetLedger()
@@ -29,7 +29,7 @@ class Rig:
         return made
 
     def add_parts(self, run: Run) -> list[int]:
-        """Where it was cut."""
+        """Add the run in parts, and return where it was cut."""
         stops = [0]
         for stop in self.by_key.stops(run):
             part = run.single(stops[-1]) if stop - stops[-1] == 1 else run.part(stops[-1], stop)
@@ -54,7 +54,7 @@ def run(*keys: bytes, rows_each: int = 1) -> Run:
 
 
 def test_the_next_of_a_key_goes_when_the_one_before_it_is_concluded() -> None:
-    """And is due at once, for it has waited already."""
+    """It is due at once, since it has waited already."""
     rig = Rig()
     first, _second, _other = rig.add(0, b"a"), rig.add(1, b"a"), rig.add(2, b"b")
     assert (rig.running(), rig.by_key.waiting, rig.by_key.backlog) == ([0, 2], 1, 0)
@@ -95,7 +95,7 @@ def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
     ],
 )
 def test_a_run_is_cut_before_each_key_that_is_taken(keys: list[bytes], taken: list[bytes], stops: list[int]) -> None:
-    """By an earlier request, or by one of its own; and where a batch is full. What waits, waits alone."""
+    """An earlier request or one of the run has the key. Full batches cut a run, too. Waiting parts are single."""
     rig = Rig()
     for offset, key in enumerate(taken):
         rig.add(offset, key, partition=P1)

@@ -1,4 +1,4 @@
-"""A worker among fakes whose model remembers the sum of each key: it answers and keeps what a serial replay would."""
+"""A worker among fakes whose model sums the values of each key: its answers and states equal a serial replay's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ joined = pytest.mark.parametrize("joins", [False, True])
 
 
 def world(*partitions: Partition, **more: Any) -> World:
-    """One with state, whose partitions are restored."""
+    """A worker with state, whose partitions are restored."""
     return World(has_state=True, **more).start(*(partitions or (P0,)))
 
 
@@ -33,7 +33,7 @@ def of(offset: int, *values: float, key: bytes = b"k", state: str | None = None,
 
 
 def answers(world: World) -> dict[str, list[float] | str]:
-    """By source, the last one: the rows, or the code of an error."""
+    """The last answer to each source: its rows, or "error"."""
     found: dict[str, list[float] | str] = {}
     for message in world.broker.answers:
         if message.topic != "responses":
@@ -45,7 +45,7 @@ def answers(world: World) -> dict[str, list[float] | str]:
 
 
 def kept(world: World) -> dict[bytes, float]:
-    """What a reader of the changelog ends with."""
+    """The states at the end of the changelog."""
     states: dict[bytes, float] = {}
     for message in world.broker.answers:
         if message.topic == CHANGELOG:
@@ -56,7 +56,7 @@ def kept(world: World) -> dict[bytes, float]:
 
 
 def in_memory(world: World) -> dict[bytes, float]:
-    """What the worker would run the next request of each key on, in memory or in the store."""
+    """The state that the next request of each key would run on, in memory or in the store."""
     assert world.states is not None
     found = dict[bytes, int]()
     for partition, ours in world.states._slots._keys.items():
@@ -82,7 +82,7 @@ def name(offset: int, partition: Partition = P0) -> str:
 @both
 @joined
 def test_requests_of_one_key_run_one_after_the_other(*, exactly_once: bool, joins: bool) -> None:
-    """Each from the state that the one before it left; other keys run beside them."""
+    """Each starts from the state that the one before left; other keys run at the same time."""
     w = world(exactly_once=exactly_once, joins=joins)
 
     found = served(w, of(0, 1), of(1, 2), of(2, 10, key=b"b"), of(3, 3), of(4, 20, key=b"b"))
@@ -92,7 +92,7 @@ def test_requests_of_one_key_run_one_after_the_other(*, exactly_once: bool, join
 
 
 def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() -> None:
-    """It was due with the outcome of the one before it."""
+    """It was due when the one before it had its outcome."""
     w = world(bounds=Bounds(records=4, rows=1000, size=1 << 20))
     w.sink.delay = lambda _: 3600.0
     w.broker.append(*[of(n, 1) for n in range(4)])
@@ -108,7 +108,7 @@ def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() ->
 
 @joined
 def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
-    """That it was deleted, too. Another client may have chosen that partition for the key."""
+    """This includes a deletion. Another client may have chosen that partition for the key."""
     w = world(P0, P1, joins=joins)
 
     served(w, record(0, 1, key=b"k", partition=P1), record(1, 1, key=b"b", partition=P1), of(0, 1, state="delete"))
@@ -119,7 +119,7 @@ def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
 
 @both
 def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
-    """The answer has a row for each; the next request goes on from the last."""
+    """The answer has a row for each step; the next request goes on from the last."""
     w = world(exactly_once=exactly_once)
 
     found = served(w, of(0, 1, 2, 3), of(1, 4), of(2, 7, 8, key=b"b"))
@@ -129,7 +129,7 @@ def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
 
 
 def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
-    """With no request behind them the key is free."""
+    """The key is free if no request waits behind them."""
     w = world()
 
     served(w, of(0, NONSENSE, 1, 2))
@@ -142,7 +142,7 @@ def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
 @pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
 @joined
 def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: bool) -> None:
-    """Alone, or in the middle of a sequence; its neighbours and those behind it get their results."""
+    """This holds for one row, and in the middle of a sequence; neighbours and later requests get their results."""
     w = world(joins=joins)
 
     found = served(w, of(0, 1), of(1, bad), of(2, 2, bad, 3), of(3, 5, key=b"b"), of(4, 4))
@@ -153,7 +153,7 @@ def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: b
 
 @joined
 def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) -> None:
-    """Side by side in one batch, each of another key."""
+    """The rows lie next to each other in one batch, each with another key."""
     w = world(joins=joins)
 
     found = served(w, *(of(n, SPOILT if n == 1 else n + 1, key=b"%d" % n) for n in range(4)))
@@ -180,7 +180,7 @@ def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
 @joined
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_what_a_transaction_took_back_is_taken_back_here(*, joins: bool, is_committed: bool) -> None:
-    """Also where its end was in doubt and it had been committed: then nothing is applied twice."""
+    """This includes a commit that was in doubt and had succeeded: then nothing is applied twice."""
     w = world(P0, P1, exactly_once=True, joins=joins)
     served(w, of(0, 1), of(1, 100, key=b"b"), of(2, 7, key=b"gone"))
     fates = iter([TransactionFate(is_committed=is_committed, failure="no answer")])
@@ -198,7 +198,7 @@ def test_what_a_transaction_took_back_is_taken_back_here(*, joins: bool, is_comm
 @both
 @pytest.mark.parametrize("how", ["revoke", "lose"])
 def test_states_leave_with_their_partition_and_come_back_with_it(*, exactly_once: bool, how: str) -> None:
-    """Nothing of it is taken before its states are there."""
+    """No record of it is taken before its states are there."""
     w = world(P0, P1, exactly_once=exactly_once)
     served(w, of(0, 1), record(0, 5, partition=P1, key=b"p1"))
     getattr(w.source, how)(P0)
@@ -221,7 +221,7 @@ def test_states_leave_with_their_partition_and_come_back_with_it(*, exactly_once
 
 
 def test_a_partition_that_leaves_while_it_is_restored_is_not_restored() -> None:
-    """What was found for it belongs to an earlier assignment."""
+    """States found for it then belong to an earlier assignment."""
     w = world()
     served(w, of(0, 1))
     w.source.revoke(P0)
@@ -239,7 +239,7 @@ def test_a_partition_that_leaves_while_it_is_restored_is_not_restored() -> None:
 
 
 def test_what_a_lane_gives_back_of_a_partition_that_left_is_not_written() -> None:
-    """It came to an end after the partition had gone, and its next owner runs it."""
+    """It ended after the partition had gone, and the next owner runs the request."""
     w = world(P0)
     w.lanes.seconds = lambda: 5.0
     w.broker.append(of(0, 1))
@@ -252,7 +252,7 @@ def test_what_a_lane_gives_back_of_a_partition_that_left_is_not_written() -> Non
 
 @joined
 def test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(*, joins: bool) -> None:
-    """A worker that follows one that was killed begins with the states as of the committed offset."""
+    """The successor of a killed worker begins with the states as of the committed offset."""
     first = world(joins=joins)
     served(first, of(0, 1), of(1, 5, key=b"b"))
     first.broker.append(of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
@@ -270,7 +270,7 @@ def test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(*, join
 
 
 def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice() -> None:
-    """The changelog was compacted: the request that comes again is refused, and the state has it in it."""
+    """The changelog was compacted: the repeated request is refused, and the state already includes it."""
     first = world()
     served(first, of(0, 1))
     first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
@@ -288,7 +288,7 @@ def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice()
 
 @pytest.mark.parametrize("is_written_again", [False, True])
 def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is_written_again: bool) -> None:
-    """The tombstone is all that the changelog has left: requests before it come again, and their states are gone."""
+    """Only the tombstone is left in the changelog: earlier requests come again, and their states are gone."""
     first = world()
     served(first, of(0, 1))
     first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
@@ -310,7 +310,7 @@ def test_at_least_once_a_key_that_was_deleted_is_not_answered_from_nothing(*, is
 
 
 def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
-    """By the requests' timestamps; a tombstone follows when newer ones come."""
+    """The requests' timestamps decide; a tombstone follows when newer requests come."""
     w = world(ttl=10.0)
 
     found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 9, key=b"b", at=105.0), of(3, 4, at=115.5))
@@ -320,11 +320,11 @@ def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
     for at in range(3):
         served(w, of(4 + at, 1, key=b"c", at=200.0))
     assert kept(w) == in_memory(w) == {b"c": 3}
-    assert served(w, of(7, 5, key=b"c"))[name(7)] == [8]  # no timestamp: it forgets nothing
+    assert served(w, of(7, 5, key=b"c"))[name(7)] == [8]  # a request without a timestamp forgets nothing
 
 
 def test_a_state_is_as_old_as_its_partition_says() -> None:
-    """Newer requests of another partition forget nothing: those of its own may still come."""
+    """Newer requests of another partition forget nothing: older ones of its own may still come."""
     w = world(P0, P1, ttl=10.0)
     served(w, record(0, 1.0, key=b"k", partition=P1, at=100.0))
 
@@ -335,7 +335,7 @@ def test_a_state_is_as_old_as_its_partition_says() -> None:
 
 @pytest.mark.parametrize("order", ["partition", "key"])
 def test_a_state_that_a_request_waits_for_is_not_forgotten(order: str) -> None:
-    """Of a backlog, requests of other keys that are much newer run before it."""
+    """In a backlog, much newer requests of other keys run before it."""
     w = world(ttl=10.0, order=order)
 
     found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=110.0), of(3, 1, key=b"b", at=500.0))
@@ -344,7 +344,7 @@ def test_a_state_that_a_request_waits_for_is_not_forgotten(order: str) -> None:
 
 
 def test_a_tombstone_follows_all_requests_that_are_older() -> None:
-    """Those that wait for their turn among them: what comes behind it is committed later, and may come again."""
+    """This includes waiting requests: those behind the tombstone are committed later, and may come again."""
     w = world(ttl=10.0)
     waiting = [of(n, 1, key=b"h", at=100.0) for n in range(1, 6)]
     newer = [of(7 + n, 1, key=b"%d" % n, at=500.0) for n in range(3)]
@@ -357,7 +357,7 @@ def test_a_tombstone_follows_all_requests_that_are_older() -> None:
 
 
 def test_a_tombstone_says_as_of_which_request_it_is() -> None:
-    """Where answers leave by key, that is not the one with which it goes, and earlier ones may come again."""
+    """Where answers leave by key, this is not the request it goes with, and earlier requests may come again."""
     w = world(ttl=10.0, order="key")
     waiting = [of(n, 1, key=b"h", at=100.0) for n in range(1, 6)]
     newer = [of(7 + n, 1, key=b"%d" % n, at=500.0) for n in range(3)]
@@ -370,7 +370,7 @@ def test_a_tombstone_says_as_of_which_request_it_is() -> None:
 
 
 def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
-    """At least once: those before it come again, too."""
+    """At least once, the requests before it come again, too."""
     first = world(ttl=1000.0, clock=Clock(3000.0))
     served(first, of(0, 1, at=100.0), of(1, 1, key=b"b", at=100.0))
     first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
@@ -387,7 +387,7 @@ def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
 
 @both
 def test_a_timestamp_in_the_future_makes_no_state_too_old(*, exactly_once: bool) -> None:
-    """It counts as now: neither its own key's nor another's is forgotten, also after a restore."""
+    """The timestamp counts as now: no key's state is forgotten, even after a restore."""
     w = world(ttl=10.0, exactly_once=exactly_once)
     now = w.clock.now
 
@@ -405,7 +405,7 @@ def test_a_timestamp_in_the_future_makes_no_state_too_old(*, exactly_once: bool)
 @pytest.mark.parametrize("in_store", [False, True])
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_state_that_was_too_old_comes_back_with_the_transaction(*, in_store: bool, is_committed: bool) -> None:
-    """Newer requests of the transaction had it forgotten; those before them are read again and find it."""
+    """Newer requests of the transaction expired the state; earlier ones are read again and find it."""
     store: dict[str, Any] = {"store": FakeStore(), "most_in_memory": 1} if in_store else {}
     w = world(ttl=10.0, exactly_once=True, commit_interval=60.0, **store)
     served(w, of(0, 1, at=100.0))
@@ -429,7 +429,7 @@ def test_a_state_that_was_too_old_comes_back_with_the_transaction(*, in_store: b
 
 @both
 def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once: bool) -> None:
-    """Its request came late. With the tombstone before it the changelog would have it, and the worker not."""
+    """Its request came late. A tombstone before it would leave the state in the changelog, and not in the worker."""
     w = world(ttl=10.0, exactly_once=exactly_once)
     served(w, of(0, 1, key=b"b", at=300.0))
 
@@ -439,7 +439,7 @@ def test_a_state_is_not_forgotten_before_its_own_answer_has_left(*, exactly_once
 
 
 def test_a_key_without_a_state_may_be_refused() -> None:
-    """Unless it begins anew; later steps of a sequence have the state of the earlier ones."""
+    """A reset is accepted; later steps of a sequence have the state of the earlier ones."""
     w = world(missing="refuse", ttl=10.0)
 
     found = served(w, of(0, 1, at=1.0), of(1, 1, 2, state="reset", at=1.0), of(2, 4, 5, at=2.0), of(3, 1, at=60.0))
@@ -449,7 +449,7 @@ def test_a_key_without_a_state_may_be_refused() -> None:
 
 @joined
 def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
-    """What follows comes with them, waits until they are done, and then finds company."""
+    """The requests behind come in one poll, wait until those are done, and then share batches."""
     w = World(has_state=True, joins=joins)
     w.broker.append(of(0, 1), of(1, 2, 3), of(2, 4, key=b"b"))
     w.broker.append(of(3, 5, key=b"b"), of(4, 6, 7), record(5, value=b"odd", key=b"k"), of(6, 8))
@@ -472,7 +472,7 @@ def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: b
 
 
 def test_many_keys_find_room() -> None:
-    """Slots are given again, and there are more when they are needed."""
+    """Slots are reused, and their number grows when needed."""
     w = world(bounds=Bounds(records=5000, rows=5000, size=1 << 20))
     served(w, *(of(n, 5000 + n, key=b"%d" % n) for n in range(3000)))
     served(w, *(of(3000 + n, 1, key=b"%d" % n, state="delete") for n in range(10)))
@@ -485,7 +485,7 @@ def test_many_keys_find_room() -> None:
 
 
 def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
-    """However many batches there were."""
+    """This holds for any number of batches."""
     w = world(exactly_once=True)
     for n in range(80):
         served(w, of(n, 1, key=b"%d" % (n % 3)))
@@ -495,7 +495,7 @@ def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
 
 
 def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
-    """And one that was new and deleted in a transaction that is taken back leaves nothing."""
+    """A key that was new and deleted in an aborted transaction leaves nothing, too."""
     w = world(exactly_once=True, ttl=1000.0)
     served(w, of(0, 1), of(1, 1, key=b"b"), of(2, 1, state="delete"), of(3, 1, key=b"b"))
     w.source.revoke(P0)
@@ -514,7 +514,7 @@ def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
 
 
 def test_at_least_once_an_old_state_behind_a_newer_one_does_not_count() -> None:
-    """A replica that stood still writes behind its successor what that had written, or forgotten, before."""
+    """A replica that hung writes old states behind its successor's newer ones, and behind deletions."""
     w = world()
     served(w, of(0, 1), of(1, 1, key=b"b"), of(2, 1, key=b"b", state="delete"), of(3, 1, key=b"b"), of(4, 1))
     written = [m for m in w.broker.answers if m.topic == CHANGELOG]
@@ -533,7 +533,7 @@ def test_at_least_once_an_old_state_behind_a_newer_one_does_not_count() -> None:
 def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offsets(
     to: int | None, *, in_store: bool
 ) -> None:
-    """Deleted or set back: the changelog knows better. The worker ends, with all partitions, and says how to go on."""
+    """Offsets were deleted or set back. The worker ends, names all such partitions, and says how to go on."""
     first = world(P0, P1, P2, exactly_once=True)
     more = [record(at, 1, partition=at_home, key=b"%d" % at_home.number) for at in range(3) for at_home in (P1, P2)]
     served(first, of(0, 1), of(1, 2), of(2, 1, state="read"), *more)
@@ -553,7 +553,7 @@ def test_exactly_once_nothing_is_applied_twice_where_the_group_has_lost_its_offs
 
 
 def restoring_behind_a_lost_offset() -> World:
-    """A second worker, which has read nothing back yet; its group has lost the offset of the first partition."""
+    """A second worker that has restored nothing yet, while its group has lost P0's offset."""
     first = world(exactly_once=True)
     served(first, of(0, 1))
     first.broker.committed.pop(P0)
@@ -565,7 +565,7 @@ def restoring_behind_a_lost_offset() -> World:
 
 
 def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_are_restored() -> None:
-    """Nothing more is read back then: a worker that waited for more would stand for ever, without a word."""
+    """Nothing more is restored then: a worker that waited for more would hang silently."""
     second = restoring_behind_a_lost_offset()
     assert second.states is not None
     ours = [found for found in second.restorer._portions if found.partition == P0]
@@ -580,7 +580,7 @@ def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_a
 
 @both
 def test_a_foreign_record_in_a_changelog_is_passed_over(*, exactly_once: bool) -> None:
-    """It is counted and named; it ended the worker, and each that followed. The keys go on from their states."""
+    """It is counted and named; before, it ended each worker. The keys go on from their states."""
     first = world(exactly_once=exactly_once)
     served(first, of(0, 1), of(1, 2, key=b"b"))
     others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
@@ -598,7 +598,7 @@ def test_a_foreign_record_in_a_changelog_is_passed_over(*, exactly_once: bool) -
 
 
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
-    """The loop takes them over between two polls: each that waited its full time would hold up some thousands."""
+    """The loop takes states over between two polls: if each poll waited fully, it would delay some thousands."""
     w = World(has_state=True)
     w.restorer.is_slow = True
     w.start(P0)
@@ -614,7 +614,7 @@ def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
 
 
 def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
-    """Beside one whose are not."""
+    """Another partition's states may be unsure."""
     w = world()
     assert w.states is not None
     w.states._is_unsure[P1] = {}
@@ -624,7 +624,7 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
 
 @joined
 def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
-    """It is left to no request."""
+    """No request gets to see it."""
     w = world(joins=joins)
 
     found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
@@ -633,7 +633,7 @@ def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
 
 
 def test_a_changelog_of_another_models_states_ends_the_worker() -> None:
-    """The settings do not fit. A record that is no state at all says nothing of that."""
+    """The settings do not fit. A record that is no state at all proves nothing."""
     others = STATE.written(np.array([9]), np.array([1]), np.zeros(1), [np.zeros((1, 1), "<f4")])[0]
     anothers = others[:4] + b"else" + others[8:]
 

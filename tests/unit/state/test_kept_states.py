@@ -1,4 +1,4 @@
-"""A clean stop leaves the states to the next start, which comes to the same ones as from the whole changelog."""
+"""A clean stop leaves the states to the next start, which ends up with those of the whole changelog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT = 1_000_000.0
 
 
 def keeping(before: World | None = None, **more: Any) -> World:
-    """A worker, or the next one in the same directory: it has what the one before left, and restores the rest."""
+    """A worker, or its successor in that directory, which has the states left there and restores the rest."""
     if before is None:
         world = World(has_state=True, store=FakeStore(), most_in_memory=2, keeps=True, **more)
     else:
@@ -63,7 +63,7 @@ def read_from(world: World) -> list[Extent | None]:
 
 @both
 def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
-    """From this process up to its end, then from another replica; not what is there already."""
+    """It reads only the records of other replicas behind this process's end."""
     first = keeping(exactly_once=exactly_once)
     served(first, *some(0))
     stop(first)
@@ -82,7 +82,7 @@ def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
 
 
 def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote() -> None:
-    """It stood still, and stops before it hears of that: its last commit is refused."""
+    """It hung, and stops before it hears of the loss: its last commit is refused."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     other = elsewhere(first)
@@ -97,7 +97,7 @@ def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_othe
 
 
 def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
-    """Then what is known from the restore counts; so it does where the changelog's end is not told."""
+    """Then the offsets from the restore count, as they do if the changelog's end is unknown."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     first.source.commit_fate = lambda: CommitFate(heard_after=None)
@@ -114,7 +114,7 @@ def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
 
 
 def test_a_second_signal_leaves_nothing() -> None:
-    """There is not the time, and that is said."""
+    """There is no time for it, and the log says so."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     first.signals.hurry_asked = True
@@ -125,7 +125,7 @@ def test_a_second_signal_leaves_nothing() -> None:
 
 
 def test_what_a_transaction_took_back_is_not_kept() -> None:
-    """A partition that was rewound and brought nothing since has states that are not committed."""
+    """A partition that was rewound and has brought nothing since has uncommitted states."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     assert first.states is not None
@@ -138,7 +138,7 @@ def test_what_a_transaction_took_back_is_not_kept() -> None:
 
 
 def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:
-    """A key that was forgotten meanwhile would come back: its tombstone may be gone."""
+    """A key that was forgotten meanwhile would come back, since its tombstone may be gone."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     stop(first)
@@ -168,14 +168,14 @@ def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:
     ],
 )
 def test_a_copy_is_used_within_the_changelog_and_its_memory(extent: Extent, why: str | None) -> None:
-    """Not before its beginning, not behind its end, and not when tombstones may be gone; nor one of the future."""
+    """It must lie within the changelog's offsets, and be younger than tombstones are kept; never from the future."""
     found = why_not(extent, 5, 10, AT, retention=100.0)
 
     assert found is None if why is None else found is not None and found.startswith(why)
 
 
 def test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away() -> None:
-    """A replica wrote the key twice and was killed before the second was committed; then the first was compacted."""
+    """A replica wrote the key twice and was killed before the second commit; then the first was compacted."""
     first = keeping()
     served(first, *some(0))
     stop(first)
@@ -191,7 +191,7 @@ def test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away() -> No
     again.turn_for(1.0)
 
     assert again.events.thrown == [(P0, "doubtful")]
-    assert answers(again)[f"{P0}/21"] == "error"  # as from the whole changelog: the state before it is gone
+    assert answers(again)[f"{P0}/21"] == "error"  # the state before it is gone, as in a full restore
     assert in_memory(again) == kept(again)
 
 
@@ -201,7 +201,7 @@ portions = st.tuples(st.integers(0, 12), moves, st.integers(0, 12), st.booleans(
 
 
 class Requests:
-    """One after the other, of five keys, each of which is forgotten now and then; and what they leave."""
+    """Requests one after the other, of five keys, each deleted at times, and the states that they leave."""
 
     def __init__(self, fates: list[TransactionFate]) -> None:
         self.states: dict[bytes, float] = {}
@@ -229,7 +229,7 @@ class Requests:
 def test_whatever_happens_in_between_states_are_those_of_a_serial_replay(
     portions: list[tuple[int, str, int, bool]], fates: list[TransactionFate], *, exactly_once: bool
 ) -> None:
-    """Stopped and killed in the same directory, with other replicas between, and a changelog that is compacted."""
+    """Stops and kills in that directory, other replicas in between, and a compacted changelog."""
     world, requests = keeping(exactly_once=exactly_once), Requests(fates)
     for mine, move, theirs, is_compacted in portions:
         requests.serve(world, mine)
@@ -247,7 +247,7 @@ def test_whatever_happens_in_between_states_are_those_of_a_serial_replay(
 
 
 def test_a_copy_knows_which_requests_it_has_applied() -> None:
-    """Exactly once, where the group has lost its offset: nothing of the changelog is read that would say so."""
+    """Exactly once, with a lost group offset, no record of the changelog is read that would tell it."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
     stop(first)

@@ -1,4 +1,4 @@
-"""What a model may have as state, and how it stands in the changelog."""
+"""The tensors that may be a model's state, and their form in the changelog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def layout(initial: float | Path = 0.0) -> StateLayout:
 
 
 def test_requests_bring_what_is_no_state() -> None:
-    """And answers hold what is none, unless they are to hold all."""
+    """Answers hold the outputs that are no state, or all outputs if set so."""
     _, left = layout_of(LSTM, PAIRS, 0.0, with_answer=False)
     _, with_answer = layout_of(LSTM, PAIRS, 0.0, with_answer=True)
 
@@ -52,13 +52,13 @@ def test_requests_bring_what_is_no_state() -> None:
     ],
 )
 def test_what_cannot_be_state_is_refused_with_the_cure(model: Signature, pairs: dict[str, str], why: str) -> None:
-    """At the start, before any request."""
+    """The refusal comes at the start, before any request."""
     with pytest.raises(BadConfiguration, match=why):
         layout_of(model, pairs, 0.0, with_answer=False)
 
 
 def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
-    """With a number, or with what stands in a file."""
+    """It begins with a number, or with the arrays of a file."""
     np.savez(tmp_path / "both.npz", h=np.full((2, 3), 7, "<f4"), c=np.array([0.5]))
     np.save(tmp_path / "one.npy", np.array([3.0], "<f4"))
     single = signature(spec("x"), spec("s"), outputs=(spec("y"), spec("t")))
@@ -83,7 +83,7 @@ def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
     ],
 )
 def test_a_number_that_the_state_cannot_hold_is_refused(datatype: str, number: float, cure: str) -> None:
-    """It would begin as another one. What it can hold is taken."""
+    """It would begin with another number. A number that fits is taken."""
     model = signature(spec("x"), spec("s", datatype), outputs=(spec("y"), spec("t", datatype)))
 
     with pytest.raises(BadConfiguration, match=re.escape(f"s is {datatype} and cannot be {number:g}: give {cure}")):
@@ -92,7 +92,7 @@ def test_a_number_that_the_state_cannot_hold_is_refused(datatype: str, number: f
 
 
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Another shape, another type, an array that is missing, or no such file at all."""
+    """Another shape, another type, a missing array, or no such file at all."""
     np.savez(tmp_path / "missing.npz", h=np.zeros((2, 3), "<f4"))
     np.save(tmp_path / "wrong.npy", np.zeros((3, 2), "<f4"))
     (tmp_path / "text.npy").write_text("0")
@@ -103,7 +103,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    """A head of 24 bytes, and the tensors in the order in which they are set."""
+    """A value has a head of 24 bytes, and the tensors in the order of the settings."""
     h, c = np.arange(12, dtype="<f4").reshape(2, 2, 3), np.array([[1.5], [2.5]])
 
     values = layout().written(np.array([4, 9]), np.array([-1, 1000]), np.array([True, False]), [h, c])

@@ -1,4 +1,4 @@
-"""A worker among fakes whose states are kept in a store outside: answers and states are those of a serial replay."""
+"""A worker among fakes with states in an outside store: answers and states equal a serial replay's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def world(*partitions: Partition, **more: Any) -> World:
 
 
 def next_world(before: World, **more: Any) -> World:
-    """Its successor, on the same broker and store, after the process died."""
+    """The worker's successor, on its broker and store, after the process died."""
     store = the_store(before)
     before.sink.lost_power = store.is_lost = True
     return World(
@@ -38,7 +38,7 @@ def the_store(world: World) -> FakeOutsideStore:
 
 
 def kept(world: World) -> dict[bytes, float]:
-    """What other services read."""
+    """The states that other services read."""
     values = the_store(world).values
     return {
         key: float(np.frombuffer(value[-4:], "<f4")[0]) for key, value in values.items() if not value[9] & FORGOTTEN
@@ -46,14 +46,14 @@ def kept(world: World) -> dict[bytes, float]:
 
 
 def stored(offset: int, value: float, partition: Partition = P0, used: int = -1) -> bytes:
-    """A state as it lies in the store."""
+    """A state in the form that the store holds."""
     rows = STATE.written(np.array([offset]), np.array([used]), np.zeros(1), [np.array([[value]], "<f4")])
     return OutsideValues.written(partition, rows[0])
 
 
 @joined
 def test_states_come_from_the_store_and_go_there(*, joins: bool) -> None:
-    """All that are missing in one read; a key whose state is in memory is not asked for again."""
+    """One read brings all that are missing; the store is not asked for a state in memory."""
     w = world(joins=joins)
     the_store(w).values[b"b"] = stored(-1, 100)
 
@@ -67,7 +67,7 @@ def test_states_come_from_the_store_and_go_there(*, joins: bool) -> None:
 
 
 def test_an_offset_is_committed_when_its_state_is_stored() -> None:
-    """Not when its answer is acknowledged; a request that leaves nothing behind waits for no store."""
+    """An acknowledged answer is not enough. A request that leaves no state waits for no store."""
     w = world()
     served(w, of(0, 1, key=b"a"))
     the_store(w).away()
@@ -84,7 +84,7 @@ def test_an_offset_is_committed_when_its_state_is_stored() -> None:
 
 
 def test_a_store_that_is_away_is_back_pressure() -> None:
-    """No more is taken than the bounds allow, nothing is answered wrongly, and all of it once the store is back."""
+    """The bounds hold, nothing is answered wrongly, and all requests are answered when the store is back."""
     w = world(bounds=Bounds(records=8, rows=1000, size=1 << 20), joins=True)
     the_store(w).away()
     w.broker.append(*(of(n, 1, key=b"%d" % (n % 20)) for n in range(60)))
@@ -102,7 +102,7 @@ def test_a_store_that_is_away_is_back_pressure() -> None:
 
 @joined
 def test_what_was_answered_is_not_applied_again(*, joins: bool) -> None:
-    """A process died between the store's acknowledgement and the commit: its successor answers none of it twice."""
+    """A process died between the store's acknowledgement and the commit: its successor answers nothing twice."""
     first = world(joins=joins, commit_interval=100.0)
     first.broker.append(*(of(n, 1, key=b"%d" % (n % 3)) for n in range(6)), of(6, 1, 2, key=b"1"))
     first.turn_for(2.0)
@@ -124,7 +124,7 @@ def test_what_was_answered_is_not_applied_again(*, joins: bool) -> None:
 
 @pytest.mark.parametrize("state", ["read", "reset"])
 def test_what_was_answered_before_the_last_state_was_written_is_not_answered_again(state: str) -> None:
-    """Whatever it did with the state, or that it failed: the state that follows it says so."""
+    """This holds for each use of the state, and for a failure: the next state says so."""
     first = world(commit_interval=100.0)
     first.broker.append(of(0, 1), of(1, POISON), of(2, 7, state=state), of(3, NONSENSE), of(4, 2))
     first.turn_for(3.0)
@@ -139,7 +139,7 @@ def test_what_was_answered_before_the_last_state_was_written_is_not_answered_aga
 
 
 def test_a_key_that_was_forgotten_remembers_by_which_request() -> None:
-    """Earlier ones that are read again would begin anew; later ones do."""
+    """Earlier requests that are read again must not begin anew; later ones do."""
     first = world(commit_interval=100.0)
     first.broker.append(of(0, 1), of(1, 2, state="delete"))
     first.turn_for(2.0)
@@ -154,7 +154,7 @@ def test_a_key_that_was_forgotten_remembers_by_which_request() -> None:
 
 
 def test_a_key_that_was_forgotten_begins_anew_in_memory() -> None:
-    """Also before the store has heard of it; where keys without state are refused, it is one."""
+    """This holds before the store knows of it. Where keys without a state are refused, this key counts as one."""
     w = world(missing="refuse")
     the_store(w).values[b"k"] = stored(-1, 1)
 
@@ -164,7 +164,7 @@ def test_a_key_that_was_forgotten_begins_anew_in_memory() -> None:
 
 
 def test_a_state_of_another_partition_is_taken_as_it_is() -> None:
-    """A topic that gets partitions moves keys: offsets of the one say nothing of the other's."""
+    """A topic that gets partitions moves keys, and offsets of two partitions cannot be compared."""
     w = world()
     the_store(w).values[b"k"] = stored(1000, 5, P1)
     the_store(w).values[b"gone"] = OutsideValues(STATE).forgotten(P1, 1000)
@@ -179,7 +179,7 @@ ANOTHERS = source_of(P0) + bytes([1, 0, 0, 0]) + b"else" + b"\0" * 20  # of anot
 
 
 def test_a_store_of_another_models_states_ends_the_worker() -> None:
-    """Its settings do not fit; every key would begin anew."""
+    """Its settings do not fit, and every key would begin anew."""
     w = world()
     the_store(w).values[b"k"] = ANOTHERS
     w.broker.append(of(0, 1))
@@ -191,7 +191,7 @@ def test_a_store_of_another_models_states_ends_the_worker() -> None:
 @joined
 @pytest.mark.parametrize("value", [b"", b"hello", b"\0" * 32, source_of(P0) + b"\0" * 28, ANOTHERS])
 def test_a_key_with_a_foreign_value_begins_anew(value: bytes, *, joins: bool) -> None:
-    """The value is counted and written over; no other key is concerned."""
+    """The value is counted and overwritten; no other key is affected."""
     w = world(joins=joins)
     the_store(w).values |= {b"good": stored(-1, 5), b"k": value}
     served(w, of(0, 1, key=b"good"))
@@ -204,7 +204,7 @@ def test_a_key_with_a_foreign_value_begins_anew(value: bytes, *, joins: bool) ->
 
 
 def test_the_log_says_once_that_the_store_is_away() -> None:
-    """However often it says why."""
+    """The store may give its reason more often."""
     w = world()
     for why in ("refused", "timed out", None):
         the_store(w).trouble = why
@@ -214,7 +214,7 @@ def test_the_log_says_once_that_the_store_is_away() -> None:
 
 
 def test_memory_holds_the_keys_used_lately() -> None:
-    """And those that are needed or not stored yet, however many; a state that went comes back as it was."""
+    """It also holds keys that are needed or not stored yet; a state that left memory comes back unchanged."""
     w = world(most_in_memory=4)
     assert w.states is not None
     for offset in range(440):
@@ -234,7 +234,7 @@ def test_memory_holds_the_keys_used_lately() -> None:
 
 
 def test_a_state_that_is_not_stored_stays_in_memory() -> None:
-    """However many keys come after it: the store would give the one before it."""
+    """This holds for any number of later keys: the store would give the older state."""
     w = world(most_in_memory=4)
     w.sink.delay = lambda _: 1.0
     for at in range(5):
@@ -245,7 +245,7 @@ def test_a_state_that_is_not_stored_stays_in_memory() -> None:
 
 
 def test_a_partition_that_comes_back_is_read_anew() -> None:
-    """What was in memory, held or asked for when it left is forgotten: another replica had it meanwhile."""
+    """States in memory, held or asked for when it left are forgotten: another replica had the partition meanwhile."""
     w = world()
     served(w, of(0, 1))
     the_store(w).seconds = 0.05
@@ -265,7 +265,7 @@ def test_a_partition_that_comes_back_is_read_anew() -> None:
 
 
 def test_a_record_that_runs_alone_waits_for_its_state() -> None:
-    """And is noted with the group only then: a store that is away is not the record's fault."""
+    """Only then the group gets its note: a store that is away is not the record's fault."""
     w = world()
     the_store(w).values[b"k"] = stored(-1, 10)
     the_store(w).away()
@@ -298,7 +298,7 @@ def test_a_drain_finishes_what_waits_for_its_state() -> None:
 
 
 def test_a_state_waits_for_the_dead_letter_of_an_earlier_request() -> None:
-    """It says of that one, too, that nothing is owed any more; the answer behind it does not wait."""
+    """The state proves that nothing is owed for that request either; the later answer does not wait."""
     w = world()
     w.sink.delay = lambda message: 5.0 if message.topic == "dead-letters" else 0.002
     w.broker.append(of(0, POISON), of(1, 2))
@@ -312,7 +312,7 @@ def test_a_state_waits_for_the_dead_letter_of_an_earlier_request() -> None:
 
 
 def test_a_clean_end_leaves_nothing_to_the_next_process() -> None:
-    """It has all of it from the store."""
+    """The next process gets all states from the store."""
     w = world()
     served(w, of(0, 1))
     assert w.states is not None

@@ -1,4 +1,4 @@
-"""State into a batch, and out of what the model gave."""
+"""States on their way into a batch, and out of the model's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.stacking import Split, cut
 from worker.state import KeyStates, StatefulStacker, layout_of
 
-NOTHING: Any = None  # no partition is restored here, and nothing happens
+NOTHING: Any = None  # no partition is restored here
 
 
 def stacker(**more: Any) -> StatefulStacker:
@@ -32,7 +32,7 @@ def stacked(by: StatefulStacker, *requests: Any) -> Batch:
 
 @pytest.mark.parametrize("shapes", [((3, 1), (2, 1)), ((2, 1), (3, 1)), ((2, 1), (2, 2))])
 def test_outputs_of_other_rows_or_shapes_fail_the_run(shapes: tuple[tuple[int, ...], ...]) -> None:
-    """No row can be trusted then."""
+    """No row can be matched to a request then."""
     by = stacker()
 
     found = by.split(stacked(by, request(0), request(1)), [np.zeros(shape, "<f4") for shape in shapes])
@@ -42,7 +42,7 @@ def test_outputs_of_other_rows_or_shapes_fail_the_run(shapes: tuple[tuple[int, .
 
 
 def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
-    """Cut from padding, it has no place among the rows of the run. The axis is found though inputs are left out."""
+    """The state is a copy, cut from the batch's outputs. The padded axis is found though inputs are left out."""
     whole = signature(spec("sum"), spec("x", dims=(None,)), outputs=(spec("next"), spec("y", dims=(None,))))
     whole = replace(whole, axes=(Axis("input x axis 1", (4,), {Spot(1, 0): 0}, (Spot(1, 0),)),))
     layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
@@ -61,7 +61,7 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
 
 @pytest.mark.parametrize("dims", [(), (1,), (2, 3)])
 def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) -> None:
-    """Whatever the shape of a state, also where each row has one number and no other axis."""
+    """This holds for any shape of a state, also for one number per row without another axis."""
     whole = signature(spec("sum", dims=dims), spec("x"), outputs=(spec("next", dims=dims), spec("y")))
     layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
     by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING, NOTHING))

@@ -1,4 +1,4 @@
-"""States that do not fit into memory: those used lately stay, and a batch finds all that it asks for."""
+"""More states than fit into memory: those used lately stay, and a batch finds all that it asks for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def slots_of(store: FakeStore | LocalStore, most: int = MOST) -> tuple[KeySlots,
 
 
 def write(slots: KeySlots, keys: list[bytes], value: float, partition: Partition = P0) -> None:
-    """As a batch does."""
+    """Write a value for each key, as a batch does."""
     found = dict(zip(keys, slots.find(partition, keys), strict=True))
     new = [key for key, slot in found.items() if not slot]
     found |= zip(new, slots.add(partition, new), strict=True)
@@ -40,12 +40,12 @@ def key(number: int) -> bytes:
 
 
 def test_what_was_not_used_lately_leaves_memory() -> None:
-    """The store is told once where it is, and asked in one call for a batch when it is used again."""
+    """The store is told the slot once, and asked in one call for a batch when the key is used again."""
     store = FakeStore()
     slots, slabs = slots_of(store)
     for number in range(MOST):
         write(slots, [key(number)], float(number))
-    assert store.keys_of(P0) == 0  # as long as there is room
+    assert store.keys_of(P0) == 0  # there is room in memory
 
     write(slots, [key(MOST)], 1.0)
     write(slots, [key(1)], 10.0)
@@ -62,7 +62,7 @@ def test_what_was_not_used_lately_leaves_memory() -> None:
 
 
 def test_a_slot_that_is_free_is_given_again() -> None:
-    """Also where its key was in the store alone; what is gone is gone there, too."""
+    """This includes keys that only the store has; a deleted key is gone there, too."""
     store = FakeStore()
     slots, slabs = slots_of(store)
     for number in range(3 * MOST):
@@ -79,7 +79,7 @@ def test_a_slot_that_is_free_is_given_again() -> None:
 
 
 def test_a_partition_may_leave_while_its_keys_leave_memory() -> None:
-    """It may come back, too, and begins anew."""
+    """It may also come back, and begins anew."""
     store = FakeStore()
     slots, slabs = slots_of(store)
     ours, others = [key(number) for number in range(3 * MOST)], [b"other-%d" % number for number in range(MOST)]
@@ -97,7 +97,7 @@ def test_a_partition_may_leave_while_its_keys_leave_memory() -> None:
 
 
 def test_a_clean_end_leaves_each_state_where_it_is(tmp_path: Path) -> None:
-    """In a directory, also what was in memory alone; what is not kept leaves its slots to others."""
+    """The directory also gets states that were only in memory; partitions not kept free their slots."""
     many, kept = [key(number) for number in range(3000)], {P0: Extent(1, 1.0)}
     with closing(LocalStore(tmp_path, {})) as store:
         slots, slabs = slots_of(store, 1024)
@@ -122,7 +122,7 @@ def test_a_clean_end_leaves_each_state_where_it_is(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["write", "drop", "read", "forget"]), st.integers(0, 11)), max_size=60))
 def test_it_is_a_dictionary(calls: list[tuple[str, int]]) -> None:
-    """Whatever is written, dropped and read in whatever order, with room for three."""
+    """Any sequence of writes, drops and reads gives a dictionary's results, with room for three."""
     store = FakeStore()
     slots, slabs = slots_of(store, 3)
     expected: dict[bytes, float] = {}
@@ -144,7 +144,7 @@ def test_it_is_a_dictionary(calls: list[tuple[str, int]]) -> None:
 
 
 def test_states_beyond_memory_are_served_restored_and_forgotten() -> None:
-    """By a worker with room for two of twenty keys, and by its successor."""
+    """A worker with room for two of twenty keys serves them, and its successor restores them."""
     requests = [of(at, float(at), key=b"%d" % (at % 20)) for at in range(60)]
     world = World(has_state=True, exactly_once=True, store=FakeStore(), most_in_memory=2).start(P0)
 
@@ -162,7 +162,7 @@ def test_states_beyond_memory_are_served_restored_and_forgotten() -> None:
 
 
 def test_what_is_too_old_is_forgotten_in_the_store_too() -> None:
-    """A tombstone goes to the changelog, and neither memory nor store has it."""
+    """A tombstone goes to the changelog, and neither memory nor store has the state."""
     world = World(
         has_state=True, exactly_once=True, ttl=10.0, store=FakeStore(), most_in_memory=2, clock=Clock(3000.0)
     ).start(P0)

@@ -1,4 +1,4 @@
-"""Stores whose library is an extra that is not installed."""
+"""Stores whose library belongs to an extra that is not installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.core.failures import BadConfiguration
 def test_a_start_says_which_extra_to_install(
     module: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line, and exit code 2: only workers with such a store import it."""
+    """The start ends with one line and exit code 2; only workers with such a store import it."""
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
 

@@ -1,4 +1,4 @@
-"""What a clean end leaves in a directory: the next start has it, or throws it away and says why."""
+"""States that a clean end left in a directory: the next start has them, or throws them away and says why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opened(folder: Path, **other: object) -> LocalStore:
 
 
 def left(folder: Path, go_on: Callable[[], bool] = yes) -> bool:
-    """P0 with all keys, and P1 which is not kept."""
+    """A store left with P0, whose keys are kept, and P1, whose keys are not."""
     store = opened(folder)
     store.grow("rows", NONE, 1000)[1:] = range(1, 1000)
     store.put(P0, KEYS, SLOTS)
@@ -48,7 +48,7 @@ def expect_nothing(folder: Path, why: str | None, **other: object) -> None:
 
 
 def test_what_was_kept_is_there_once_it_is_taken(tmp_path: Path) -> None:
-    """With how far it reaches, once; what was not kept is gone, and what was not taken is no state of ours."""
+    """Its extent is given once. States of P1 are gone, and P0's count only after they are taken."""
     expect_nothing(tmp_path, None)
     expect_nothing(tmp_path, "the process that had it did not stop cleanly")
     assert left(tmp_path)
@@ -64,7 +64,7 @@ def test_what_was_kept_is_there_once_it_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_is_not_taken_is_left_again(tmp_path: Path) -> None:
-    """Beside what is new."""
+    """New states are kept with it."""
     left(tmp_path)
     store = opened(tmp_path)
     store.put(P1, KEYS[:1], [1])
@@ -80,7 +80,7 @@ def test_what_is_not_taken_is_left_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_what_is_of_another_is_thrown_away(tmp_path: Path, name: str) -> None:
-    """Group, cluster, layout: whatever tells it from ours is said."""
+    """The reason names the difference: group, cluster or layout."""
     left(tmp_path)
 
     expect_nothing(tmp_path, f"it is of another {name}: {OURS[name]}, and not theirs", **{name: "theirs"})
@@ -89,7 +89,7 @@ def test_what_is_of_another_is_thrown_away(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["data.mdb", "rows"])
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 0.999])
 def test_one_bit_is_enough(tmp_path: Path, at: float, name: str) -> None:
-    """Wherever it is in the states."""
+    """Its position does not matter."""
     left(tmp_path)
     file = tmp_path / "states" / name
     content = bytearray(file.read_bytes())
@@ -110,7 +110,7 @@ def test_one_bit_is_enough(tmp_path: Path, at: float, name: str) -> None:
     ],
 )
 def test_a_mark_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
-    """Not an offset of it."""
+    """None of its offsets is used."""
     left(tmp_path)
     mark = tmp_path / NAME
     mark.write_bytes(spoil(mark.read_bytes()))
@@ -121,14 +121,14 @@ def test_a_mark_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[
 
 
 def test_what_is_not_done_in_time_is_not_kept(tmp_path: Path) -> None:
-    """Half a checksum is none."""
+    """Half a checksum is no checksum."""
     assert not left(tmp_path, lambda: False)
 
     expect_nothing(tmp_path, "the process that had it did not stop cleanly")
 
 
 def test_without_an_identity_nothing_is_believed(tmp_path: Path) -> None:
-    """Where the cluster does not tell the changelog from others."""
+    """Without the cluster's id, the changelog could be another one."""
     left(tmp_path)
 
     store = LocalStore(tmp_path)

@@ -1,4 +1,4 @@
-"""States in a directory: a dictionary by partition, whatever the keys are, that no other process shares."""
+"""States in a directory: a dictionary per partition, for any keys, that no other process shares."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def test_some_goes_round(store: LocalStore) -> None:
-    """All of them come with their own keys, then again from the first, also where one was deleted meanwhile."""
+    """All keys come once, then again from the first, even if one was deleted meanwhile."""
     store.put(P0, KEYS, SLOTS)
 
     first, then, nothing, again = (store.some(P0, 4) for _ in range(4))
@@ -48,7 +48,7 @@ def test_some_goes_round(store: LocalStore) -> None:
 @pytest.mark.parametrize("dims", [(), (2, 3)])
 @pytest.mark.parametrize("is_fake", [False, True])
 def test_rows_stay_when_there_are_more(store: LocalStore, dims: tuple[int, ...], *, is_fake: bool) -> None:
-    """What is written is there in the next, larger array of that name; new rows are zeros."""
+    """The next, larger array of that name holds the written rows; new rows are zeros."""
     one, none = FakeStore() if is_fake else store, np.empty((0, *dims), np.float32)
 
     small, other = one.grow("a", none, 10), one.grow("b", none, 10)
@@ -71,7 +71,7 @@ def test_rows_stay_when_there_are_more(store: LocalStore, dims: tuple[int, ...],
     )
 )
 def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[object, bytes, str]]) -> None:
-    """Whatever is called in whatever order."""
+    """This holds for any sequence of calls."""
     store, simple = LocalStore(tmp_path_factory.mktemp("store")), FakeStore()
     for number, (partition, key, call) in enumerate(calls):
         for one in (store, simple):
@@ -87,7 +87,7 @@ def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, calls: lis
 
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
-    """The next one finds nothing of what the last one left."""
+    """The next owner finds nothing that the last one left."""
     store = LocalStore(tmp_path / "made")
     store.put(P0, KEYS, SLOTS)
     with pytest.raises(BadConfiguration, match="made is another worker's, which runs"):
@@ -100,7 +100,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_what_lies_in_a_directory_is_for_this_user_alone(tmp_path: Path) -> None:
-    """States are what requests brought, and the directory may lie where others read."""
+    """States come from requests, and others may read the directory."""
     directory = tmp_path / "made" / "here"
 
     store = LocalStore(directory, {"group": "g"})
@@ -116,7 +116,7 @@ def test_what_lies_in_a_directory_is_for_this_user_alone(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["lock", "states", "checkpoint.json"])
 def test_no_link_is_followed(name: str, tmp_path: Path) -> None:
-    """Another user may have left it in a directory that all may write to: this user's files would be written over."""
+    """Another user may have left it in a shared directory: this user's files would be overwritten."""
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_bytes(b"precious")
@@ -131,7 +131,7 @@ def test_no_link_is_followed(name: str, tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_place_of_what_a_clean_stop_leaves_is_replaced(tmp_path: Path) -> None:
-    """It is put where it is meant, and the file that the link leads to stays as it is."""
+    """The file gets its proper place, and the link's target stays unchanged."""
     (tmp_path / "file").write_bytes(b"precious")
     store = LocalStore(tmp_path / "directory", {"group": "g"})
     (tmp_path / "directory" / "checkpoint.json.new").symlink_to(tmp_path / "file")
@@ -145,7 +145,7 @@ def test_a_link_in_the_place_of_what_a_clean_stop_leaves_is_replaced(tmp_path: P
 
 @pytest.mark.parametrize("name", ["lock", "checkpoint.json"])
 def test_no_pipe_is_waited_for(name: str, tmp_path: Path) -> None:
-    """One that nothing writes to would hold the start up for ever: it is refused, or there is nothing in it."""
+    """A pipe without a writer would block the start for ever: it is refused, or counts as empty."""
     os.mkfifo(tmp_path / name)
 
     with suppress(BadConfiguration):
@@ -153,14 +153,14 @@ def test_no_pipe_is_waited_for(name: str, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
-    """With the setting that names it."""
+    """The error names the setting."""
     (tmp_path / "file").touch()
     with pytest.raises(BadConfiguration, match=r"WORKER_STATE__DIRECTORY: .*file cannot be written: "):
         LocalStore(tmp_path / "file")
 
 
 def test_a_disk_that_fails_ends_the_worker_with_the_reason(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full, or broken: nothing is taken for stored that is not."""
+    """It may be full or broken: no state counts as stored that is not."""
     store.put(P0, [b"a"], [1])
 
     def fails(*_: object, **__: object) -> None:

@@ -62,7 +62,7 @@ class FakeLedger:
 
 @dataclass
 class FakeWorker:
-    """All that is asked of a worker's other parts."""
+    """Gives all that the events ask of a worker's other parts."""
 
     running_since: float | None = None
     linger: float = 0.005
@@ -84,7 +84,7 @@ class FakeWorker:
 
 
 class Watched:
-    """Events with a clock that the test turns, and the page as {sample: value}."""
+    """Events with the test's clock, and the page as {sample: value}."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -95,7 +95,7 @@ class Watched:
 
     @property
     def date(self) -> float:
-        """Seconds since the epoch, by our own clock."""
+        """Seconds since the epoch, by this machine's clock."""
         return 1_000_000.0 + self.now
 
     def turn(self, seconds: float = PUBLISH_EVERY, in_flight: int = 0) -> None:
@@ -127,7 +127,7 @@ def log() -> Iterator[Log]:
 
 
 def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE, published_at: float | None = None) -> Batch:
-    """`published_at`: seconds since the epoch, of its first request."""
+    """A batch whose first request was published at `published_at`, in seconds since the epoch."""
     timestamp = None if published_at is None else int(published_at * 1000)
     first = Request(Record(P0, 0, None, b"", (), timestamp), rows, (), (), Reply("raw"), 0, MODEL)
     return Batch((first,), {"x": np.zeros((rows, 1))}, rows, closed_by)
@@ -146,7 +146,7 @@ def stall(partition_since: float = 0.0, *, is_transaction: bool = False) -> Stal
 
 
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
-    """Except those of partitions, topics and buckets that are not there yet."""
+    """Metrics of partitions, topics and buckets appear when these do."""
     watched.events.model_warmed("digits", "1", "cpu")
     names = " ".join(watched.page())
 
@@ -244,7 +244,7 @@ def bounded(watched: Watched) -> None:
     ],
 )
 def test_the_page_shows_what_was_told(watched: Watched, happens: Callable[[Watched], None], shown: str) -> None:
-    """After the next turn; nothing of another replica's partition, or of a topic that is gone."""
+    """It is there after the next turn. Another replica's partition, or a topic that is gone, is not shown."""
     happens(watched)
     watched.turn(in_flight=1)
 
@@ -290,7 +290,7 @@ def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> N
 
 
 def test_lag_counts_from_whichever_commit_got_furthest(watched: Watched) -> None:
-    """Under exactly once the consumer knows its own first commit alone; a partition that came back counts anew."""
+    """Exactly once, the consumer knows only its own first commit. A partition that came back counts anew."""
     watched.events.assigned([P0])
     watched.events.committed(CommitResult({P0: 98}, {}))
     lags = []
@@ -308,7 +308,7 @@ def test_lag_counts_from_whichever_commit_got_furthest(watched: Watched) -> None
 
 
 def test_commit_lag_counts_from_the_last_commit_that_got_through(watched: Watched) -> None:
-    """There is none while nothing is to be committed, or when it left with its partition."""
+    """There is none while nothing is to be committed, and none after its partition left."""
     lags = []
     for pending, committed in [({}, {}), ({P0: 1}, {}), ({P0: 2}, {}), ({P0: 3}, {P0: 2}), ({}, {}), ({P1: 7}, {})]:
         watched.ledger.pending = dict(pending)
@@ -321,7 +321,7 @@ def test_commit_lag_counts_from_the_last_commit_that_got_through(watched: Watche
 
 
 def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -> None:
-    """Or with the partition: its next owner has it then."""
+    """It also ends with the partition, whose next owner has it then."""
     events, seen = watched.events, []
     events.assigned([P0, P1])
     events.suspected([Suspect(P0, 3, None, until=50), Suspect(P1, 4, 7, until=20)])
@@ -338,7 +338,7 @@ def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -
 
 
 def test_snapshots_are_published_now_and_then_and_the_heartbeat_at_once(watched: Watched) -> None:
-    """A turn may be a hundred microseconds."""
+    """A turn may take only a hundred microseconds."""
     watched.turn()
     first = watched.events.latest
     watched.turn(PUBLISH_EVERY / 10)
@@ -372,7 +372,7 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
 
 
 def test_a_worker_says_once_that_it_is_ready(watched: Watched, log: Log) -> None:
-    """When it turns and has partitions; with the live page's address."""
+    """It says so when it turns and has partitions, with the live page's address."""
     watched.events.page = "http://127.0.0.1:1/"
     watched.events.model_warmed("digits", "1", "cpu")
     watched.events.assigned([])
@@ -389,7 +389,7 @@ def test_a_worker_says_once_that_it_is_ready(watched: Watched, log: Log) -> None
 
 
 def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watched, log: Log) -> None:
-    """It says so at once, once for each topic, and is ready again when the topic is back."""
+    """It reports each missing topic once, at once, and is ready again when the topic is back."""
     watched.ready()
 
     watched.events.topics_absent(["orders"])
@@ -409,7 +409,7 @@ def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watche
 
 
 def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Watched) -> None:
-    """As `/readyz` says it, but for the names and numbers of that worker."""
+    """The runbook's lines match what `/readyz` says, except for names and numbers."""
     events = watched.events
     states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
     watched.worker.places_awaited = 4
@@ -442,7 +442,7 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
 
 
 def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: Log) -> None:
-    """One line each, however often the client says so; a worker that holds nothing yet is not cut off."""
+    """Each gets one line, however often the client reports it. A worker that holds nothing yet is not cut off."""
     watched.events.consumer_seen(0, {})
     watched.events.assigned([P0])
 
@@ -454,7 +454,7 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
 
 
 def test_a_partition_that_stands_still_is_told_at_once_and_when_it_goes_on(watched: Watched, log: Log) -> None:
-    """With its offset. Its age is on the page, and one that moved away is not ours to report."""
+    """The line has its offset, the page its age. A partition that moved away is not ours to report."""
     stalls = {P0: stall(watched.now - 30), P1: stall(watched.now, is_transaction=True)}
     watched.events.assigned([P0])
 
@@ -477,7 +477,7 @@ def test_a_partition_that_stands_still_is_told_at_once_and_when_it_goes_on(watch
 
 
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: Log) -> None:
-    """A log that was cut short, or begun anew, lost nothing that was to be read."""
+    """A log that was cut short, or begun anew, lost no request that was still to be read."""
     watched.events.place_lost(P0, lost=20, first=60)
     watched.events.place_lost(P1, lost=60, first=0)
     watched.turn()
@@ -488,7 +488,7 @@ def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: W
 
 
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log) -> None:
-    """The first is logged at once, the rest summed up; with a reason that quotes nothing."""
+    """The first is logged at once, the rest are summed up; the reason quotes nothing."""
     for offset in range(3):
         watched.events.rejected(rejection(offset))
     watched.turn()
@@ -508,7 +508,7 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: Log
 
 
 def test_failures_that_are_not_summed_up_yet_are_told_at_the_end(watched: Watched, log: Log) -> None:
-    """Each once, and before the last line."""
+    """Each is logged once, before the last line."""
     watched.events.rejected(rejection(1))
     watched.turn()
     for offset in range(2, 9):
@@ -529,7 +529,7 @@ def test_failures_that_are_not_summed_up_yet_are_told_at_the_end(watched: Watche
 
 
 def test_nothing_per_batch_or_record_is_logged(watched: Watched, log: Log) -> None:
-    """A busy worker is a quiet one."""
+    """A busy worker is quiet."""
     for _ in range(10):
         watched.events.taken(1)
         watched.events.batch_closed(batch(1), 0.0)
@@ -544,7 +544,7 @@ def test_nothing_per_batch_or_record_is_logged(watched: Watched, log: Log) -> No
 
 
 def test_what_an_operator_would_tell_is_logged(watched: Watched, log: Log) -> None:
-    """Partitions by name, the first twenty of them, and an error where the worker stops for one."""
+    """Partitions are named, at most twenty of them. A stop with a failure is an error."""
     events = watched.events
     events.assigned([Partition("t", n) for n in range(25)])
     events.revoked([P0], 0.1234567, 2)

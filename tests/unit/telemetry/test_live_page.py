@@ -1,4 +1,4 @@
-"""The answers of `/status`, and the page's files, read without a browser; `integration` has one."""
+"""The answers of `/status`, and the page's files, read without a browser; the `integration` tests use one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def restore_beside_a_stall(shown: Shown) -> None:
 
 
 class Shown:
-    """Events with a clock that the test turns, and what `/status` says of them."""
+    """Events with the test's clock, and the answers of `/status`."""
 
     def __init__(self, settings: Settings = SETTINGS) -> None:
         self.now = 1000.0
@@ -76,7 +76,7 @@ def reject(events: WorkerEvents, offset: int, message: str, code: Code = Code.IN
 
 
 def test_there_is_an_answer_before_there_is_anything_to_say() -> None:
-    """A page that is opened while the model loads."""
+    """Someone may open the page while the model loads."""
     said = json.loads(content("/status"))
 
     assert (said["phase"], said["why"], said["at"], said["model"]) == ("starting", "starting", None, None)
@@ -122,7 +122,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
 def test_the_phase_is_a_word_with_its_reason(
     shown: Shown, change: Callable[[Shown], object], phase: str, why: str | None
 ) -> None:
-    """Serving has none."""
+    """The phase "serving" has no reason."""
     change(shown)
     shown.turn()
 
@@ -133,7 +133,7 @@ def test_the_phase_is_a_word_with_its_reason(
 
 
 def test_the_process_is_said(shown: Shown) -> None:
-    """Its memory, its processor time, and since when it is up; and for how long its loop has not turned."""
+    """It tells memory, processor time and uptime, and for how long the loop has not turned."""
     shown.turn()
     shown.now += 6.0
 
@@ -146,7 +146,7 @@ def test_the_process_is_said(shown: Shown) -> None:
 
 
 def test_partitions_keep_their_order(shown: Shown) -> None:
-    """However far behind they are: rows that change places cannot be read. With the age of their oldest request."""
+    """The order does not depend on their lag: rows that move cannot be read. Each has its oldest request's age."""
     p2, p10 = Partition("requests", 2), Partition("requests", 10)
     shown.events.assigned([p10, p2])
     shown.events.consumer_seen(1, {P0: Standing(0, 3), P1: Standing(0, 900), p10: Standing(0, 5)})
@@ -165,7 +165,7 @@ def test_partitions_keep_their_order(shown: Shown) -> None:
 
 
 def test_of_many_partitions_the_furthest_behind_are_shown(shown: Shown) -> None:
-    """An answer stays small; the sums count all."""
+    """The answer stays small; the sums count all partitions."""
     many = [Partition("wide", number) for number in range(3 * MOST_PARTITIONS)]
     shown.events.assigned(many)
     shown.events.consumer_seen(1, {p: Standing(0, 10 + 10_000 * (p.number == 250)) for p in many})
@@ -179,7 +179,7 @@ def test_of_many_partitions_the_furthest_behind_are_shown(shown: Shown) -> None:
 
 
 def test_the_last_reasons_are_said_once_each_and_without_what_was_sent(shown: Shown) -> None:
-    """However often one comes, those of the other codes stay."""
+    """A frequent reason does not push out the reasons of other codes."""
     reject(shown.events, 1, "model 'secret-name' is not served here", Code.NOT_FOUND)
     for offset in range(2, 200):
         reject(shown.events, offset, f"expected FP32, got 'payload-{offset}'")
@@ -200,7 +200,7 @@ def test_the_last_reasons_are_said_once_each_and_without_what_was_sent(shown: Sh
 
 
 class Elements(HTMLParser):
-    """Every element of a page with its attributes."""
+    """Collects every element of a page with its attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Elements(HTMLParser):
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
-    """The security policy refuses both; what comes from the worker never becomes markup."""
+    """The security policy refuses both, and text from the worker never becomes markup."""
     for path in FILES:
         addresses = set(re.findall(r"https?://[\w./]+", content(path)))
         assert addresses <= {"http://www.w3.org/2000/svg"}, path  # the name of a language, never fetched

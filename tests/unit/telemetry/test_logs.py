@@ -1,4 +1,4 @@
-"""Log lines: one format for all, short for people in a terminal, and no secret in any."""
+"""Log lines: one format for all, short for people in a terminal, and without secrets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COMMAND = "inference-worker dead-letters show requests/0/17"
 
 
 class Screen(io.StringIO):
-    """A terminal, as far as a stream tells."""
+    """A stream that calls itself a terminal."""
 
     def isatty(self) -> bool:
         return True
 
     @property
     def plain(self) -> list[str]:
-        """Its lines without colours."""
+        """The lines without colours."""
         return re.sub(r"\x1b\[\d*m", "", self.getvalue()).splitlines()
 
 
@@ -39,7 +39,7 @@ def _as_before() -> Iterator[None]:
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """Configured for JSON."""
+    """A stream to which JSON lines are logged."""
     stream = io.StringIO()
     configure("json", "INFO", stream)
     return stream
@@ -57,7 +57,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_fact_is_one_json_object(stream: io.StringIO) -> None:
-    """With its time in UTC, its level and its fields, in this order."""
+    """It has its time in UTC, its level and its fields, in this order."""
     our_log().info("partitions_assigned", partitions=["requests/0"], held=1)
 
     (line,) = lines(stream)
@@ -67,7 +67,7 @@ def test_a_fact_is_one_json_object(stream: io.StringIO) -> None:
 
 
 def test_the_kafka_client_s_lines_come_out_with_ours(stream: io.StringIO) -> None:
-    """Under the client's name, and a defect's trace in one line."""
+    """They carry the client's name, and a traceback becomes one line."""
     kafka_logger().log(logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", "connection refused")
     try:
         int("no such thing")
@@ -81,7 +81,7 @@ def test_the_kafka_client_s_lines_come_out_with_ours(stream: io.StringIO) -> Non
 
 
 def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
-    """However deep they lie. A topic or a reason that is counted by its name keeps its number."""
+    """They may lie deep. Topics and reasons that are counted by name keep their counts."""
     fields: dict[str, Any] = {"sasl.password": "a1", "config": {"ssl.key.pem": "b2", "rows": 3}, "tokens": ["c3"]}
     our_log().info("configured", **fields)
     our_log().info("x", counts={"payment-tokens": 12, "sasl.password=hunter2 is wrong": 3})
@@ -125,7 +125,7 @@ def test_secrets_inside_a_text_are_blanked(text: str, shown: str, stream: io.Str
     "word", ["password", "key.", "token", "key ", "a", "://a", "'\\", "-----BEGIN A", "=", "key=' "]
 )
 def test_a_text_takes_no_more_than_its_length(word: str) -> None:
-    """Or a model's quotation of a request would hold the loop up: 160 KB of the first took 166 s."""
+    """Otherwise a model's quotation of a request would hold the loop up: 160 KB of the first word took 166 s."""
     began = time.process_time()
 
     cleaned(word * (200_000 // len(word)))
@@ -158,7 +158,7 @@ def test_lines_are_readable_in_a_terminal_and_json_elsewhere(
     stream: io.StringIO,
     is_json: bool,  # noqa: FBT001 - a case
 ) -> None:
-    """Unless a format is set."""
+    """A format that is set overrides this."""
     configure(log_format, "INFO", stream)
     our_log().info("stopped")
 
@@ -166,7 +166,7 @@ def test_lines_are_readable_in_a_terminal_and_json_elsewhere(
 
 
 def test_short_fields_share_a_line_and_sentences_have_their_own(screen: Screen) -> None:
-    """So that a command can be copied whole."""
+    """So a command can be copied whole."""
     our_log().warning("requests_rejected", count=3, reasons={"NOT_FOUND": 2}, page=None, next=COMMAND, held=["a", "b"])
     our_log().info("fetching_resumed")
 
@@ -177,7 +177,7 @@ def test_short_fields_share_a_line_and_sentences_have_their_own(screen: Screen) 
 
 
 def test_elsewhere_a_fact_keeps_to_its_line_with_date_and_zone() -> None:
-    """A file is searched line by line, and read on another day; a list in it is whole."""
+    """A file is searched line by line, and read on another day. Its lists are complete."""
     stream = io.StringIO()
     configure("console", "INFO", stream)
 
@@ -190,7 +190,7 @@ def test_elsewhere_a_fact_keeps_to_its_line_with_date_and_zone() -> None:
 
 
 def test_nothing_of_others_reaches_a_terminal_raw(screen: Screen) -> None:
-    """No broker and no publisher clears a screen, or writes a line that looks like ours; a trace keeps its lines."""
+    """No broker or publisher can clear a screen, or fake a line of ours; a traceback keeps its lines."""
     kafka_logger().error("%s", "evil\x1b]0;pwned\x07\n12:00:00  stopped")
     our_log().info("seen", by="evil\x9b2J", names={"evil\r": 1}, each=["evil\x1bc"])
     try:

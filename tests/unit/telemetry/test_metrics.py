@@ -1,4 +1,4 @@
-"""Counting: buckets, sums, snapshots that stay as they were, and the memory that there is."""
+"""Counting: buckets, sums, snapshots that do not change, and the memory limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURNS = Metric("turns", "counter", "?", known=((),))
 
 
 def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
-    """As Prometheus reads `le`; one value counts as often as it is said."""
+    """Prometheus reads `le` like this. One call may count a value several times."""
     numbers = Numbers([SIZES])
 
     for value, times in ((0.5, 1), (1.0, 1), (1.5, 3), (2.0, 1), (2.5, 1)):
@@ -45,7 +45,7 @@ def test_what_was_handed_out_does_not_change() -> None:
 
 
 def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
-    """Times are in seconds and say so."""
+    """Times are in seconds, and their names say so."""
     names = [metric.name for metric in METRICS]
 
     assert len(set(names)) == len(names)
@@ -56,7 +56,7 @@ def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(("said", "limit"), [("536870912\n", 536_870_912), ("max\n", 0), (None, 0)])
 def test_the_memory_limit_is_the_container_s(tmp_path: Path, said: str | None, limit: int) -> None:
-    """0 where it has none, or there is no container."""
+    """It is 0 without a limit, or without a container."""
     if said is not None:
         (tmp_path / "memory.max").write_text(said)
 

@@ -1,6 +1,6 @@
-"""The verdicts that probes get, and the pages as values. The server itself is tested over a socket elsewhere.
+"""The answers to probes, and the pages as values. The server itself is tested over a socket elsewhere.
 
-Another client than ours reads `/v2` in `tests/contract`.
+A client of another project reads `/v2` in `tests/contract`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ READY = Snapshot(unready=None, turned_at=999.0, served=MODEL)
     ],
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
-    """In one line that an operator reads in the pod's events."""
+    """It is one line, which an operator reads in the pod's events."""
     assert Pages(lambda: snapshot, PAGELESS).answer(path)[:2] == (status, body)
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/page.js", "/v2", "/v2/models/digits", "/config"])
 @pytest.mark.parametrize("host", ["evil.example", "EVIL.example:8080", "evil.example.", "127.0.0.1.nip.io", "a.b:1:2"])
 def test_a_name_that_anyone_may_own_is_refused(path: str, host: str) -> None:
-    """Its owner may have a page there, and let the name lead here afterwards. The answer says what to do."""
+    """Its owner may have a page there, and later let the name lead here. The answer says what to do."""
     status, body, _ = Pages(Snapshot, REPLICAS).answer(path, host)
 
     assert status == HTTPStatus.MISDIRECTED_REQUEST
@@ -72,7 +72,7 @@ def test_an_address_and_a_name_of_ours_are_answered(host: str) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/startupz?x", "/readyz", "/metrics", "/v2/health/ready"])
 def test_probes_and_scrapers_ask_by_any_name(path: str) -> None:
-    """A balancer's, or a node's in a company's DNS: a refusal would take the worker out of service."""
+    """A balancer or a node may have such a name: a refusal would take the worker out of service."""
     answer = Pages(lambda: Snapshot(unready=None), PAGELESS).answer(path, "node-1.example.com:8080")
 
     assert answer[0] == HTTPStatus.OK
@@ -88,7 +88,7 @@ def test_no_other_file_is_served(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v2/models/m", "/v2/models/m/versions/1", "/v2/models/%6D?x"])
 def test_a_model_is_told_with_its_tensors(path: str) -> None:
-    """The rows first; -1 is what requests choose. And which file it is."""
+    """The row axis comes first; -1 marks axes that requests choose. The answer also tells the file's digest."""
     status, body, content_type = Pages(lambda: READY, PAGELESS).answer(path)
 
     assert (status, content_type) == (HTTPStatus.OK, "application/json")
@@ -119,7 +119,7 @@ def test_a_model_is_told_with_its_tensors(path: str) -> None:
     ],
 )
 def test_the_paths_of_the_model_s_protocol(path: str, snapshot: Snapshot, status: int, said: str) -> None:
-    """A probe reads the status, people the object; what is not there names what is."""
+    """A probe reads the status, people read the object. A wrong name gets the right one as answer."""
     answer = Pages(lambda: snapshot, PAGELESS).answer(path)
 
     assert answer[0] == status

@@ -1,4 +1,4 @@
-"""Reasons of rejections as others than their publishers see them: nothing that was sent is left in them."""
+"""Reasons of rejections as shown to others than their publishers: they hold nothing that was sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.core.tensors.stacking import VALUE_NOT_TAKEN
 from worker.telemetry.logs import LONGEST_REASON, RecentRejection
 
 CANARY = "kanarienvogel"
-# Around it what quoting, cutting and escaping may stumble over.
+# Text around it on which quoting, cutting and escaping may fail.
 NOISE = st.text(st.sampled_from("'\"\\ a\n…[{,"), max_size=90)
 
 
@@ -38,12 +38,12 @@ def reason(message: str, code: Code = Code.INVALID_ARGUMENT) -> str:
     ],
 )
 def test_what_a_message_quotes_is_left_out(message: str, shown: str) -> None:
-    """With all behind a quotation that was cut short: where it ends is not known. Sizes stay, they help."""
+    """If a quotation was cut short, all behind it is left out, since its end is unknown. Sizes stay, as they help."""
     assert reason(message) == shown
 
 
 def test_of_what_the_model_says_no_number_is_shown() -> None:
-    """It may be an element of the request."""
+    """A number may be an element of the request."""
     message = "the model failed on this request: Gather 'g': idx=9999 must be within the range [-10,9]"
 
     assert reason(message, Code.INTERNAL) == (
@@ -61,7 +61,7 @@ def test_a_reason_is_a_line() -> None:
 
 @given(before=NOISE, behind=NOISE, place=st.integers(0, 8))
 def test_nothing_of_a_request_is_in_the_reason_for_its_rejection(before: str, behind: str, place: int) -> None:
-    """Wherever the text stands that a publisher sent: in names, datatypes, shapes, headers, ids, or as the value."""
+    """The publisher's text may be in names, datatypes, shapes, headers or ids, or be the value."""
     said = f"{before}{CANARY}{behind}"
     requests: list[Any] = [
         as_json(document(model_name=said)),

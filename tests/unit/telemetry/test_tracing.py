@@ -1,4 +1,4 @@
-"""The spans that a followed request leaves behind, how tracing starts and ends, and what it does without its extra."""
+"""The spans of a followed request, the start and end of tracing, and tracing without its extra."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MS = 1_000_000  # nanoseconds
 
 
 def traced(offset: int, *values: float, traceparent: str = SAMPLED, partition: Partition = P0) -> Record:
-    """A request with rows of one float, whose publisher says this of its trace."""
+    """A request with rows of one float and this trace header."""
     headers = (("Traceparent", traceparent.encode()), ("tracestate", b"vendor=1"))
     return Record(partition, offset, b"secret-key", floats(*(values or (offset,))), headers, None)
 
@@ -52,7 +52,7 @@ def plain(offset: int) -> Record:
 
 @dataclass
 class Followed:
-    """A worker among fakes, real codecs, and tracing around it."""
+    """A worker among fakes, with real codecs and tracing."""
 
     sampler: Sampler = DEFAULT_ON
     world: World = field(default_factory=World)
@@ -95,12 +95,12 @@ class Followed:
         world.start(P0)
 
     def answer(self, *records: Record) -> None:
-        """Let these requests come, and time pass until all is over."""
+        """Let these requests come, and time pass until all are answered."""
         self.world.broker.append(*records)
         self.world.turn_for(0.5)
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
-        """The ended spans whose names begin so."""
+        """The ended spans whose names begin with `name`."""
         return [span for span in self._exported.get_finished_spans() if span.name.startswith(name)]
 
     def span(self, name: str) -> ReadableSpan:
@@ -119,7 +119,7 @@ def context(span: ReadableSpan) -> SpanContext:
 
 
 def name_of(span: ReadableSpan) -> str:
-    """As a header carries it."""
+    """The span's name as a traceparent header has it."""
     return f"00-{context(span).trace_id:032x}-{context(span).span_id:016x}-01"
 
 
@@ -133,7 +133,7 @@ def number(span: ReadableSpan) -> str:
 
 
 def lasted(span: ReadableSpan) -> int:
-    """In nanoseconds."""
+    """The span's duration in nanoseconds."""
     return (span.end_time or 0) - (span.start_time or 0)
 
 
@@ -142,7 +142,7 @@ def linked(span: ReadableSpan) -> set[str]:
 
 
 def test_a_trace_goes_through_the_worker() -> None:
-    """From the publisher's span over ours to the reader of the answer; other echoes stay as they came."""
+    """It goes from the publisher's span over ours to the reader of the answer; other echoed headers stay."""
     followed = Followed()
 
     followed.answer(traced(0))
@@ -157,7 +157,7 @@ def test_a_trace_goes_through_the_worker() -> None:
 
 
 def test_spans_say_what_the_conventions_ask_for() -> None:
-    """OpenTelemetry's names for messaging, and ours for what it has none for."""
+    """They use OpenTelemetry's names for messaging, and our own where it has none."""
     followed = Followed()
 
     followed.answer(traced(7, 1.0, 2.0))
@@ -191,7 +191,7 @@ def test_spans_say_what_the_conventions_ask_for() -> None:
     ids=["unsampled", "empty", "nonsense", "upper case", "no trace id", "no ASCII"],
 )
 def test_a_request_that_nobody_samples_leaves_no_span(traceparent: str) -> None:
-    """And its header goes back as it came, nonsense too."""
+    """Its header goes back unchanged, even if it is nonsense."""
     followed = Followed()
 
     followed.answer(traced(0, traceparent=traceparent))
@@ -201,7 +201,7 @@ def test_a_request_that_nobody_samples_leaves_no_span(traceparent: str) -> None:
 
 
 def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
-    """One span for the batch, a child of the first: from each trace the others can be found."""
+    """The batch has one span, a child of the first request's. From each trace the others can be found."""
     followed = Followed()
 
     followed.answer(traced(0), plain(1), traced(2), traced(3, traceparent=UNSAMPLED))
@@ -214,7 +214,7 @@ def test_a_run_and_its_followed_requests_are_linked_both_ways() -> None:
 
 
 def test_a_rejected_request_shows_its_code() -> None:
-    """Its answer goes on with our trace; the dead letter keeps what the request came with, to be sent again."""
+    """Its answer continues our trace; the dead letter keeps the request's own header, to be sent again."""
     followed = Followed()
 
     followed.answer(traced(0)._replace(value=b"odd"))
@@ -227,7 +227,7 @@ def test_a_rejected_request_shows_its_code() -> None:
 
 
 def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
-    """Nothing of what a publisher sends but names of topics, counts and sizes."""
+    """Spans hold only topic names, counts and sizes of what a publisher sends."""
     followed = Followed()
     wrong = Record(P0, 1, b"secret-key", b"secret-value", (("traceparent", SAMPLED.encode()),), None)
 
@@ -238,7 +238,7 @@ def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
 
 
 def test_a_revoked_request_is_forgotten() -> None:
-    """Its next owner traces it; here nothing is left of it, though its run finishes."""
+    """Its next owner traces it; here its trace ends without a span, though its run finishes."""
     followed = Followed()
     world = followed.world
     world.lanes.seconds = lambda: 60.0
@@ -256,7 +256,7 @@ def test_a_revoked_request_is_forgotten() -> None:
 
 
 class Stuck(SpanExporter):
-    """A collector that never answers, until it is let go."""
+    """A collector that does not answer until it is released."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
@@ -279,7 +279,7 @@ def end_a_span(tracing: Tracing) -> None:
 
 
 def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
-    """What is left is given up, and the log says so."""
+    """The remaining spans are given up, and the log says so."""
     collector = Stuck()
     tracing = Tracing(provider(collector), "scorers")
     end_a_span(tracing)
@@ -292,7 +292,7 @@ def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
 
 
 def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start, where it is read."""
+    """The start reads and refuses them."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
 
     with pytest.raises(BadConfiguration, match="an OTEL_\\* variable does not fit: max_queue_size must be"):
@@ -300,7 +300,7 @@ def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong configuration, exit code 2."""
+    """It is a wrong configuration, exit code 2."""
     monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
@@ -309,7 +309,7 @@ def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_a_start_imports_neither_tracing_nor_what_the_first_scrape_wants() -> None:
-    """So it is as fast as it can be, and goes where the extra is not installed."""
+    """So a start is fast, and works without the extra."""
     imported = "{name.split('.')[0] for name in sys.modules}"
     late = "{'opentelemetry', 'prometheus_client'}"
     command = [sys.executable, "-c", f"import sys, worker.app, worker.assembly; print(({imported}) & {late})"]

@@ -1,4 +1,4 @@
-"""The watchdog ends what hangs and nothing else. Time is passed in."""
+"""The watchdog ends a process that hangs, and no other. Time is passed in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.telemetry.watchdog import CHECK_EVERY, LEAVE_TIMEOUT, REPORT_TIMEOUT
 
 
 class Watched:
-    """A worker as the watchdog sees it, on a clock that the test moves."""
+    """A worker as the watchdog sees it, with the test's clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -33,7 +33,7 @@ class Watched:
         return self
 
     def after(self, seconds: float, *, turning: bool = True) -> str | None:
-        """The reason of the first verdict in so many seconds of regular checks, if there is one."""
+        """The reason of the first verdict in so many seconds of regular checks, or None."""
         for _ in range(round(seconds / CHECK_EVERY)):
             self.now += CHECK_EVERY
             if turning:
@@ -50,7 +50,7 @@ def watched() -> Watched:
 
 
 def test_a_stop_ends_at_once_a_worker_that_has_not_begun() -> None:
-    """And well: it holds nothing. Its main thread may be in a native call that takes minutes."""
+    """The exit code is 0, since it holds nothing. Its main thread may be in a native call that takes minutes."""
     starting = Watched()
     assert starting.after(3600, turning=False) is None
 
@@ -62,7 +62,7 @@ def test_a_stop_ends_at_once_a_worker_that_has_not_begun() -> None:
 
 
 def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
-    """After the time that one turn may take, not before."""
+    """It ends after the longest time for a turn, not before."""
     watched.after(1)
 
     assert watched.after(29, turning=False) is None
@@ -70,7 +70,7 @@ def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
 
 
 def test_an_inference_that_hangs_is_ended_though_the_loop_turns(watched: Watched) -> None:
-    """The message names the setting for those whose inference is only slow."""
+    """The message names the setting, in case the inference is only slow."""
     watched.running_since = watched.now
 
     assert watched.after(10) is None
@@ -81,7 +81,7 @@ def test_an_inference_that_hangs_is_ended_though_the_loop_turns(watched: Watched
 
 
 def test_a_drain_that_takes_too_long_is_ended(watched: Watched) -> None:
-    """Counted from when the wish to stop was seen."""
+    """The time counts from when the wish to stop was seen."""
     watched.stop_asked = True
 
     assert watched.after(20) is None
@@ -91,7 +91,7 @@ def test_a_drain_that_takes_too_long_is_ended(watched: Watched) -> None:
 
 
 def test_a_process_that_stood_still_gets_its_time_anew(watched: Watched) -> None:
-    """After SIGSTOP, or a suspended machine, neither the loop nor the inference is to blame."""
+    """After SIGSTOP, or a suspended machine, neither the loop nor the inference is at fault."""
     watched.heartbeat = watched.running_since = watched.now
     watched.after(1)
     watched.now += 3600
@@ -101,7 +101,7 @@ def test_a_process_that_stood_still_gets_its_time_anew(watched: Watched) -> None
 
 
 def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit of a container's processes the end is worth more than its reason."""
+    """At the limit of a container's processes, it is better to end without a reason than not to end."""
     is_ended = Event()
     watchdog = Watchdog(
         TimeLimits(turn=30.0, run=0.0, stop=20.0),
@@ -120,7 +120,7 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
 
 
 def test_what_hangs_leaves_its_group_before_it_ends() -> None:
-    """A log or a leave that hangs, too, is not waited for: nothing may read standard error."""
+    """It does not wait for a log or a leave that hangs, too: standard error may have no reader."""
     acts: list[str] = []
     is_ended, never = Event(), Event()
 

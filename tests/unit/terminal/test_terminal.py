@@ -15,14 +15,14 @@ from worker.terminal.terminal import agreed, is_person_there, page, print_json
 def test_a_page_of_tables_is_never_laid_out_for_less_than_it_fits(
     columns: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its figures would be cut, where a terminal only wraps them."""
+    """A narrower layout would cut its figures, while a terminal only wraps them."""
     monkeypatch.setenv("COLUMNS", str(columns))
 
     assert page().width == width
 
 
 def test_a_line_of_json_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters that JSON takes as they are, and halves of characters, come escaped, and mean the same."""
+    """Control characters that JSON allows, and half characters, are escaped without a change of meaning."""
     text = "a\x7f\x80\x9b31m\x9f\xa0é\udcff"
 
     print_json({text: text})
@@ -35,7 +35,7 @@ def test_a_line_of_json_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("typed", ["y\n", "Yes \n", "\n", "no\n", ""])
 def test_only_yes_is_yes(typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty line and an end of file are none. The question goes where no result goes."""
+    """An empty line or an end of file means no. The question goes to standard error, where no result goes."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
 
     assert agreed("Send them?") == typed.startswith(("y", "Y"))

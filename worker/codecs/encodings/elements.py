@@ -1,7 +1,7 @@
-"""The elements of one tensor, from JSON numbers, protobuf fields or bytes, and strings back to bytes.
+"""Reads the elements of one tensor from JSON numbers, protobuf fields or bytes, and writes strings back to bytes.
 
-Strict: nothing is cast or parsed. An integer may stand for a float, because JSON writes 1.0 as 1. Every function takes
-a tensor's claim as already checked by the signature, and raises `Reject` when the elements are not what it says.
+Strict: nothing is cast or parsed. An integer may stand for a float, because JSON writes 1.0 as 1. The signature has
+checked each tensor's claim before. Every function raises `Reject` if the elements are not what the claim says.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KINDS: dict[str, frozenset[type]] = {
     "f": frozenset({int, float}),
     "O": frozenset({str}),
 }
-# A JSON parser's types, in words for messages.
+# The types that a JSON parser makes, in words for messages.
 NAMES: dict[type, str] = {
     bool: "a boolean",
     int: "an integer",
-    float: "a fraction",  # or an integer of over 64 bits, of which the JSON parser makes a float
+    float: "a fraction",  # also an integer of over 64 bits: the JSON parser makes it a float
     str: "a string",
     type(None): "null",
     list: "an array",
@@ -38,8 +38,8 @@ NAMES: dict[type, str] = {
 _LENGTH = struct.Struct("<I")  # before each string in binary form
 
 
-# The numbers as `struct` knows them. It takes only numbers, and booleans for 1 and 0, and refuses others out of range:
-# packing 256 floats costs 3 µs, looking at the type of each and numpy's conversion 13 (measured 2026).
+# The numbers as `struct` names them. It takes only numbers, and booleans for 1 and 0, and refuses numbers out of range.
+# To pack 256 floats costs 3 µs; to look at the type of each and convert them with numpy costs 13 (measured 2026).
 _FORMATS = {
     "INT8": "b",
     "INT16": "h",
@@ -55,7 +55,7 @@ _FORMATS = {
 
 
 def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
-    """The elements of Python values, flat. FP16 has no such form: its numbers would be rounded twice."""
+    """The tensor of flat Python values. Refuses FP16, because its numbers would be rounded twice."""
     if spec.datatype == "FP16":
         raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
     packed = _packed(spec.datatype, values)
@@ -66,7 +66,7 @@ _MANY = 1024
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
-    """None when some of the values may be of another kind."""
+    """The packed values; None if some of them may be of another kind."""
     if datatype not in _FORMATS:
         return None
     number = _numbers(_FORMATS[datatype], 1)
@@ -74,7 +74,7 @@ def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
         packed = _numbers(_FORMATS[datatype], len(values)).pack(*values)
     except (struct.error, OverflowError):
         return None
-    # Only where there are ones or zeros can booleans be among them. Of many numbers numpy finds them ten times as fast.
+    # Booleans can be among them only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
         found = np.frombuffer(packed, DTYPES[datatype])
         may_be_booleans = bool(((found == 0) | (found == 1)).any())
@@ -89,7 +89,7 @@ def _numbers(form: str, count: int) -> struct.Struct:
 
 
 def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
-    """Each value by its type. Raises `Reject`."""
+    """The array of values whose types are checked one by one. Raises `Reject`."""
     if odd := set(map(type, values)) - _KINDS[spec.dtype.kind]:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
@@ -101,7 +101,7 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
 
 
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
-    """The elements of an Open Inference Protocol `data`: flat, or nested exactly as the shape says."""
+    """The elements of an Open Inference Protocol `data`, which is flat, or nested exactly as the shape says."""
     if not isinstance(data, list):
         got = NAMES[type(data)]
         raise Reject(f"input {spec.name}: expected `data` to be an array of {elements} elements, got {got}")
@@ -124,7 +124,7 @@ def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[
 
 
 def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tensor:
-    """The bytes themselves for numbers, a flat array of str for strings."""
+    """The tensor of these bytes: the bytes themselves for numbers, a flat array of str for strings."""
     if spec.is_text:
         return np.array(_unpack(spec, elements, bytes(raw)), object)
     spec.check_length(elements, len(raw))
@@ -133,7 +133,7 @@ def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tens
 
 
 def check_booleans(spec: TensorSpec, raw: bytes | memoryview) -> None:
-    """A BOOL is a byte of 0 or 1; ONNX Runtime would compute with a 2."""
+    """Raises `Reject` for a BOOL other than a byte of 0 or 1, because ONNX Runtime would compute with a 2."""
     if spec.datatype == "BOOL" and bool((np.frombuffer(raw, np.uint8) > 1).any()):
         raise Reject(f"input {spec.name}: a BOOL is a byte of 0 or 1, got another")
 
@@ -142,13 +142,13 @@ def _unpack(spec: TensorSpec, elements: int, raw: bytes) -> list[str]:
     strings: list[str] = []
     at, length_of = 0, _LENGTH.unpack_from
     try:
-        for _ in range(elements):  # no more than are wanted, however many came
+        for _ in range(elements):  # no more than are wanted, even if more came
             start = at + _LENGTH.size
             at = start + length_of(raw, at)[0]
             strings.append(raw[start:at].decode())
     except UnicodeDecodeError:
         raise _no_utf8(spec) from None
-    except struct.error:  # no length stands where the next string has to begin
+    except struct.error:  # the next string has no length before it
         pass
     if len(strings) < elements or at != len(raw):
         raise Reject(
@@ -159,7 +159,7 @@ def _unpack(spec: TensorSpec, elements: int, raw: bytes) -> list[str]:
 
 
 def texts(spec: TensorSpec, raws: Iterable[bytes]) -> list[str]:
-    """The strings. Raises `Reject` for bytes that are not UTF-8: ONNX knows no others."""
+    """Decode strings. Raises `Reject` for bytes that are not UTF-8, because ONNX knows no others."""
     try:
         return list(map(bytes.decode, raws))
     except UnicodeDecodeError:
@@ -171,7 +171,7 @@ def _no_utf8(spec: TensorSpec) -> Reject:
 
 
 def to_bytes(array: Array) -> bytes:
-    """An output's elements in row-major order: little-endian numbers, or strings each behind its length."""
+    """An output's elements in row-major order: little-endian numbers, or strings, each after its length."""
     return array.tobytes() if array.dtype != object else b"".join(_pack(array.reshape(-1).tolist()))
 
 

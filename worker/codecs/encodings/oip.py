@@ -1,7 +1,7 @@
-"""Open Inference Protocol requests in every encoding share these rules.
+"""The rules that Open Inference Protocol requests share in every encoding.
 
-`oip_json` and `oip_protobuf` take a value apart into a `Question`; here it is held against the model's signature: the
-claims first, then the elements, then which outputs are wanted and how.
+`oip_json` and `oip_protobuf` take a value apart into a `Question`. This module compares it with the model's signature:
+first the claims, then the elements, then the wanted outputs and their form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
-# Reads the elements of a claim that holds: its spec and how many there are.
+# Reads the elements of a claim that was found true. Takes the input's spec and the number of elements.
 Elements = Callable[[TensorSpec, int], Tensor]
 Named = TypeVar("Named")
 
@@ -35,17 +35,17 @@ class Claim(NamedTuple):
 
 
 class WantedOutput(NamedTuple):
-    """One entry of a request's `outputs`; `binary` None leaves its form to the request as a whole."""
+    """One entry of a request's `outputs`; `binary` None: the request as a whole decides its form."""
 
     name: str
     binary: bool | None
 
 
 class Question(NamedTuple):
-    """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
+    """A request taken apart, but not judged. `binary` is the form of outputs that do not say theirs.
 
-    Inputs and outputs are read when they are asked for, and raise `Reject` then: a value may name any number of them.
-    `sequence` is the parameter by which it speaks of a sequence.
+    Inputs and outputs are read only when asked for, because a value may name any number of them, and raise `Reject`
+    then. `sequence` is the parameter that makes it a step of a sequence.
     """
 
     model_name: str | None
@@ -57,7 +57,7 @@ class Question(NamedTuple):
 
 
 def check_size(what: str, size: int, most: int) -> None:
-    """Raises `Reject` for more than may be parsed at once: of a byte a parser makes up to 80, in 0.1 µs."""
+    """Raises `Reject` for more bytes than may be parsed at once: for one byte a parser makes up to 80, in 0.1 µs."""
     if size > most:
         raise Reject(
             f"{what} has {size} bytes, at most {most} are taken (WORKER_KAFKA__MAX_JSON_BYTES): send large tensors as "
@@ -67,18 +67,18 @@ def check_size(what: str, size: int, most: int) -> None:
 
 
 class Body(Protocol):
-    """A value whose syntax is right."""
+    """A value with correct syntax."""
 
     @property
     def body_id(self) -> str | None:
-        """The request's id. Raises `Reject` for another value."""
+        """The request's id. Raises `Reject` if it is no short string."""
 
     def question(self) -> Question:
-        """Raises `Reject` for any other body."""
+        """Take the request apart. Raises `Reject` if it is none."""
 
 
 def checked_id(body_id: object) -> str | None:
-    """The id of a request, which comes back as it was sent. Raises `Reject` for one that is no short string."""
+    """The id of a request, which goes back as it was sent. Raises `Reject` if it is no short string."""
     if body_id is None:
         return None
     if not isinstance(body_id, str):
@@ -88,31 +88,31 @@ def checked_id(body_id: object) -> str | None:
     return body_id
 
 
-# Parameters of other servers. One that would change the answer is refused: passed over, it would get an answer to
-# another question, with `status: ok`. One that says only how soon, or for whom, is passed over.
+# Parameters of other servers. One that would change the answer is refused: if it were ignored, the requester would get
+# the answer to another question, with `status: ok`. One that only says how soon, or for whom, is ignored.
 _REFUSED = {
     "shared_memory_region": "the worker shares no memory with you; send the elements, and read the answer",
     "classification": "no classes are made of scores here; take the highest of the scores that come",
 }
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
-# All names that are looked at, except those of the binary-data form.
+# The names of all parameters that are looked at, except the ones of the binary-data form.
 KNOWN_PARAMETERS = frozenset({"content_type", *_REFUSED, *_SEQUENCE})
 
 
 def sequence_of(parameters: Mapping[str, Any]) -> str | None:
-    """The parameter by which a request speaks of a sequence, if any. Raises `Reject` for a refused one."""
+    """The parameter that makes a request a step of a sequence, if any. Raises `Reject` for a refused parameter."""
     check_parameters(parameters, "the request", "np", "pd", "str")
-    # A 0 and an empty text are Triton's words for none.
+    # With Triton a 0 and an empty text mean none.
     return next((name for name in _SEQUENCE if parameters.get(name)), None)
 
 
 def check_input(parameters: Mapping[str, Any], datatype: str, where: str) -> None:
-    """Raises `Reject` where the elements of this input are something else than they would be taken for."""
+    """Raises `Reject` if parameters say that this input's elements are something else than they would be taken for."""
     check_parameters(parameters, where, "np", *(["str"] if datatype == "BYTES" else []))
 
 
 def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) -> None:
-    """Raises `Reject` for a parameter that would change the answer. `harmless` content types change nothing."""
+    """Raises `Reject` for a parameter that would change the answer. The `harmless` content types change nothing."""
     if KNOWN_PARAMETERS.isdisjoint(parameters):
         return
     packed = parameters.get("content_type")
@@ -128,7 +128,7 @@ def check_parameters(parameters: Mapping[str, Any], where: str, *harmless: str) 
 
 
 def sequence_refused(name: str) -> Reject:
-    """Why a model with state is not asked for a sequence: its states would be those of the keys."""
+    """The refusal of a step of a sequence by a model with state, whose states belong to keys."""
     return Reject(
         f"parameter {name}: the model remembers something of each key, not of a sequence_id: publish the steps of a "
         "sequence under one key, and send the header state: reset with its first step, delete with its last"
@@ -136,13 +136,13 @@ def sequence_refused(name: str) -> Reject:
 
 
 def judge(signature: Signature, question: Question) -> Judged:
-    """The question's tensors, if this model is meant and takes them. Raises `Reject`."""
+    """The question's tensors, judged. Raises `Reject` if another model is meant, or if this one does not take them."""
     signature.check_model(question.model_name, question.model_version)
     return signature.judge([_tensor(signature, claim) for claim in _few(question.claims, signature.inputs)])
 
 
 def _few(named: Iterable[Named], specs: Sequence[TensorSpec]) -> Iterable[Named]:
-    """One more than the model has, at most: among so many, one is unknown or comes twice."""
+    """At most one more than the model has: if there are more, one is unknown or comes twice."""
     return islice(named, len(specs) + 1)
 
 
@@ -153,7 +153,7 @@ def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
 
 
 def reply_to(signature: Signature, question: Question, envelope: Envelope, reply: Reply) -> Reply:
-    """The reply that this question wants. Raises `Reject` when no admitted encoding can carry it."""
+    """The reply that this question wants. Raises `Reject` if no admitted encoding can carry it."""
     asked = list(_few(question.outputs, signature.outputs))
     outputs = _wanted(signature, asked)
     if reply.content_type == PROTOBUF:
@@ -172,7 +172,7 @@ def reply_to(signature: Signature, question: Question, envelope: Envelope, reply
 
 
 def _wanted(signature: Signature, outputs: Sequence[WantedOutput]) -> Sequence[WantedOutput]:
-    """The outputs asked for, each known and none twice; all when none is named."""
+    """The outputs asked for, or all if none is named. Raises `Reject` for an unknown one, and for one named twice."""
     if not outputs:
         return [WantedOutput(spec.name, None) for spec in signature.outputs]
     unknown = [output.name for output in outputs if output.name not in signature.output_index]
@@ -184,7 +184,7 @@ def _wanted(signature: Signature, outputs: Sequence[WantedOutput]) -> Sequence[W
 
 
 def check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> None:
-    """Raises `Reject` when an output that is to stand in JSON cannot."""
+    """Raises `Reject` if an output that is wanted in JSON has no form there."""
     for name, binary in requested:
         if not binary and signature.outputs[signature.output_index[name]].datatype == "FP16":
             raise Reject(
@@ -194,7 +194,7 @@ def check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> 
 
 
 class Output(NamedTuple):
-    """One output of an answer; `raw` are its bytes, None when it stands inline in JSON."""
+    """One output of an answer; `raw` are its bytes, None if it stands inline in JSON."""
 
     spec: TensorSpec
     array: Array
@@ -202,7 +202,7 @@ class Output(NamedTuple):
 
 
 def chosen(signature: Signature, outputs: Sequence[Array], reply: Reply) -> list[Output]:
-    """The outputs that the reply wants, in its order; all when it names none. Protobuf carries only bytes."""
+    """The outputs that the reply wants, in its order; all if it names none. Protobuf carries only bytes."""
     wanted = [(signature.output_index[name], binary) for name, binary in reply.outputs]
     only_bytes = reply.content_type == PROTOBUF
     return [

@@ -1,9 +1,8 @@
 """Open Inference Protocol requests and answers as JSON, alone or as the head of the binary-data form.
 
 A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
-form, the parameter `binary_data_size`. Members that are not named here mean nothing and are passed over, and so are
-parameters, except some of other servers. Where a name comes twice in an object the last counts, as in every JSON
-parser.
+form, the parameter `binary_data_size`. Other members are ignored, and so are other parameters, except some that other
+servers know. If a name comes twice in an object, the last counts, as in every JSON parser.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOTHING = memoryview(b"")
 
 
 class JsonBody:
-    """A parsed JSON object, and the bytes that came behind it. Nothing in it is trusted."""
+    """A parsed JSON object, and the bytes that came after it. Nothing in it is trusted."""
 
     def __init__(self, document: Object, tail: memoryview) -> None:
         self._document = document
@@ -38,7 +37,7 @@ class JsonBody:
 
     @classmethod
     def parse(cls, value: bytes, head_length: int | None, most_bytes: int) -> JsonBody:
-        """Raises `Reject` for any other value than a JSON object of so many bytes."""
+        """Parse a JSON object of at most `most_bytes`. Raises `Reject` for any other value."""
         text: bytes | memoryview = value
         tail = _NOTHING
         if head_length is not None:
@@ -114,8 +113,8 @@ def _inline(entry: Object, spec: TensorSpec, elements: int) -> Tensor:
 
 
 def _fault_of(error: orjson.JSONDecodeError) -> str:
-    """The fault and its place. Python's own `json`, for one, writes NaN and Infinity."""
-    if "surrogates" in error.msg:  # said of any bytes that are no UTF-8
+    """The fault and its place. It names NaN and Infinity, which Python's own `json`, for example, writes."""
+    if "surrogates" in error.msg:  # orjson says that of all bytes that are not UTF-8
         return "it is not UTF-8"
     odd = next((word for word in ("NaN", "Infinity") if error.doc.startswith(word, error.pos)), None)
     place = str(error).removeprefix(error.msg)
@@ -123,7 +122,7 @@ def _fault_of(error: orjson.JSONDecodeError) -> str:
 
 
 def _objects(holder: Object, name: str) -> list[Object]:
-    """A member that is an array of objects; none when it is absent."""
+    """A member that is an array of objects; empty if it is absent."""
     entries = _optional(holder, name, list, "the request") or []
     for entry in entries:
         if type(entry) is not dict:
@@ -143,7 +142,7 @@ def _required(holder: Object, name: str, kind: type, where: str) -> Any:
 
 
 def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
-    """The member of that name, None when it is absent or null. Raises `Reject` when it is of another kind."""
+    """The member of that name; None if it is absent or null. Raises `Reject` if it is of another kind."""
     found = holder.get(name)
     if found is not None and type(found) is not kind:
         raise Reject(f"{where}: expected `{name}` to be {NAMES[kind]}, got {NAMES[type(found)]}")
@@ -153,7 +152,7 @@ def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
 def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
     """The answer of this model as JSON, or the head of one in binary-data form.
 
-    NaN and infinity, which JSON has not, become null.
+    NaN and infinity become null, because JSON has no form for them.
     """
     head = _opening(*model)
     if body_id is not None:
@@ -168,13 +167,13 @@ def request(inputs: Sequence[Output]) -> bytes:
 
 @lru_cache(maxsize=16)
 def _opening(name: str, version: str) -> bytes:
-    """How each answer of this model begins."""
+    """The beginning of each answer of this model."""
     return orjson.dumps({"model_name": name, "model_version": version})[:-1] + b","
 
 
 @lru_cache(maxsize=1024)
 def _heading(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """How each tensor of this name and shape begins."""
+    """The beginning of each tensor of this name, datatype and shape."""
     return orjson.dumps({"name": name, "shape": shape, "datatype": datatype})[:-1] + b","
 
 
@@ -183,7 +182,7 @@ def _entry(output: Output) -> bytes:
     heading = _heading(spec.name, spec.datatype, array.shape)
     if raw is not None:
         return b'%b"parameters":{"binary_data_size":%d}}' % (heading, len(raw))
-    # From the array's own memory, with the fewest digits that name each number: 0.1, not 0.10000000149011612.
+    # orjson writes from the array's own memory, with the fewest digits per number: 0.1, not 0.10000000149011612.
     flat = array.reshape(-1).tolist() if spec.is_text else np.ascontiguousarray(array).reshape(-1)
     return b'%b"data":%b}' % (heading, orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY))
 

@@ -1,10 +1,10 @@
-"""Tensors as bytes: rows of the only input that a model requires, and the binary-data form that any model understands.
+"""Reads tensors from bytes: plain rows of a model's only required input, or the binary-data form, for every model.
 
     rows          row · row · row …                               content-type: application/octet-stream
-    binary-data   {"inputs": [...]} · tensor · tensor …           so, too, with Inference-Header-Content-Length
-                  ╰─ JSON head, so long ─╯
+    binary-data   {"inputs": [...]} · tensor · tensor …           and Inference-Header-Content-Length, which is
+                  ╰─ JSON head ──╯                                the length of the head
 
-Numbers are little-endian and row-major, and are never parsed one by one: rows are the record's value itself, tensors of
+Numbers are little-endian and row-major, and are never parsed one by one. Rows are the record's value itself; tensors of
 the binary-data form are views of it.
 """
 
@@ -24,16 +24,16 @@ from worker.core.runs import Run, run_of
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor
 
-_NUMPY = b"\x93NUMPY"  # before a head of 128 bytes
+_NUMPY = b"\x93NUMPY"  # the beginning of a file's head, which has 128 bytes
 _OBJECT = re.compile(rb'\{\s*"[\x20-\x7e\s]{12,}')
-_ODD_BEGINNINGS = frozenset({_NUMPY[0], ord("{")})  # which one row in 128 has, too
+_ODD_BEGINNINGS = frozenset({_NUMPY[0], ord("{")})  # one row in 128 begins so, too
 
 
 class PlainRows:
-    """Rows of the only input required in, rows of the only output out. Knows one model.
+    """Reads plain rows: rows of the only required input, answered by rows of the only output. Knows one model.
 
-    Bytes do not say what they are: a row of FP64 is as long as two of FP32, and would be answered twice. The headers
-    `datatype` and `rows` are checked; `must_state`: they must be there.
+    Bytes do not say what they are: one row of FP64 is as long as two of FP32, and would get two answers. So the headers
+    `datatype` and `rows` are checked; with `must_state` they must be there.
     """
 
     def __init__(self, signature: Signature, *, must_state: bool = False) -> None:
@@ -47,12 +47,12 @@ class PlainRows:
         # Several outputs, or strings, need the binary-data form.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
         self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in signature.all_inline)
-        self._is_whole = len(signature.inputs) == 1  # a model with rows and nothing else to take
-        # Whether rows are answered by rows, and need no look of their own.
+        self._is_whole = len(signature.inputs) == 1  # the model takes nothing but rows
+        # True if rows are answered by rows, and need no check one by one.
         self.may_run = spec is not None and is_plain and self._boolean is None and self._is_whole
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
-        """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
+        """The request that the value's rows make. Raises `Reject` if they are not a whole number of rows."""
         assert envelope.rows is not None
         rows = self._count(len(value), envelope.rows)
         if value[0] in _ODD_BEGINNINGS and self._may_be_file(envelope.rows) and _is_file(value):
@@ -71,12 +71,12 @@ class PlainRows:
         return Request(record, rows, tensors, shapes, reply, size, self._model, timeout=timeout, state=state)
 
     def _completed(self, rows: int, value: bytes) -> Judged:
-        """The rows, and the model's other inputs, which have defaults."""
+        """The rows, completed by the model's other inputs, which have defaults."""
         (spec,), (dims,) = self._signature.required, self._shapes
         return self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
 
     def _count(self, length: int, stated: StatedRows) -> int:
-        """How many rows so many bytes are. Raises `Reject` where they are none, or the headers say otherwise."""
+        """How many rows `length` bytes are. Raises `Reject` if they are no rows, or if the headers say otherwise."""
         if stated is NOTHING_STATED and not self._must_state:
             return self._signature.raw_rows(length)
         spec = self._signature.raw_input
@@ -100,32 +100,32 @@ class PlainRows:
         return rows
 
     def _may_be_file(self, stated: StatedRows) -> bool:
-        """Whether headers do not say that it is rows. Rows of bytes may be text."""
+        """True if the value may be a file: no header says that it is rows, and rows are not bytes, so no text."""
         return stated is NOTHING_STATED and self._is_wide
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
-        """Whether a value of so many bytes may be the first of a run."""
+        """True if a value of `length` bytes may be the first of a run."""
         if envelope.rows is None or envelope.fault is not None or envelope.reply.content_type != OCTETS:
             return False
         return self._counted(length, envelope.rows) is not None
 
     def _counted(self, length: int, stated: StatedRows) -> int | None:
-        """How many rows a value is, so long; None where it is none, or says otherwise."""
+        """How many rows `length` bytes are; None if they are no rows, or if the headers say otherwise."""
         try:
             return self._count(length, stated)
         except Reject:
             return None
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
-        """All of these, with values of one length, as one; None when they are no rows that are answered by rows.
+        """The run of these records, whose values have one length; None if they are not rows answered by rows.
 
-        `envelopes` holds one for each record, or a single one for all of them.
+        `envelopes` holds one envelope per record, or one for all.
         """
-        # All fields at once take half the time of asking each envelope.
+        # To take all fields at once is twice as fast as to ask each envelope.
         _, stated, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
         if any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
             return None
-        if stated[0] is None or stated.count(stated[0]) < len(stated):  # else their answers differ in their headers
+        if stated[0] is None or stated.count(stated[0]) < len(stated):  # then their answers differ in their headers
             return None
         length = len(values[0])
         rows = self._counted(length, stated[0])
@@ -143,7 +143,7 @@ class PlainRows:
         )
 
     def _reply(self, reply: Reply) -> Reply:
-        """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""
+        """The reply with all outputs, as rows if possible. Raises `Reject` if the accepted type cannot express them."""
         if reply.content_type == OCTETS:
             return reply._replace(outputs=self._binary) if self._binary else reply
         if reply.content_type == JSON:
@@ -152,22 +152,22 @@ class PlainRows:
 
 
 def _odd(values: Sequence[bytes]) -> Sequence[bytes]:
-    """Rows that begin as a file may. It takes 0.05 µs for each row (2026-11)."""
+    """The values that begin like a file. It takes 0.05 µs for each (2026-11)."""
     return [value for value in values if value[0] in _ODD_BEGINNINGS]
 
 
 def _is_file(value: bytes) -> bool:
-    """Whether it is JSON or a file of numpy, as long as some rows.
+    """True if a value, which is as long as some rows, is JSON or a file of numpy.
 
-    Numbers of more than a byte, 16 bytes of them, all printable and between these brackets, come by chance once in
-    10^13 times.
+    By chance 16 bytes of numbers, of more than a byte each, are all printable and between these brackets once in 10^13
+    times.
     """
     is_json = _OBJECT.fullmatch(value[:256]) is not None and value[-16:].rstrip()[-1:] == b"}"
     return is_json or value.startswith(_NUMPY)
 
 
 def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
-    """The JSON head and the tensors behind it. Raises `Reject` when the value is shorter than its head."""
+    """The JSON head and the tensors after it. Raises `Reject` if the value is shorter than its head."""
     if head_length > len(value):
         raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
     view = memoryview(value)

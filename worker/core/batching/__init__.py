@@ -1,1 +1,1 @@
-"""Which requests share an inference, how long they wait for company, and how much is taken at all."""
+"""Decides which requests share an inference, how long they wait for company, and how many records are taken."""

@@ -1,13 +1,13 @@
-"""How much may be taken: back-pressure as one decision.
+"""Decides how much may be taken: all back-pressure is this one decision.
 
 Records that are taken and not settled are bounded, in number, rows and bytes. At the bound the worker takes no more. It
-still glances at Kafka, because rebalance callbacks run only in a poll, and a poll may bring a record: a small reserve
-is for these. When it is used up, fetching pauses until half of every bound is free. A pause is slow: the client throws
-its prefetched records away (19 times slower when done for every batch, measured 2026).
+still polls Kafka now and then, because rebalance callbacks run only in a poll. Such a poll may bring a record, so there
+is a small reserve. When that is used up, fetching pauses until half of every bound is free. A pause is slow, because
+the client throws its prefetched records away (19 times slower when done for every batch, measured 2026).
 
-The bound is for a broker that is away and for partitions that wait for a straggler. A worker that is merely behind
-stays far below it, because the loop takes no more while full groups wait for a lane: the backlog stays in the client's
-queue, where it costs no Python object and no repeat after a crash.
+The bound is for a broker that is away and for partitions that wait for a slow request. A worker that is only behind
+stays far below it, because the loop takes no more while full groups wait for a lane. So the backlog stays in the
+client's queue, where it costs no Python object and no repeat after a crash.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from worker.core.ordering.ledger import OffsetLedger
 
-RESERVE = 32  # records taken beyond the bound, one per glance of 100 ms: a stall of 3 s before fetching pauses
+RESERVE = 32  # records taken beyond the bound, one per poll each 100 ms: fetching pauses after 3 s at the bound
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that is taken and not settled; `size` in bytes."""
+    """The most records, rows and bytes (`size`) that are taken and not settled."""
 
     records: int = 20_000
     rows: int = 131_072
@@ -29,10 +29,10 @@ class Bounds:
 
 
 class Intake:
-    """Reads the ledger. Owns the typical size of records, as learned, and the reserve."""
+    """Decides from the ledger how much may be taken. Owns the typical size of records, as learned, and the reserve."""
 
     def __init__(self, bounds: Bounds, ledger: OffsetLedger, chunk: int) -> None:
-        """`chunk`: most records of one poll; far more than a batch would keep a finished lane waiting for its next."""
+        """`chunk`: most records of one poll. If far more than a batch came, a finished lane would wait for its next."""
         self._chunk = chunk
         self._bounds = bounds
         self._ledger = ledger
@@ -43,14 +43,14 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be taken: a bound is reached, or fetching still pauses because one was."""
+        """True if nothing may be taken: a bound is reached, or fetching still pauses because one was."""
         held, bounds = self._ledger, self._bounds
         return (
             self._is_pausing or held.records >= bounds.records or held.rows >= bounds.rows or held.size >= bounds.size
         )
 
     def room(self) -> int:
-        """How many records may be taken now, judged by the size of the last ones; at least one unless full."""
+        """How many records may be taken now, judged by the size of the last records; at least one unless full."""
         if self.is_full:
             return 0
         self._reserve_left = RESERVE
@@ -60,16 +60,16 @@ class Intake:
         return max(1, min(self._chunk, bounds.records - held.records, by_size, by_rows))
 
     def took(self, records: int, rows: int, size: int) -> None:
-        """So many records came, with so many rows and bytes together."""
+        """Learn the typical record from the last ones: their number, and their rows and bytes together."""
         self._typical_size = max(1, size // records)
         self._typical_rows = max(1, rows // records)
 
     def took_from_reserve(self, records: int) -> None:
-        """A glance brought records although nothing was asked for."""
+        """Count records that a poll brought although nothing may be taken."""
         self._reserve_left -= records
 
     def should_pause(self) -> bool:
-        """Whether fetching is to be paused: from the reserve's end until half of every bound is free."""
+        """True if fetching must pause: from the end of the reserve until half of every bound is free."""
         if self._is_pausing:
             held, bounds = self._ledger, self._bounds
             self._is_pausing = (

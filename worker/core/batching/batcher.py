@@ -1,4 +1,4 @@
-"""Which requests share an inference, and when they go.
+"""Decides which requests share an inference, and when they go to a lane.
 
 Requests gather in open groups, one for each bucket: equal shapes, or shapes that are padded to equal ones. A group
 closes for exactly one reason:
@@ -6,17 +6,17 @@ closes for exactly one reason:
 | closed by | when |
 |---|---|
 | size     | the next request's rows would not fit, or the last row is taken |
-| bytes    | its bytes would not fit, or fill the batch |
-| tokens   | as size, counted in elements of the largest input, padding included |
-| memory   | as size, with the rows that the device has memory for, as far as it has shown |
+| bytes    | the next request's bytes would not fit, or they fill the batch |
+| tokens   | like size, counted in elements of the largest input, padding included |
+| memory   | like size, with as many rows as are known to fit into the device's memory |
 | linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (perhaps learned:      |
-|          | `linger.py`), or its most urgent one has no time left to wait |
-| pressure | the worker may take no more, so waiting brings no company: the group that is due first goes |
+|          | `linger.py`), or its most urgent record has no time left to wait |
+| pressure | it is due first, and the worker may take no more, so waiting brings no company |
 | drain    | the worker is stopping |
 
-A due group that no lane can start keeps filling. So batches grow by themselves under load, and a short linger costs no
-throughput. Only a full group is stacked ahead of a busy lane. The group that is due first goes first, full or not, so
-that a rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
+A due group that no lane can start keeps filling. So batches grow under load, and a short linger costs no throughput.
+Only a full group is stacked while all lanes are busy. The group that is due first goes first, full or not, so that a
+rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from worker.core.runs import Run
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.tensors.stacking import cut
 
-# Shapes whose bucket is remembered, and given up together when there are more; publishers choose them.
+# How many shapes have their bucket remembered. Publishers choose shapes; when there are more, all are forgotten.
 MOST_REMEMBERED = 4096
 
 
@@ -42,7 +42,7 @@ MOST_REMEMBERED = 4096
 class BatchPolicy:
     """The rules for one model: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
 
-    `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory, and no fewer tokens.
+    `is_fixed`: the model always runs one number of rows, so a smaller batch takes no less memory and no fewer tokens.
     """
 
     max_rows: int
@@ -53,7 +53,7 @@ class BatchPolicy:
     is_fixed: bool = False
 
     def limit(self, shapes: Shapes) -> Limit:
-        """Of batches that run in these shapes: at least one row, which runs alone whatever it weighs."""
+        """The limit of batches that run in these shapes: at least one row, which runs alone however large it is."""
         limits = [Limit(self.max_rows, ClosedBy.SIZE)]
         if self.max_tokens is not None and not self.is_fixed:
             limits.append(Limit(self.max_tokens // tokens(shapes), ClosedBy.TOKENS))
@@ -63,12 +63,12 @@ class BatchPolicy:
         return least._replace(rows=max(1, least.rows))
 
     def limit_of_rows(self, shapes: Shapes, row_bytes: int) -> Limit:
-        """The limit of batches of requests of one row each, which take so many bytes."""
+        """The limit of batches whose requests have one row of `row_bytes` bytes each."""
         by_bytes = Limit(max(1, self.max_bytes // row_bytes), ClosedBy.BYTES)
         return min(self.limit(shapes), by_bytes, key=lambda limit: limit.rows)
 
     def piece_rows(self, request: Request, most: int) -> int:
-        """How many rows of this request fit into a batch of at most so many: nearly always all. At least one."""
+        """How many rows of this request fit into a batch of at most `most` rows: at least one, nearly always all."""
         if request.rows <= most and request.size <= self.max_bytes:
             return request.rows
         return max(1, min(most, self.max_bytes * request.rows // request.size))
@@ -76,7 +76,7 @@ class BatchPolicy:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Where requests gather for batches of one kind: the limit of the next one, and the group that is open."""
+    """The requests of one kind of batch: the limit of the next batch, and the group that is open."""
 
     kind: BatchKind
     policy: BatchPolicy
@@ -86,11 +86,11 @@ class Bucket:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Requests that will share one inference. Owned by the batcher until it is handed out."""
+    """Requests that will share one inference. The batcher owns it until it is handed out."""
 
     bucket: Bucket
     limit: Limit
-    age: int  # groups opened before it
+    age: int  # how many groups were opened before it
     opened_at: float
     due_at: float
     requests: list[Request] = field(default_factory=list)
@@ -115,7 +115,7 @@ def _nothing_known(_kind: BatchKind, _rows: int) -> float:
 
 
 class Batcher:
-    """Open groups and full ones, each in the order in which they are due. Knows no lanes and no ledger."""
+    """Owns the open groups and the full ones, each in the order they are due. Knows no lanes and no ledger."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class Batcher:
         expected: Callable[[BatchKind, int], float] = _nothing_known,
         auto: Linger | None = None,
     ) -> None:
-        """`expected`: the seconds that an inference of this kind with so many rows is expected to take.
+        """`expected`: the seconds that an inference of this kind with so many rows should take.
 
-        `auto` learns how long to wait for company, in the place of the policies' fixed linger.
+        `auto` learns how long to wait for company, and replaces the policies' fixed linger.
         """
         self._policies = policies
         self._alone: set[ModelKey] = set()
@@ -133,21 +133,21 @@ class Batcher:
         self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
-        # Of each model by the shapes of its requests, which may be padded to others; and the map of the model that was
-        # asked for last, which is nearly always the next one's, too.
+        # The buckets of each model by the shapes of its requests before padding. The map of the model asked for last is
+        # kept at hand, because the next request is nearly always for that model, too.
         self._by_request: dict[ModelKey, dict[Shapes, Bucket]] = {}
         self._model: ModelKey | None = None
         self._of_model: dict[Shapes, Bucket] = {}
         self._buckets: dict[BatchKind, Bucket] = {}
         self._open: dict[int, Group] = {}  # by age
-        # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
+        # A heap of when each is due. It also holds entries of closed groups and earlier times, which are skipped.
         self._dues: list[tuple[float, int]] = []
         self._full: list[tuple[float, int, Group]] = []
         self._ages = count()
 
     def add(self, request: Request, now: float) -> None:
-        """Find the request company. One larger than a batch is cut into pieces that are answered as one."""
-        if request.model is not self._model:  # as `_bucket_of`, without its call for each request
+        """Put the request into a group. If it is larger than a batch, cut it into pieces that are answered as one."""
+        if request.model is not self._model:  # like `_bucket_of`, but without a call for each request
             self._turn_to(request.model)
         bucket = self._of_model.get(request.shapes) or self._learn(request)
         rows = bucket.policy.piece_rows(request, bucket.limit.rows)
@@ -157,23 +157,23 @@ class Batcher:
             self._place(bucket, piece, now)
 
     def add_late(self, request: Request, now: float) -> None:
-        """Find company for a request that was held back: its batch is due at once."""
+        """Put a request that was held back into a group, which is then due at once."""
         bucket = self._bucket_of(request)
         self._place(bucket, request, now)
         if (group := bucket.group) is not None and now < group.due_at:
             self._bring_forward(group, now)
 
     def stops(self, run: Run) -> Iterator[int]:
-        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
+        """The indexes at which to cut the run. Add each part before asking for the next index."""
         count, stop = len(run.records), 0
         while stop < count:
             stop = min(stop + self.room(run), count)
             yield stop
 
     def room(self, run: Run) -> int:
-        """How many of the run's records to add at once: as many as the open group still takes, else as a batch takes.
+        """How many of the run's records to add at once: what the open group still takes, or else a whole batch.
 
-        At least one: a record that is more than a batch is cut when it is added.
+        At least one: a record larger than a batch is cut when it is added.
         """
         bucket = self._bucket_of(run)
         group, limit, max_bytes = bucket.group, bucket.limit, bucket.policy.max_bytes
@@ -184,11 +184,11 @@ class Batcher:
         return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
 
     def kind(self, request: Request) -> BatchKind:
-        """That of the batch that the request will share."""
+        """The kind of the batch that the request will join."""
         return self._bucket_of(request).kind
 
     def due(self, now: float) -> Group | None:
-        """The group that an idle lane should start: full or old enough, and due first."""
+        """The group that an idle lane should start: the first due of those that are full or have waited enough."""
         first = self._first_open()
         if first is None or first.due_at > now:
             return self._pop_full() if self._full else None
@@ -197,15 +197,15 @@ class Batcher:
         return self._close(first, ClosedBy.LINGER)
 
     def ahead(self, now: float) -> Group | None:
-        """The group that may be stacked while every lane is busy: a full one."""
+        """The group that may be stacked while every lane is busy; None unless there is a full one."""
         return self.due(now) if self._full else None
 
     def pressed(self) -> Group | None:
-        """The group that goes when no more may be taken: a full one, else the open one that is due first."""
+        """The group that goes when no more may be taken: a full one, or else the open group that is due first."""
         return self._next(ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
-        """The group that goes next when all must go: due first, as there may be no time for all. None: all are gone."""
+        """The next group of a drain: the first due, because time may not last for all. None: all are gone."""
         first = self._first_open()
         if first is None or (self._full and self._full[0] < (first.due_at, first.age)):
             return self._next(ClosedBy.DRAIN)
@@ -213,24 +213,24 @@ class Batcher:
 
     @property
     def linger(self) -> float:
-        """How long the first request of a group that opens now will wait for company at most, seconds."""
+        """The longest wait for company, in seconds, of the first request of a group that opens now."""
         return max(map(self._wait, self._policies.values()))
 
     @property
     def backlog(self) -> int:
-        """Groups that are full and wait for a lane."""
+        """The number of full groups that wait for a lane."""
         return len(self._full)
 
     @property
     def next_due(self) -> float | None:
-        """When `due` will have something for an idle lane; None while nothing waits."""
+        """When `due` will have a group for an idle lane; None while nothing waits."""
         if self._full:
             return self._full[0][2].opened_at
         first = self._first_open()
         return None if first is None else first.due_at
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop the waiting requests of these partitions. A closed group goes with the rows that are left."""
+        """Drop the waiting requests of these partitions. A full group stays, with the rows that are left."""
         for group in (*(group for _, _, group in self._full), *self._open.values()):
             group.forget(partitions)
         for group in [group for group in self._open.values() if not group.requests]:
@@ -239,19 +239,19 @@ class Batcher:
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
-        """The device had no memory for this batch: from now on batches of its kind are smaller, where that helps."""
+        """Make batches of this kind smaller, if that helps: the device had no memory for this batch."""
         if self._policies[batch.model].is_fixed:
             return
         self._memory.ran_out(batch.kind, batch.rows)
         self._change_limit(batch)
 
     def run_alone(self, model: ModelKey) -> None:
-        """From now on each row of this model is a batch of its own. Groups that are open go when they are due."""
+        """Make each row of this model a batch of its own from now on. Groups that are open go when they are due."""
         self._alone.add(model)
         self._forget_buckets()
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
-        """It took so long, and the device had memory enough: of use only after it had not for another."""
+        """Learn how long the batch took, and that the device had memory for it."""
         if self._memory and self._memory.ran(batch.kind, batch.rows, batch.closed_by):
             self._change_limit(batch)
         if self._auto is not None:
@@ -259,7 +259,7 @@ class Batcher:
             self._has_news = True
 
     def look_back(self, now: float) -> None:
-        """Learn the wait for company from the last arrivals, after a batch: by then its burst is over."""
+        """Learn the linger from the last arrivals if a batch has run since: then the burst of that batch is over."""
         if self._has_news:
             self._has_news = False
             assert self._auto is not None
@@ -276,7 +276,7 @@ class Batcher:
         self._model, self._of_model = model, self._by_request.setdefault(model, {})
 
     def _learn(self, request: Request) -> Bucket:
-        """The bucket for requests like this one, for the model that was turned to."""
+        """Remember and return the bucket for requests like this one, of the current model."""
         if len(self._of_model) >= MOST_REMEMBERED:
             self._forget_buckets()
         policy = self._policy(request.model)
@@ -288,7 +288,7 @@ class Batcher:
         return bucket
 
     def _forget_buckets(self) -> None:
-        """Groups that are open go when they are due."""
+        """Forget all buckets. Groups that are open go when they are due."""
         for of_model in self._by_request.values():
             of_model.clear()
         self._buckets.clear()
@@ -301,7 +301,7 @@ class Batcher:
         return replace(policy, max_rows=1) if model in self._alone else policy
 
     def _change_limit(self, batch: Batch) -> None:
-        """Of groups like this batch that open from now on. The one that is open closes earlier, too."""
+        """Set the limit of this batch's kind, for the open group and later ones. An open group that is full closes."""
         if (bucket := self._buckets.get(batch.kind)) is None:
             return
         bucket.limit = self._limit(bucket.kind)
@@ -344,7 +344,7 @@ class Batcher:
         return policy.linger if self._auto is None else self._auto.wait
 
     def _hurry(self, group: Group) -> None:
-        """Bring forward when it is due, if its most urgent request needs that."""
+        """Make the group due earlier, if its most urgent request needs that."""
         latest = group.deadline - self._expected(group.bucket.kind, group.rows)
         if latest < group.due_at:
             self._bring_forward(group, latest)
@@ -375,7 +375,7 @@ class Batcher:
         heappush(self._full, (group.due_at, group.age, self._close(group, why)))
 
     def _close(self, group: Group, why: ClosedBy) -> Group:
-        """No more requests come to it."""
+        """Close the group: no more requests join it."""
         group.closed_by = why
         group.bucket.group = None
         del self._open[group.age]

@@ -1,11 +1,11 @@
-"""How many rows a batch of one kind may hold, as far as the device's memory goes.
+"""Learns how many rows of one kind of batch fit into the device's memory.
 
-A batch that was too large halves the limit of its kind. After many full batches that did run, the limit grows by an
-eighth; each time that proves too much, it takes twice as many. So a shared device gets its rows back, and one that is
-too small is seldom asked again.
+A batch that was too large halves the limit of its kind. After many full batches that ran, the limit grows by an eighth.
+Each time that proves too much, the next growth takes twice as many batches. So the limit recovers on a shared device,
+and a device that is too small is seldom tried with more.
 
-A row for which memory does not suffice even alone asks for too much itself, as by a length among its values. Then the
-halvings on the way to it say nothing of other rows, and the limit goes: a true one comes back with the next full batch.
+If memory does not suffice even for one row, that row asks for too much itself, for example by a length in its values.
+Then the halvings before it say nothing about other rows, so the limit is dropped. A real limit soon shows again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from worker.core.records import BatchKind, ClosedBy
 
 # Full batches that must run before a limit is tried a little higher.
 FIRST_PATIENCE = 64
-# By one part in so many it grows.
+# The limit grows by one part in this many.
 GROWTH = 8
-# Kinds whose limit is remembered, the latest ones; publishers choose their shapes where nothing is padded.
+# How many kinds have their limit remembered, the latest. Where shapes are not padded, publishers choose the kinds.
 MOST_REMEMBERED = 1024
 
 
@@ -32,37 +32,37 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class _Lesson:
-    """One kind's lesson: `rows` that the device has memory for, and how many batches showed it."""
+    """The limit of one kind: the device has memory for `rows`, and `shown` full batches have run since."""
 
     rows: int
     patience: int = FIRST_PATIENCE
     shown: int = 0
-    has_grown: bool = False  # since memory ran out
+    has_grown: bool = False  # since memory ran out the last time
 
 
 class MemoryLimits:
-    """The rows that the device has memory for, by the kind of the batch."""
+    """Owns the limits: how many rows the device has memory for, by the kind of the batch."""
 
     def __init__(self) -> None:
         self._lessons: dict[BatchKind, _Lesson] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is anything to remember: nearly never."""
+        """True if any kind has a limit: nearly never."""
         return bool(self._lessons)
 
     def limit(self, kind: BatchKind, otherwise: Limit) -> Limit:
-        """The device's limit where it is the lower one."""
+        """The device's limit if it is lower than the other one, else the other one."""
         lesson = self._lessons.get(kind)
         return otherwise if lesson is None or lesson.rows >= otherwise.rows else Limit(lesson.rows, ClosedBy.MEMORY)
 
     def ran_out(self, kind: BatchKind, rows: int) -> None:
-        """So many rows were too many; a single one is to blame itself."""
+        """Learn that a batch of `rows` was too large. A single row says nothing about others: then drop the limit."""
         lesson = self._lessons.pop(kind, None)
         if rows == 1:
             return
         if lesson is None:
             lesson = _Lesson(rows)
-        elif lesson.has_grown and rows <= lesson.rows:  # else it was closed before this was known
+        elif lesson.has_grown and rows <= lesson.rows:  # else the batch was closed under an earlier limit
             lesson.patience *= 2
         lesson.rows, lesson.shown, lesson.has_grown = min(lesson.rows, rows // 2), 0, False
         if len(self._lessons) >= MOST_REMEMBERED:
@@ -70,9 +70,9 @@ class MemoryLimits:
         self._lessons[kind] = lesson
 
     def ran(self, kind: BatchKind, rows: int, closed_by: ClosedBy) -> bool:
-        """So many rows did run. Whether the limit has grown by that.
+        """Learn that a batch of `rows` did run. Returns True if the limit has grown by that.
 
-        A batch is full, too, if the next request did not fit: requests of two rows never reach an odd limit.
+        A batch also counts as full if the next request did not fit: requests of two rows never reach an odd limit.
         """
         lesson = self._lessons.get(kind)
         if lesson is None or (rows < lesson.rows and not (closed_by is ClosedBy.MEMORY and 2 * rows > lesson.rows)):

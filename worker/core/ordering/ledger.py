@@ -1,4 +1,4 @@
-"""Records that are owed an answer, the order in which answers leave, and how far a commit may go: one structure.
+"""One structure for three things: records owed an answer, the order in which answers leave, how far a commit may go.
 
 Each partition has a line of places, one per record, in the order received:
 
@@ -8,8 +8,8 @@ Each partition has a line of places, one per record, in the order received:
 
 An answer leaves when every earlier record of its partition has one. A commit may reach the first record without an
 acknowledged answer. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
-gaps. A partition that is forgotten takes its line with it, so work that finishes late finds no line and is dropped.
-Where answers need not wait for all earlier ones, `order_by_key.py` has the ledgers.
+gaps. To forget a partition drops its line, so work that finishes late finds no line and is dropped. `order_by_key.py`
+has the ledgers whose answers need not wait for all earlier ones.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class OffsetLedger:
         self.size = 0
 
     def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
-        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled.
+        """Take a record: from now on it is owed an answer, and no commit passes it before the answer is settled.
 
-        Or several `records` that travel as one; then `record` is the last of them. Or none: only a place in the line.
+        If several `records` travel as one, `record` is the last of them. 0 `records` gives only a place in the line.
         """
         partition = record.partition
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = Line(partition)
-        if record.offset < line.committed:  # its topic was deleted and created anew, and the line was never taken away
+        if record.offset < line.committed:  # its topic was deleted and created again, without a rebalance
             line.committed = line.next_offset = -1
         place = Place(line, record.offset, rows, size, now, records, record.timestamp_ms)
         line.held.append(place)
@@ -48,7 +48,7 @@ class OffsetLedger:
         return place
 
     def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-        """Note the outcomes of records. Returns the places whose outcomes may leave now, each line's in order."""
+        """Note the outcomes of records. Returns the places whose outcomes may leave now, in order within each line."""
         lines: dict[Line, None] = {}
         for place, outcome in outcomes:
             place.outcome = outcome
@@ -62,12 +62,12 @@ class OffsetLedger:
         return leaving
 
     def weigh(self, place: Place, size: int) -> None:
-        """Counts so many bytes for the place from now on: those of the answer on its way instead of its request's."""
+        """Count `size` bytes for the place from now on: the answer on its way instead of the request."""
         self.size += size - place.size
         place.size = size
 
     def settle(self, places: Iterable[Place]) -> None:
-        """All messages of each of these places are acknowledged."""
+        """Note that all messages of these places are acknowledged."""
         lines: dict[Line, None] = {}
         for place in places:
             place.is_settled = True
@@ -76,10 +76,10 @@ class OffsetLedger:
             self._pass_settled(line)
 
     def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
-        """Put a place for each record where one stood for all: in its line, not yet answered, in their order.
+        """Replace a run's place by a place for each of its records: in its line, not yet answered, in their order.
 
-        `requests` are the records'; their rows and sizes together are the place's. In a line that was forgotten the new
-        places stand nowhere, either.
+        `requests` holds one request per record; their rows and sizes add up to the place's. If its line was forgotten,
+        the new places stand in no line either.
         """
         line = place.line
         places = [
@@ -95,52 +95,52 @@ class OffsetLedger:
         return places
 
     def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
-        """Next offsets that may be committed and are not: of these partitions, or of all."""
+        """The next offsets of these partitions (None: of all) that may be committed and are not yet."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
         return {line.partition: line.next_offset for line in lines if line.next_offset > line.committed}
 
     def committed_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The next offsets that Kafka took of these, as far as it took any since they came."""
+        """The next offsets that Kafka took for these partitions; one without a commit since it came is left out."""
         return {line.partition: line.committed for line in self._known(partitions) if line.committed >= 0}
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
-        """Kafka took these next offsets. Never moves backwards: a late result of an older commit changes nothing."""
+        """Note that Kafka took these next offsets. A late result of an older commit changes nothing."""
         for line in self._known(offsets):
             line.committed = max(line.committed, offsets[line.partition])
 
     def is_behind(self, partition: Partition, position: int) -> bool:
-        """Whether all that was received of the partition is settled, and does not reach as far as this next offset."""
+        """True if all that was received of the partition is settled, and ends before this next offset."""
         line = self._lines.get(partition)
         return line is None or (line.oldest is None and line.next_offset < position)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
-        """Whether answers of these partitions, or of any, are on the way and not acknowledged."""
+        """True if answers of these partitions (None: of any) are on the way and not acknowledged."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
         return any(line.sent for line in lines)
 
     def owes(self, partitions: Iterable[Partition]) -> bool:
-        """Whether something of these partitions is taken and not settled."""
+        """True if a record of these partitions is taken and not settled."""
         return any(line.oldest for line in self._known(partitions))
 
     def knows(self, place: Place) -> bool:
-        """Whether the place stands in a line of ours: not after its partition was forgotten."""
+        """True if the place stands in a line of this ledger; false after its partition was forgotten."""
         return self._lines.get(place.line.partition) is place.line
 
     def is_next(self, place: Place) -> bool:
-        """Whether this is the first record of its partition that is not settled."""
+        """True if this is the first record of its partition that is not settled."""
         return place.line.oldest is place
 
     def is_settled(self, place: Place) -> bool:
-        """Whether its answer is durable."""
+        """True if its answer is durable."""
         return place.line.next_offset > place.offset
 
     def settled(self, partition: Partition) -> int:
-        """The last offset up to which all that was received of the partition is settled; -1 for none."""
+        """The last offset up to which all received records of the partition are settled; -1 for none."""
         line = self._lines.get(partition)
         return -1 if line is None else max(-1, line.next_offset - 1)
 
     def is_done(self, place: Place) -> bool:
-        """Whether its offset is committed: nothing will ask for it again."""
+        """True if its offset is committed, so that nobody reads the record again."""
         return place.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:
@@ -156,7 +156,7 @@ class OffsetLedger:
         return unsettled
 
     def oldest_by_partition(self) -> dict[Partition, float]:
-        """When the oldest unsettled record of each partition was taken; partitions without one are left out."""
+        """When each partition's oldest unsettled record was taken; partitions without one are left out."""
         return {line.partition: line.oldest.taken_at for line in self._lines.values() if line.oldest}
 
     def published_by_partition(self) -> dict[Partition, int]:
@@ -171,8 +171,8 @@ class OffsetLedger:
         return [self._lines[partition] for partition in partitions if partition in self._lines]
 
     def _pass_settled(self, line: Line) -> None:
-        """A commit of the line may go as far as its first place that is not settled."""
-        places = line.sent or line.held  # of a place that is held here none is settled; a `LooseLedger` holds all
+        """Let a commit of the line go as far as its first place that is not settled."""
+        places = line.sent or line.held  # no held place is settled here; a `LooseLedger` keeps all places in `held`
         while places and places[0].is_settled:
             first = places.popleft()
             line.next_offset = first.offset + 1
@@ -188,7 +188,7 @@ class OffsetLedger:
 
 
 def taken_at(places: Iterable[Place]) -> Mapping[float, int]:
-    """How many records of these places were taken at each instant: records of one poll share theirs."""
+    """How many records of these places were taken at each instant; records of one poll share an instant."""
     counts: Counter[float] = Counter()
     for place in places:
         counts[place.taken_at] += place.records

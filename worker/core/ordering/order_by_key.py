@@ -1,19 +1,19 @@
-"""Ledgers whose answers need not leave in the order of all requests of a partition.
+"""Ledgers whose answers may leave before the answers to earlier records of their partition.
 
     partition   an answer waits for the answers to all earlier records of its partition: `OffsetLedger`
-    key         it waits for the answers to earlier records of its key: `KeyedLedger`
-    none        it waits for no other: `LooseLedger`
+    key         an answer waits for the answers to earlier records of its key: `KeyedLedger`
+    none        an answer waits for no other: `LooseLedger`
 
-A commit waits for all earlier records whatever the order. So a place stays in its line, in the order received, until
-all before it are settled:
+With every order a commit waits for all earlier records. So a place stays in its line, in the order received, until all
+places before it are settled:
 
       passed  │ on the way │ settled │ settled │ no answer yet │ on the way │ settled
     ──────────┼──────────────────────────────────────────────────────────────────────▶ received
          committable
 
-A place that is settled behind another still counts as a record: it would be answered again after a crash, and that is
-bounded in records, as is the search for a record that ends the process (`suspects.py`). Its rows and bytes count no
-more.
+If a place is settled before an earlier one, it still counts as a record, because it would be answered again after a
+crash. The bound in records limits such repeats, and the search for a record that ends the process (`suspects.py`). Rows
+and bytes of the place count no more.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Order = Literal["partition", "key", "none"]
 
 
 class LooseLedger(OffsetLedger):
-    """Answers leave as soon as they are known. Of a line `held` is all there is, and `sent` stays empty."""
+    """A ledger whose answers leave as soon as they are known. A line keeps all places in `held`; `sent` stays empty."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._on_the_way: Counter[Line] = Counter()  # places that have left and are not settled; lines without: absent
+        self._on_the_way: Counter[Line] = Counter()  # places that have left and are not settled; no entry for 0
 
     def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
         answered: list[Place] = []
@@ -46,7 +46,7 @@ class LooseLedger(OffsetLedger):
         return leaving
 
     def _free(self, answered: list[Place]) -> list[Place]:
-        """The places that wait for no earlier one now, and the places that waited for these."""
+        """The places that may leave now: of these, and of the places that waited for these."""
         return answered
 
     def settle(self, places: Iterable[Place]) -> None:
@@ -56,7 +56,7 @@ class LooseLedger(OffsetLedger):
         super().settle(places)
 
     def _lighten(self, place: Place) -> None:
-        """It is settled, and may have to stay in its line as a record; it holds nothing more."""
+        """Count no rows and bytes for a settled place. It may have to stay in its line, and counts as a record."""
         self._on_the_way[place.line] -= 1
         if not self._on_the_way[place.line]:
             del self._on_the_way[place.line]
@@ -70,7 +70,7 @@ class LooseLedger(OffsetLedger):
         return any(line in self._on_the_way for line in self._known(partitions))
 
     def is_settled(self, place: Place) -> bool:
-        """Whether its answer is durable; a commit may still have to wait for others."""
+        """True if its answer is durable; a commit may still have to wait for other answers."""
         return place.is_settled
 
     def forget(self, partitions: Iterable[Partition]) -> int:
@@ -82,14 +82,14 @@ class LooseLedger(OffsetLedger):
 
 
 class KeyedLedger(LooseLedger):
-    """Answers of equal key leave in the order of their records; a record without a key waits for no other.
+    """A ledger whose answers leave in the order of the records of their key. A record without a key waits for no other.
 
-    Every place is of one record, or of a gap: records that travel as one have more than one key.
+    Every place is of one record or of a gap, because records that travel as one may have different keys.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # whose answers have not left, by key
+        self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # places whose answers have not left, by key
 
     def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
         assert records <= 1, "records of several keys have one place"
@@ -103,7 +103,7 @@ class KeyedLedger(LooseLedger):
         leaving = [place for place in answered if place.key is None]
         for line, key in {(place.line, place.key): None for place in answered if place.key is not None}:
             queue = self._queues[line][key]
-            # One cut for each key and batch: taken out one by one, each of 20,000 of one key would move all behind it.
+            # One cut per key and batch: to take out 20,000 places of a key one by one moves all others each time.
             known = next((at for at, place in enumerate(queue) if place.outcome is None), len(queue))
             leaving += queue[:known]
             del queue[:known]

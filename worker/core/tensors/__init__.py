@@ -1,1 +1,1 @@
-"""A model's inputs and outputs, rows joined into one array, and shapes that are padded to share it."""
+"""A model's inputs and outputs, rows joined into one array, and shapes padded so that rows can share it."""

@@ -1,7 +1,7 @@
-"""From the axes that the operator names to the axes of a model: which inputs have them, and which outputs.
+"""Finds in a model the axes that the operator names: which inputs and which outputs have them.
 
-Dimensions with one name in the model's file are one axis. For outputs the file's word is not enough, and many files say
-nothing: two runs at two lengths show whether an output is as long as an axis. Refuses inputs that cannot be padded.
+Dimensions with one name in the model's file are one axis. For outputs the file is not reliable enough, and many files
+say nothing, so two runs at two lengths show if an output is as long as an axis. Refuses inputs that cannot be padded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
 SETTING = "WORKER_BATCHING__BUCKETS"
-# Bytes of one padded row; no request in Kafka is larger. Beyond it the warm-up could take the machine's memory.
+# The most bytes of one padded row; no request in Kafka is larger. The warm-up of larger rows could take all memory.
 LARGEST_ROW = 1_000_000_000
 Dims = Sequence[int]
 
 
 def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ...]:
-    """The axes of this model that these name. Raises `BadConfiguration`."""
+    """The axes of this model that the operator named. Raises `BadConfiguration`."""
     axes = [_axis(signature, axis) for axis in named]
     taken: set[Spot] = set()
     for axis in axes:
@@ -34,7 +34,7 @@ def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ..
 
 
 def check_weight(signature: Signature) -> None:
-    """Raises `BadConfiguration` for rows that no request can bring: they would be allocated at start."""
+    """Raises `BadConfiguration` if a row is larger than any request, because the start would allocate it."""
     longest = {spot: axis.boundaries[-1] for axis in signature.axes for spot in axis.inputs}
     shapes = tuple(
         tuple(longest.get(Spot(at, n), dim or 1) for n, dim in enumerate(spec.dims))
@@ -49,9 +49,9 @@ def check_weight(signature: Signature) -> None:
 
 
 def unpadded_in_place(signature: Signature, axis: Axis) -> Sequence[Spot]:
-    """Dynamic axes of other inputs that count as this one does, and are not padded: some must be as long as it is.
+    """The dynamic axes at this axis's position in other inputs that are not padded. Some must be as long as this axis.
 
-    Some exporters name one axis twice, and others not at all.
+    Some exporters give one axis two names, and others give it none.
     """
     place = next(iter(axis.inputs)).dimension
     padded = {spot for other in signature.axes for spot in other.inputs}
@@ -75,7 +75,7 @@ def _axis(signature: Signature, axis: WantedAxis) -> Axis:
 
 
 def _spot(signature: Signature, name: str, axis: int) -> Spot:
-    """Raises `BadConfiguration` when there is nothing to pad."""
+    """Where that axis of that input is. Raises `BadConfiguration` if there is nothing to pad."""
     names = [spec.name for spec in signature.inputs]
     if name not in names:
         raise BadConfiguration(f"{SETTING}: the model has no input {name}; it takes {signature.takes}")
@@ -90,7 +90,7 @@ def _spot(signature: Signature, name: str, axis: int) -> Spot:
 
 
 def _check_pad(spec: TensorSpec, pad: Value) -> None:
-    """Raises `BadConfiguration` for a value that is none of this input's. NaN would be taken for a request's."""
+    """Raises `BadConfiguration` for a value that this input cannot hold, and for NaN: it would seem a request's NaN."""
     if not spec.can_be(pad) or (isinstance(pad, float) and not isfinite(pad)):
         raise BadConfiguration(
             f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {spec.values}"
@@ -98,9 +98,9 @@ def _check_pad(spec: TensorSpec, pad: Value) -> None:
 
 
 def other_lengths(axis: Axis) -> Sequence[int]:
-    """Lengths other than the first boundary: the first one that runs shows which outputs depend on the axis.
+    """Lengths other than the first boundary. The first length that runs shows which outputs depend on the axis.
 
-    A single bucket does not say at which other length the model runs: some want an even one, or a multiple.
+    With a single bucket it is not known at which other length the model runs: some need an even one, or a multiple.
     """
     first = axis.boundaries[0]
     return axis.boundaries[-1:] if len(axis.boundaries) > 1 else (first - 1, 2 * first, first // 2)
@@ -109,9 +109,9 @@ def other_lengths(axis: Axis) -> Sequence[int]:
 def with_outputs(
     signature: Signature, axis: Axis, lengths: tuple[int, int], shapes: tuple[Sequence[Dims], Sequence[Dims]]
 ) -> Axis:
-    """The axis with the outputs that have it: runs that differed only in its length gave outputs of these shapes.
+    """The axis with the outputs that have it. Two runs that differed only in its length gave outputs of these shapes.
 
-    Raises `BadConfiguration` for an output that depends on the axis and is not as long: it could not be cut back.
+    Raises `BadConfiguration` for an output that depends on the axis but is not as long, because it cannot be cut back.
     """
     outputs: list[Spot] = []
     for at, (short, long) in enumerate(zip(*shapes, strict=True)):
@@ -127,5 +127,5 @@ def with_outputs(
 
 
 def blank_lengths(axes: Iterable[Axis]) -> Mapping[Spot, int]:
-    """How long the padded axes are in a blank batch, unless told otherwise: as their first buckets."""
+    """The lengths of the padded axes in a blank batch by default: their first boundaries."""
     return {spot: axis.boundaries[0] for axis in axes for spot in axis.inputs}

@@ -1,13 +1,13 @@
-"""Lengths that are padded, so that requests of different lengths may share a batch.
+"""Pads requests of different lengths, so that they may share a batch.
 
 An axis that the operator names is padded to the smallest of its boundaries that holds the request: a bucket. All inputs
-that share the axis are padded together, each with a value of its own, and outputs that have it are cut back to the
-request's own length. Without such an axis requests share a batch only when their shapes are equal.
+that share the axis are padded together, each with its own value. Outputs that have the axis are cut back to the
+request's own length. Without such an axis requests share a batch only if their shapes are equal.
 
     a a a · ·        rows of requests a and b, padded to a bucket of 5;
     b b b b ·        outputs that have the axis are cut back: 3 of a, 4 of b
 
-Which inputs and outputs have an axis is settled when the model is loaded.
+Loading the model decides which inputs and outputs have an axis (`axes.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class WantedAxis(NamedTuple):
-    """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` other inputs with their pads.
+    """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` has other inputs and their pads.
 
-    `pad` None: the value that is nothing to that input's kind.
+    `pad` None: the blank value of the input's datatype.
     """
 
     input: str
@@ -43,7 +43,7 @@ class WantedAxis(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where an axis is: which input or output, and which of its dimensions after the batch axis."""
+    """The position of an axis: which input or output, and which of its dimensions after the batch axis."""
 
     tensor: int
     dimension: int
@@ -51,7 +51,7 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """One padded axis: where `inputs` have it, with their padding, and where `outputs` have it."""
+    """One padded axis: its spots in the `inputs`, each with its padding, and its spots in the `outputs`."""
 
     name: str  # for messages: `input input_ids axis 1`
     boundaries: tuple[int, ...]  # ascending
@@ -59,7 +59,7 @@ class Axis:
     outputs: Sequence[Spot] = field(default=())
 
     def length(self, shapes: Shapes) -> int:
-        """Of a request of these shapes. Raises `Reject` where its inputs disagree, or none of the buckets holds it."""
+        """The length of this axis in these shapes. Raises `Reject` if inputs disagree, or if no bucket holds it."""
         lengths = {shapes[tensor][dimension] for tensor, dimension in self.inputs}
         if len(lengths) > 1:
             said = listed(sorted(lengths))
@@ -101,11 +101,11 @@ class Buckets:
         return tuple(map(tuple, dimensions))
 
     def row_bytes(self, shapes: Shapes) -> int:
-        """Of one row of these shapes."""
+        """The bytes of one row of these shapes."""
         return sum(prod(dims) * size for dims, size in zip(shapes, self.element_bytes, strict=True))
 
     def lengths(self, shapes: Shapes) -> tuple[int, ...]:
-        """How long each padded axis is in these shapes."""
+        """The length of each padded axis in these shapes."""
         return tuple(axis.length(shapes) for axis in self.axes)
 
     def label(self, shapes: Shapes) -> str:
@@ -114,7 +114,7 @@ class Buckets:
 
     @cached_property
     def pads(self) -> Mapping[int, Value]:
-        """The padding of each padded input. An input with two padded axes has the first one's."""
+        """The padding of each padded input. An input with two padded axes has the padding of the first axis."""
         pads: dict[int, Value] = {}
         for axis in self.axes:
             for (tensor, _), pad in axis.inputs.items():
@@ -124,14 +124,14 @@ class Buckets:
     def joined(
         self, inputs: Sequence[TensorSpec], requests: Sequence[Request], rows: int, shapes: Shapes
     ) -> Mapping[str, Array]:
-        """One array of shape (rows, *dims) per input, its dims as in `shapes`; the rest is padding."""
+        """One array of shape (rows, *dims) per input, with the dims of `shapes`. Elements of no request are padding."""
         return {
             spec.name: _filled(spec, requests, at, np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype))
             for at, spec in enumerate(inputs)
         }
 
     def own_parts(self, outputs: Sequence[Array], shapes: Shapes, start: int, stop: int) -> tuple[Array, ...]:
-        """Rows `start` to `stop` of each output, as long as a request of these shapes is itself. Views."""
+        """Rows `start` to `stop` of each output, cut back to the lengths of a request of these shapes. Views."""
         parts = [output[start:stop] for output in outputs]
         for axis in self.axes:
             length = axis.length(shapes)
@@ -140,7 +140,7 @@ class Buckets:
         return tuple(parts)
 
     def misfit(self, outputs: Sequence[Array], shapes: Shapes) -> str | None:
-        """The fault in the lengths of outputs that a batch of these shapes gave; None without one."""
+        """The fault in the lengths of the outputs of a batch of these shapes, in words; None if there is none."""
         for axis in self.axes:
             length = axis.length(shapes)
             for tensor, dimension in axis.outputs:
@@ -164,7 +164,7 @@ def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array
 
 
 class Filled(NamedTuple):
-    """Elements of the largest input of a batch: of requests, and padding."""
+    """How many elements of a batch's largest input are data of requests, and how many are padding."""
 
     data: int
     padding: int

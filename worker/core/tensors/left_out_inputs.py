@@ -1,13 +1,13 @@
-"""Inputs that a request may leave out: their lengths and their elements when it does.
+"""Makes the inputs that a request leaves out: their lengths and their elements.
 
 | dimension of the input left out | its length |
 |---|---|
-| fixed in the model's file | that |
-| dynamic, with a name there | that of the first input given with an axis of that name, in the model's order |
-| dynamic, without a name | that of this axis in the first input given with as many dimensions |
+| fixed in the model's file | the fixed length |
+| dynamic, with a name there | as in the first input given that has an axis of that name, in the model's order |
+| dynamic, without a name | as this axis in the first input given that has as many dimensions |
 
-Every element is the input's default. Inputs are filled in when the request is judged: code that batches, pads or stacks
-it sees a whole request.
+Every element is the input's default. Inputs are filled in when the request is judged, so code that batches, pads or
+stacks it sees a whole request.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from worker.core.failures import Code, Reject, listed
 from worker.core.records import Tensor
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
-# A short request can leave out long rows: 65,536 of 600 KB are a few bytes each in what it sends. As much as a batch
-# holds by default.
+# The most bytes filled in for one input; a batch holds as much by default. A short request can leave out long rows: it
+# sends a few bytes for each of 65,536 rows of 600 KB.
 MAX_FILLED_BYTES = 16 * 1024 * 1024
 
 
@@ -37,17 +37,17 @@ class InputAxis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How one input is made. `lengths` holds for each of its dimensions the length, or the axes that tell it.
+    """Makes one input. `lengths` holds the length of each of its dimensions, or the axes that tell the length.
 
-    All elements are alike, so requests share the bytes: one poll may bring hundreds that leave out megabytes.
+    All elements are equal, so requests share the bytes: one poll may bring hundreds that leave out megabytes.
     """
 
     spec: TensorSpec
     lengths: tuple[int | tuple[InputAxis, ...], ...]
-    _made: dict[int, bytes] = field(default_factory=dict, compare=False, repr=False)  # by size, no more than is filled
+    _made: dict[int, bytes] = field(default_factory=dict, compare=False, repr=False)  # by size, within MAX_FILLED_BYTES
 
     def make(self, rows: int, given: Mapping[str, NamedTensor]) -> tuple[tuple[int, ...], Tensor]:
-        """Its shape, (rows, *dims), and its elements. Raises `Reject` when no given input tells a length."""
+        """Its shape, (rows, *dims), and its elements. Raises `Reject` if it is too large, or if a length is unknown."""
         shape = (rows, *[self._length(at, given) for at in range(len(self.lengths))])
         elements, is_text = math.prod(shape), self.spec.is_text
         size = elements * (TEXT_BYTES if is_text else self.spec.dtype.itemsize)
@@ -79,7 +79,7 @@ class Filling:
 
 
 def filling_of(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> Filling:
-    """How this one of the model's inputs is made from the others. No axis for a dimension: nothing can tell it."""
+    """How to make this input from the model's others. If no axis is found for a dimension, its length is unknown."""
     others = [other for other in inputs if other.name != spec.name]
     return Filling(spec, tuple(_axes(spec, at, others) if dim is None else dim for at, dim in enumerate(spec.dims)))
 

@@ -1,7 +1,7 @@
 """The model's signature, and the only judge of names, datatypes, shapes and row counts.
 
-Everything a request claims about its tensors is checked here with Python integers, before any array of that shape
-exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and a negative dimension reshapes silently.
+Every claim of a request about its tensors is checked here with Python integers, before any array of that shape exists:
+numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and a negative dimension reshapes silently.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 _MAX_KNOWN = 1024  # claims remembered
 
-# Of a model file's digest, in an answer's `model-version`.
+# How many digits of the model file's digest an answer's `model-version` shows.
 EDITION_DIGITS = 8
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
-# A shape is shown whole, and of a megabyte in its place no more than that.
+# A message shows this many elements of a shape: a true shape is shown whole, a megabyte in its place is cut.
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = MAX_DIMENSIONS
 
 
 class Judged(NamedTuple):
-    """A request's tensors once they are judged, in the order of the model's inputs."""
+    """A request's judged tensors, in the order of the model's inputs."""
 
     rows: int
     shapes: tuple[tuple[int, ...], ...]
@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 class Signature:
     """The model's inputs and outputs; `max_rows` bounds one request, and `axes` are padded.
 
-    `sha256` is that of the model's file, in hexadecimal; empty where there is none.
+    `sha256` is the digest of the model's file in hexadecimal; empty if there is no file.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Signature:
 
     @cached_property
     def buckets(self) -> Buckets:
-        """Which requests may share a batch."""
+        """The padded axes, which decide which requests may share a batch."""
         return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
 
     @cached_property
@@ -68,7 +68,7 @@ class Signature:
         return {spec.name: at for at, spec in enumerate(self.outputs)}
 
     def input(self, name: str) -> TensorSpec:
-        """The input of that name. Raises `Reject` for any other."""
+        """The input of that name. Raises `Reject` if the model has none."""
         spec = self._input_by_name.get(name)
         if spec is None:
             raise Reject(f"the model has no input {_shown(name)}; it takes {self.takes}")
@@ -76,17 +76,17 @@ class Signature:
 
     @cached_property
     def key(self) -> ModelKey:
-        """By this name and version requests, batches and answers speak of the model."""
+        """The name and version that requests, batches and answers use for the model."""
         return ModelKey(self.name, self.version)
 
     @property
     def edition(self) -> str:
-        """Which file answers: the version as it was set, and the beginning of the file's digest."""
+        """Identifies the file that answers: the version as it was set, and the beginning of the file's digest."""
         return f"{self.version}@{self.sha256[:EDITION_DIGITS]}" if self.sha256 else self.version
 
     @cached_property
     def all_inline(self) -> tuple[RequestedOutput, ...]:
-        """Every output, none in the binary-data form, for a request in JSON that names none."""
+        """Every output without the binary-data form, for a request in JSON that names no outputs."""
         return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
 
     @cached_property
@@ -96,16 +96,16 @@ class Signature:
 
     @cached_property
     def _fillings(self) -> dict[str, Filling]:
-        """How each of the other inputs is made."""
+        """How to make each input that may be left out."""
         return {spec.name: filling_of(spec, self.inputs) for spec in self.inputs if spec.default is not None}
 
     @cached_property
     def takes(self) -> str:
-        """The inputs in words, for messages: three at most."""
+        """The inputs in words, for messages: the first three."""
         return listed(self.inputs)
 
     def check_model(self, name: str | None, version: str | None) -> None:
-        """Raises `Reject` (NOT_FOUND) when a request names another model or version than the one served here."""
+        """Raises `Reject` (NOT_FOUND) if a request names a model or version that is not served here."""
         if name and name != self.name:
             raise Reject(f"model {_shown(name)} is not served here; {_shown(self.name)} is", Code.NOT_FOUND)
         if version and version != self.version:
@@ -117,10 +117,10 @@ class Signature:
     def check_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
         """The number of elements that a tensor of this name, datatype and shape holds.
 
-        Called before the elements are decoded. Raises `Reject` when the model does not take such a tensor.
+        Called before the elements are decoded. Raises `Reject` if the model does not take such a tensor.
         """
-        # A bool is an int in Python, and 1.0 equals 1: only whole numbers may be looked up.
-        # And of a shape that is too long, no element is looked at.
+        # Only ints may be looked up, because a bool is an int in Python, and 1.0 equals 1.
+        # The elements of a shape that is too long are not looked at.
         is_plain = len(shape) <= MAX_DIMENSIONS and set(map(type, shape)) == {int}
         key = (name, datatype, *shape) if is_plain else None
         if key is not None and (known := self._elements.get(key)) is not None:
@@ -132,7 +132,7 @@ class Signature:
 
     @cached_property
     def _elements(self) -> dict[tuple[object, ...], int]:
-        """Claims that hold, as they came, and how many elements they speak of: requests are much alike."""
+        """The claims that were found true, with their numbers of elements. Most requests repeat them."""
         return {}
 
     def _judge_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
@@ -158,7 +158,7 @@ class Signature:
 
     @staticmethod
     def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
-        # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
+        # A bool is an int in Python, but `true` is no dimension. Without rows, or with an empty axis, nothing can run.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
             raise Reject(
                 f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}"
@@ -166,7 +166,7 @@ class Signature:
         return dimension
 
     def judge(self, tensors: Sequence[NamedTensor]) -> Judged:
-        """The request as a whole: each input once, all with the same number of rows; those left out are filled in.
+        """Judge the request as a whole: each input once, all with one number of rows. Fills in the inputs left out.
 
         Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
         """
@@ -194,7 +194,7 @@ class Signature:
         return Judged(count, tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
 
     def _completed(self, rows: int, claimed: dict[str, NamedTensor]) -> list[NamedTensor]:
-        """All inputs in the model's order: as they are given, else filled in."""
+        """All inputs in the model's order. An input that is not given is filled in."""
         return [
             claimed.get(spec.name)
             or NamedTensor(spec.name, spec.datatype, *self._fillings[spec.name].make(rows, claimed))
@@ -203,13 +203,13 @@ class Signature:
 
     @cached_property
     def raw_input(self) -> TensorSpec | None:
-        """The input that plain rows stand for: the only one required, numeric, of fixed dimensions; else None."""
+        """The input that plain rows hold: the only required one, if it is numeric, of fixed dimensions; else None."""
         if len(self.required) != 1 or self.required[0].row_bytes is None:
             return None
         return self.required[0]
 
     def raw_rows(self, got_bytes: int) -> int:
-        """How many rows of that input so many bytes hold. Raises `Reject` unless it is a whole number of rows."""
+        """How many rows of `raw_input` these bytes hold. Raises `Reject` unless it is a whole number of rows."""
         spec = self.raw_input
         if spec is None or spec.row_bytes is None:
             raise Reject(
@@ -224,6 +224,6 @@ class Signature:
 
 
 def _shown(value: object) -> str:
-    """A publisher's value in a message: quoted, and never longer than a line."""
+    """A publisher's value for a message: quoted, and never longer than a line."""
     text = repr(value[:80]) if isinstance(value, str) else _SHORT.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

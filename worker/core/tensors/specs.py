@@ -1,4 +1,4 @@
-"""One tensor: as a model declares it, and as a request claims it. `signature.py` holds the one against the other."""
+"""One tensor as a model declares it, and as a request claims it. `signature.py` compares the two."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 
-TEXT_BYTES = 64  # of one string in memory, if it is short: about 56
+TEXT_BYTES = 64  # for one string in memory; a short one takes about 56
 
 
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
 
-    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: one name is one
-    axis. Empty where that is not known. An input with a `default` may be left out.
+    `symbols` are the names that the model's file gives to the dynamic dimensions, or None; one name is one axis. Empty
+    if the names are not known. An input with a `default` may be left out.
     """
 
     name: str
@@ -62,24 +62,24 @@ class TensorSpec:
 
     @cached_property
     def element_bytes(self) -> int:
-        """Of one element in a batch; of a string its reference alone."""
+        """The bytes of one element in a batch; a string counts only as its reference."""
         return self.dtype.itemsize
 
     @cached_property
     def row_bytes(self) -> int | None:
-        """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
+        """The bytes of one row; None if a dimension is dynamic or the elements are strings."""
         if self.is_text or None in self.dims:
             return None
         return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
 
     def check_length(self, elements: int, got_bytes: int) -> None:
-        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
+        """Raises `Reject` unless a numeric tensor of `elements` elements takes exactly `got_bytes`."""
         expected = elements * self.dtype.itemsize
         if got_bytes != expected:
             raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
 
     def array(self, tensor: Tensor, shape: Sequence[int]) -> Array:
-        """The elements of a tensor in this shape; of numbers a view."""
+        """The elements of a tensor in this shape; a view if they are numbers."""
         flat: Array = np.asarray(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)
         return flat.reshape(shape)
 
@@ -88,9 +88,9 @@ class TensorSpec:
         return self.symbols[dimension] if self.symbols else None
 
     def can_be(self, value: Value) -> bool:
-        """Whether an operator may give that value for every element. Only an integer stands for another kind, a float.
+        """True if an operator may give that value for every element: of its kind, or an integer for a float.
 
-        NaN and infinity are values of their own; a finite number must not become one.
+        NaN and infinity may be given as such, but a finite number must not become infinite.
         """
         kind = self.dtype.kind
         if kind in "bO" or isinstance(value, bool | str):
@@ -107,7 +107,7 @@ class TensorSpec:
 
     @property
     def values(self) -> str:
-        """The values that an element can have, in words."""
+        """The possible values of an element, in words."""
         match self.dtype.kind:
             case "b":
                 return "true or false"
@@ -120,7 +120,7 @@ class TensorSpec:
 
     @property
     def blank(self) -> Value:
-        """The value that stands for nothing."""
+        """The default padding: false, an empty text or 0."""
         blanks: dict[str, Value] = {"b": False, "O": ""}
         return blanks.get(self.dtype.kind, 0)
 

@@ -1,8 +1,8 @@
-"""Rows joined into one array, answers cut apart again, and a failed batch halved.
+"""Joins the rows of requests into one array, cuts their answers apart again, and halves a failed batch.
 
-Numeric tensors are joined as bytes and viewed, never parsed one by one; each was checked for its exact length before,
+Numeric tensors are joined as bytes and viewed, never parsed one by one. The exact length of each is checked before,
 because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
-be made over the whole stacked array, if each row can fail for itself alone.
+cover the whole stacked array only if each row can fail for itself alone.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from worker.core.records import (
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-# Of so many tensors, each so small in the mean, a copy of all is looked at sooner than each: 500 of 32 numbers take
-# 0.3 ms, and 1.7 one by one (2026-11).
+# For more than MANY tensors of fewer than SMALL elements in the mean, to check one copy of all is faster than to check
+# each: 500 tensors of 32 numbers take 0.3 ms, and 1.7 ms one by one (2026-11).
 MANY, SMALL = 16, 1024
-# The operator's own words follow.
+# The operator's own message follows it.
 VALUE_NOT_TAKEN = "the model does not take a value of this request"
 
 
 class Split(NamedTuple):
-    """A batch's outputs cut apart, in the order of its requests."""
+    """The outcomes of a batch's requests, in their order."""
 
     predicted: list[Prediction]
     refused: list[Refused]
@@ -46,14 +46,14 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stacker:
-    """Stacks for one model. `refuse_*`: whether NaN and infinity are an error in inputs, in outputs."""
+    """Stacks batches for one model. `refuse_*`: NaN and infinity are an error in inputs, or in outputs."""
 
     signature: Signature
     refuse_non_finite_input: bool = True
     refuse_non_finite_output: bool = True
 
     def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
-        """One batch of these requests of one bucket, and rejections for requests that may not run."""
+        """One batch of these requests, which are of one bucket, and rejections of the requests that may not run."""
         requests = [r for r in requests if r.reassembly is None or not r.reassembly.is_over]
         batch = self._join(requests, closed_by)
         if batch is None or not self.refuse_non_finite_input:
@@ -69,9 +69,9 @@ class Stacker:
         return self._join(others, closed_by), judged
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """Each request's own part of every output, or a rejection where it is not finite.
+        """Each request's own part of every output, or its rejection if that part is not finite.
 
-        A `RunFailure` when an output does not have the batch's rows: then it is not known which rows are whose.
+        A `RunFailure` if an output does not have the batch's rows: then nobody knows which row is whose.
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
@@ -83,12 +83,12 @@ class Stacker:
         stop = 0
         for request in batch.requests:
             start, stop = stop, stop + request.rows
-            # One is built per request: this saves 0.1 µs over the class's own constructor.
+            # One per request: this is 0.1 µs faster than the class's own constructor.
             predicted.append(tuple.__new__(Prediction, (request, outputs, start, stop, None)))
         return self._parted(batch, predicted, non_finite)
 
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """The parts of outputs that may be longer than a request: their padding belongs to no request."""
+        """Split outputs that may be longer than a request: their padding belongs to no request."""
         buckets = self.signature.buckets
         if wrong := buckets.misfit(outputs, batch.shapes):
             return RunFailure(wrong)
@@ -133,7 +133,7 @@ class Stacker:
             feeds = buckets.joined(self.signature.inputs, requests, rows, buckets.padded(shapes))
             return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
         inputs = self.signature.inputs
-        # One call for each request, not one for each of its inputs: tables have hundreds.
+        # One call for each request, not for each of its inputs: a table has hundreds of inputs.
         tensors = [_parts(requests)] if len(inputs) == 1 else zip(*[r.tensors for r in requests], strict=True)
         feeds = {
             spec.name: _join_tensors(spec, of_input, (rows, *dims))
@@ -142,12 +142,12 @@ class Stacker:
         return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
 
     def _states_of(self, requests: Sequence[Request]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some
-        """Further inputs that their rows run on, by name."""
+        """The states that the requests' rows run on, by input; none here."""
         return {}
 
     @staticmethod
     def _non_finite(batch: Batch, specs: Iterable[TensorSpec], arrays: Sequence[Array]) -> dict[int, str]:
-        """Which requests (by their place in the batch) own a NaN or infinity, and in which tensor."""
+        """The requests (by their index in the batch) that hold NaN or infinity, each with the name of the tensor."""
         non_finite: dict[int, str] = {}
         floats = [(spec, array) for spec, array in zip(specs, arrays, strict=True) if spec.is_float]
         if len(floats) > MANY and _are_small_and_finite([array for _, array in floats]):
@@ -162,9 +162,9 @@ class Stacker:
 
 
 def halve(batch: Batch) -> list[Batch]:
-    """The batch in two, between requests; a single one's rows in two. The arrays are views. It holds two rows or more.
+    """Halve a batch of two rows or more between its requests, or a single request between its rows. Arrays are views.
 
-    Requests that stand for several records (`Run`) must have been unravelled.
+    Requests that stand for several records (`Run`) must be unravelled before.
     """
     requests = batch.requests if len(batch.requests) > 1 else cut(batch.requests[0], -(-batch.rows // 2))
     middle = len(requests) // 2
@@ -180,7 +180,7 @@ def _part(batch: Batch, requests: Sequence[Request], at: slice) -> Batch:
 
 
 def cut(request: Request, rows: int) -> list[Request]:
-    """The request in pieces of at most so many rows, which a `Pieces` makes one again. Tensors are views."""
+    """Cut a request into pieces of at most `rows` rows. A `Pieces` joins their outcomes. Tensors are views."""
     reassembly = Pieces(request)
     pieces: list[Request] = []
     for start in range(0, request.rows, rows):
@@ -195,7 +195,7 @@ def cut(request: Request, rows: int) -> list[Request]:
     return pieces
 
 
-# The shape of an output may depend on the data.
+# The shape of an output may depend on the data, so pieces of one request may differ.
 PIECES_DIFFER = (
     "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
 )
@@ -204,8 +204,8 @@ PIECES_DIFFER = (
 class Pieces:
     """Collects the outcomes of a cut request's pieces, which finish in any order. One rejection is enough.
 
-    It knows its pieces by identity only: they point here, and a circle would keep a large request in memory until the
-    garbage collector comes by.
+    It knows its pieces by identity only. They refer to it, and a reference cycle would keep a large request in memory
+    until the garbage collector runs.
     """
 
     __slots__ = ("_missing", "_parts", "carried", "is_over", "request")
@@ -218,12 +218,12 @@ class Pieces:
         self.carried: Sequence[Array] | None = None
 
     def expect(self, piece: Request) -> None:
-        """The piece with the next rows."""
+        """Expect the piece with the next rows."""
         self._parts[id(piece)] = ()
         self._missing += 1
 
     def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
-        """The whole request's outcome once it is known; None before, and ever after."""
+        """The whole request's outcome, once, when it is known; None before and after."""
         if self.is_over:
             return None
         if isinstance(outcome, Rejection):
@@ -255,7 +255,7 @@ def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
 
 
 def _parts(requests: Sequence[Request]) -> Sequence[Tensor]:
-    """The tensors of the only input."""
+    """The tensors of the model's only input."""
     return [part for r in requests for part in r.parts()]
 
 
@@ -265,7 +265,7 @@ def _join_tensors(spec: TensorSpec, tensors: Sequence[Tensor], shape: tuple[int,
     # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
     joined = tensors[0] if len(tensors) == 1 else b"".join(tensors)  # type: ignore[arg-type]
     array: Array = np.frombuffer(joined, spec.dtype)
-    if not array.flags.aligned:  # a tensor viewed in the middle of a record; kernels may load whole vectors
+    if not array.flags.aligned:  # the tensor is a view into a record, and kernels may load whole vectors
         array = array.copy()
     return array.reshape(shape)
 

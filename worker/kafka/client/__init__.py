@@ -1,1 +1,1 @@
-"""What every client of Kafka has in common: configuration, names, log, statistics, errors, login, first contact."""
+"""The common parts of every Kafka client: configuration, names, log, statistics, errors, login, first contact."""

@@ -1,4 +1,4 @@
-"""The plain clients by which commands and the demo reach a broker, outside any group, connected as the settings say."""
+"""The plain clients with which commands and the demo reach a broker: outside any group, set up by the settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
 
-# A broker may not have heard of a topic that was made just now: for so long it is asked again, and so often. Seconds.
+# Seconds. A broker may not know a new topic yet, so it is asked again: for how long, and at which interval.
 NEW_TOPIC_TIMEOUT, ASK_AGAIN_AFTER = 2.0, 0.2
 
-# Writes nothing: its lines would run through what a command draws.
+# This logger writes nothing: its lines would break into what a command draws.
 NO_LOG = logging.getLogger(__name__)
 NO_LOG.addHandler(logging.NullHandler())
 
@@ -29,14 +29,14 @@ _Client = TypeVar("_Client", Producer, Consumer)
 
 
 def client_log() -> ClientLog:
-    """Keeps what a client says, and passes nothing on."""
+    """A log that keeps the client's last failure line, and passes nothing on."""
     return ClientLog(NO_LOG)
 
 
 def open_client(
     kind: type[_Client], kafka: Connection, tuning: Config, promised: Mapping[str, Any], log: ClientLog
 ) -> _Client:
-    """A client in which the operator may override tuning, and no promise. Raises `BadConfiguration`."""
+    """Make a client. The operator's settings override `tuning`, never `promised`. Raises `BadConfiguration`."""
     if problems := denied_keys(kafka):
         raise BadConfiguration("\n".join(problems))
     with configuring("Kafka client"):
@@ -44,7 +44,7 @@ def open_client(
 
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:
-    """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
+    """Connect, and check that we may use the topic; `operation` is the right for it. Raises `BadConfiguration`."""
     contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
     cluster = look_up(contact.admin, topic, ANSWER_TIMEOUT, time.monotonic() + NEW_TOPIC_TIMEOUT)
     if (error := cluster.topics[topic].error) is None:
@@ -53,7 +53,7 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
 
 
 def look_up(admin: AdminClient, topic: str, timeout: float, wait_until: float) -> ClusterMetadata:
-    """The cluster with this topic, asked for again until that monotonic time. Raises `KafkaException`."""
+    """Ask for the topic; while it is missing, again until monotonic `wait_until`. Raises `KafkaException`."""
     while True:
         cluster = admin.list_topics(topic=topic, timeout=timeout)
         error = cluster.topics[topic].error
@@ -63,7 +63,7 @@ def look_up(admin: AdminClient, topic: str, timeout: float, wait_until: float) -
 
 
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
-    """The fault of the topic, and the cure."""
+    """The error text: why the topic cannot be used, and the cure."""
     if error.code() in GONE:
         return f"there is no topic {topic}; let `inference-worker check --create-topics` make it, or name another"
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

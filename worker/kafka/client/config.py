@@ -1,8 +1,8 @@
-"""The way from the settings to librdkafka's own dictionaries; each value that is a choice has its reason.
+"""The settings translated into librdkafka's dictionaries. Each value that is a choice has its reason.
 
-The dictionaries hold secrets: they are built last, handed to a client and dropped; nothing logs them. Keys that the
-operator passes through go to every client (one that does not know a key ignores it) and come after ours. They may
-override tuning, and nothing that a promise rests on: `denied_keys`.
+The dictionaries hold secrets, so they are built last, handed to a client and dropped, and nothing logs them. The
+operator's own keys come after ours and go to every client; a client ignores a key that it does not know. They may
+override tuning, but no value on which a promise rests (`denied_keys`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from worker.settings import Connection, KafkaSettings
 
 Config = dict[str, str | int | float | bool]
 
-# Thirty times what a revoke may take; the watchdog ends a hung worker well before.
+# Thirty times as long as a revoke may take. The watchdog ends a hung worker well before that.
 MAX_POLL_INTERVAL_MS = 300_000
 
-# Bytes of one batch, in the memory of one broker's thread. With what is in flight by default it fits into 1 GiB.
+# Bytes of the largest unpacked batch, which one broker's thread holds. With the default limits 1 GiB is enough.
 MOST_UNPACKED = 384_000_000
 
 # The settings that secure connections, each with librdkafka's name for it.
@@ -69,19 +69,19 @@ DENIED: Mapping[str, str] = {key: why for why, keys in _BREAKS.items() for key i
 
 
 def denied_keys(kafka: Connection) -> list[str]:
-    """One line for each passed-through key that the worker does not take."""
+    """One error line for each of the operator's keys that the worker refuses."""
     found = [(key, _why_denied(key)) for key in kafka.config]
     return [f"WORKER_KAFKA__CONFIG: {key} is not passed through, {why}; remove it" for key, why in found if why]
 
 
 def _why_denied(key: str) -> str | None:
-    # The client takes a key of a topic with this before it, too: `topic.acks` is `acks`.
+    # The client also takes a topic's key with this prefix: `topic.acks` is `acks`.
     key = key.removeprefix("topic.")
     return next((why for pattern, why in DENIED.items() if fnmatchcase(key, pattern)), None)
 
 
 def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
-    """The consumer's, whose offsets are committed by hand."""
+    """The configuration of the consumer; the worker commits its offsets itself."""
     return {
         **_shared_config(kafka),
         **_group_config(kafka, membership),
@@ -89,32 +89,33 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         "enable.auto.offset.store": False,
         "auto.offset.reset": kafka.auto_offset_reset,
         "isolation.level": "read_committed",
-        # After a wrong checksum librdkafka 2.16 reads on at the wrong place of the response: it went from offset 1 to
-        # 33,554,433, and from there to the beginning (measured 2026-11). Brokers check what they store, TLS what
-        # travels; a disk that flips bits in an unpacked record goes unnoticed.
+        # After a wrong checksum librdkafka 2.16 reads on at a wrong place in the response: it went from offset 1 to
+        # 33,554,433, and from there to the beginning (measured 2026-11). Brokers check records before they store them,
+        # and TLS checks the network. Bits that a disk flips in an uncompressed record go unnoticed.
         "check.crcs": False,
         "allow.auto.create.topics": False,
         "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
-        # They tell a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured 2026).
+        # They tell a stand-by replica that it is in the group, and operators the lag: 6 kB, 0.2 ms (measured 2026).
         "statistics.interval.ms": 1_000,
-        # Read ahead, for each partition: 250,000 records/s of 1 KiB in 11 MB; the client's 100,000: 450,000 in 89 MB
-        # (measured 2026, four partitions). No model is that fast, and what is read ahead is lost in a rebalance.
+        # Records read ahead per partition: 250,000 records/s of 1 KiB in 11 MB. The client's default of 100,000 gives
+        # 450,000 in 89 MB (measured 2026, four partitions). No model is that fast, and a rebalance drops these records.
         "queued.min.messages": 5_000,
-        # Read ahead in all, kB. With one fetch from each broker on top this is the consumer's memory.
+        # Records read ahead in all, kB. The consumer's memory is this and one fetch from each broker.
         "queued.max.messages.kbytes": 32 * 1024,
-        # With the queue full the client waits so long before it fetches again. The default of 1 s starves the loop:
+        # With a full queue the client waits this long before it fetches again. The default of 1 s starves the loop:
         # 31,000-45,000 records/s of 1 KiB against 279,000-434,000 with 20 ms (measured 2026).
         "fetch.queue.backoff.ms": 20,
-        # As it travels; the client unpacks a fetch whole, and the first batch comes whatever its size. Of 48 waiting
-        # batches that unpack to 45 MB each, 2,240 MB were held with 2 MiB and 1 for a partition, 663 like this (zstd;
-        # gzip 725 and 192; measured 2026). Rows of 1 KiB cost the same, of 4 KiB 1 to 3 us more of the client's CPU.
+        # Compressed bytes. The client unpacks a whole fetch, and the first batch comes whatever its size. With 48
+        # batches waiting that unpack to 45 MB each, it held 2,240 MB at 2 MiB and 1 MiB per partition, and 663 MB at
+        # these limits (zstd; gzip: 725 and 192; measured 2026). Of the client's CPU 1 KiB rows take no more, 4 KiB rows
+        # 1 to 3 us more.
         "fetch.max.bytes": 512 * 1024,
         "max.partition.fetch.bytes": 256 * 1024,
-        "message.max.bytes": 1_000,  # of a producer's; the client fetches no less than this
-        # The most that one batch may take as it travels, and unpacked if it is zstd (librdkafka 2.16). It guesses the
-        # room it needs and trebles it until all fits, so a third is sure: 128 MB.
+        "message.max.bytes": 1_000,  # a producer's setting, but the client fetches no less than this
+        # Limits a batch as it travels, and unpacked if it is zstd (librdkafka 2.16). The client guesses the unpacked
+        # size and trebles it until the batch fits, so only a third is certain to fit: 128 MB.
         "receive.message.max.bytes": MOST_UNPACKED,
-        # A batch that cannot be unpacked is tried again after so long; the client's default is 500.
+        # Time until a batch that cannot be unpacked is fetched again; the client's default is 500.
         "fetch.error.backoff.ms": 100,
         **kafka.config,
     }
@@ -126,13 +127,13 @@ def poll_interval(kafka: KafkaSettings) -> float:
 
 
 def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
-    """An idempotent producer's. `message_bytes`: largest record that any topic takes; `batch_bytes`: that all take."""
+    """An idempotent producer's configuration. No topic takes more than `message_bytes`; all take `batch_bytes`."""
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
         "delivery.report.only.error": True,  # how a success is known: `kafka/producer/sink.py`
-        # An answer that a broker refuses ends the worker. Without this the client would go on with the answers behind
-        # it: they would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
+        # A refused answer ends the worker. Without this the client would still send the answers after it. They would
+        # overtake the answer that the next worker writes, and a reader that drops repeats would drop that answer.
         "enable.gapless.guarantee": True,
         **kafka.config,
     }
@@ -141,17 +142,17 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
 def transaction_config(
     kafka: KafkaSettings, transactional_id: str, timeout_ms: int, message_bytes: int, batch_bytes: int
 ) -> Config:
-    """A transactional producer's; a transaction is open for `timeout_ms` at most. The rest as in `producer_config`."""
+    """A transactional producer's configuration. A transaction lasts `timeout_ms` at most. Sizes: `producer_config`."""
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
-        "message.timeout.ms": timeout_ms,  # what is not sent by then is not wanted; librdkafka takes no more
-        "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
+        "message.timeout.ms": timeout_ms,  # a message unsent by then is useless; librdkafka allows no longer time
+        "delivery.report.only.error": True,  # the end of the transaction settles its messages
         # The coordinator answers "not yet" while it writes the markers of the last transaction. Back to back, one takes
-        # 103 ms at the client's default of 100, and 8 or 28 at 20 and below, the busier the broker the more often 28;
-        # with 50 ms between them, or open for 100, they end within 4 to 10 at any (medians of 2026). A broker that
-        # is away costs 7 ms of CPU a second at 2 as at 100.
+        # 103 ms at the client's default of 100, and 8 or 28 ms at 20 and below; a busy broker more often needs 28. With
+        # 50 ms between transactions, or open for 100 ms, they end within 4 to 10 ms at any value (medians of 2026). A
+        # broker that is away costs 7 ms of CPU a second at 2 and at 100 alike.
         "retry.backoff.ms": 2,
         **kafka.config,
     }
@@ -165,18 +166,18 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
         "partitioner": "murmur2_random",  # Java's: one key, one partition, whichever client produced it
         "message.max.bytes": min(max(message_bytes, 1_000), 1_000_000_000),
         "batch.size": min(batch_bytes, 1_000_000),
-        # Under load a producer that waits for nothing sends a request for every few answers: client and broker together
-        # spend 18 µs an answer on it, 11 at 1 ms, 8 at 3 ms (measured 2026). The worker lets no answer wait for company
-        # that is not coming: `KafkaSink.push`.
+        # Without a linger a busy producer sends a request for every few answers: client and broker together spend
+        # 18 µs on each answer, 11 at 1 ms, 8 at 3 ms (measured 2026). `KafkaSink.push` sends an answer at once when no
+        # other is coming.
         "linger.ms": 5,
-        # Slots are held until the report is served; in-flight records are bounded by 20,000, dead letters double them.
+        # A message holds its slot until its report is served: 20,000 records in flight, twice that with dead letters.
         "queue.buffering.max.messages": 100_000,
-        "statistics.interval.ms": 1_000,  # what is not acknowledged, by topic
+        "statistics.interval.ms": 1_000,  # they count the unacknowledged messages of each topic
     }
 
 
 def admin_config(kafka: Connection) -> Config:
-    """The configuration of clients outside the group. `max.poll.interval.ms` may be too short for them."""
+    """The configuration of clients outside the group, without `max.poll.interval.ms`: it may be too short for them."""
     of_all = {key: value for key, value in kafka.config.items() if key != "max.poll.interval.ms"}
     return {**_shared_config(kafka), "allow.auto.create.topics": False, **of_all}
 
@@ -186,10 +187,10 @@ def _shared_config(kafka: Connection) -> Config:
         "client.id": CLIENT_ID,
         "bootstrap.servers": kafka.bootstrap_servers,
         "socket.keepalive.enable": True,  # firewalls drop idle connections without a word
-        # The client waits half of it between its first broker and the next one, which for it is the same broker by its
-        # own name: 50 ms of each client's start at the default of 100. It doubles with every failure.
+        # The client waits half of this between the bootstrap address and the broker's own address, which it takes for
+        # another broker: 50 ms of each client's start at the default of 100. The time doubles with every failure.
         "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 2_000,  # the default of 10 s is how long a broker that is back goes unnoticed
+        "reconnect.backoff.max.ms": 2_000,  # at the default of 10 s a broker that is back goes unnoticed for that long
         "log.connection.close": False,  # brokers close idle connections; that is no news
         **_security_config(kafka),
     }

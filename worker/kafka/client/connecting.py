@@ -1,7 +1,7 @@
-"""The first contact with a cluster: an administrative client, or why there is none, as one sentence with the cure.
+"""The first contact with a cluster gives an administrative client, or one sentence with the reason and the cure.
 
-librdkafka tries again for ever, and its reasons are lines of a log: `FAILURES` knows each kind of line. A worker waits
-for a broker that is not there, and says so; a command does not.
+librdkafka tries again for ever, and logs its reasons as lines: `FAILURES` explains each kind of line. A worker waits
+for a broker that is not there, and says so. A command does not wait.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from worker.kafka.client.config import SECURITY, admin_config, denied_keys
 from worker.kafka.client.errors import ClientLog, words_of
 from worker.settings import Connection
 
-# Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
-# twice as long: an answer that is slow to come must fit into one.
+# Seconds until the client is first polled for its errors, which it tells only in a poll. Each next glance is twice as
+# long, because a slow answer must fit into one.
 FIRST_GLANCE = 0.5
-LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
-BELIEVED_AFTER = 1.0  # seconds: a broker that is restarted gets a second look
+LOOK_AGAIN = 0.2  # seconds; an answer without brokers comes at once
+BELIEVED_AFTER = 1.0  # seconds until a failure is final: a broker that restarts gets a second look
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # how the client begins to say so
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # the beginning of the client's error
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
-# `bootstrap` for an address of the settings, a broker's number for the one by which it calls itself.
+# `name` is `bootstrap` for an address of the settings, and the broker's number for an address that it advertises.
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/(?P<name>\w+)")
 
 
-# A part of the client's line, and the cause and cure behind `WORKER_KAFKA__`. The first part that is found counts.
+# A pattern in the client's line, and the cause and cure that follow `WORKER_KAFKA__`. The first pattern found counts.
 FAILURES: Mapping[str, str] = {
     "certificate verify failed": (
         "SSL_CA_LOCATION: the certificate of the broker at {where} cannot be verified; set it to a PEM file with the "
@@ -72,12 +72,12 @@ FAILURES: Mapping[str, str] = {
         "BOOTSTRAP_SERVERS: the name {host} is not known here; check its spelling and the network's DNS"
     ),
 }
-# These pass by themselves where a broker is just being started.
+# These failures pass by themselves while a broker starts.
 ABSENCES = ("Connection refused", "Failed to resolve")
 
 
 def explained(kafka: Connection, said: str) -> str | None:
-    """The meaning of a line for its reader, with the cure; None where nothing more is known of it."""
+    """The explanation of one of the client's lines, with the cure; None for an unknown kind of line."""
     address = _ADDRESS.match(said)
     found, told = next(
         ((found, told) for sign, told in FAILURES.items() if (found := re.search(sign, said))), (None, "")
@@ -112,7 +112,7 @@ class Contact(NamedTuple):
 
     @property
     def is_mock(self) -> bool:
-        """Whether it is librdkafka's mock, which does not answer administrative requests."""
+        """True for librdkafka's mock, which does not answer administrative requests."""
         return str(self.cluster.cluster_id).startswith("mockCluster")
 
 
@@ -123,9 +123,9 @@ def connect(
     topic: str,
     waiting: Callable[[str], object] | None = None,
 ) -> Contact:
-    """Ask for a topic, to have one small answer. It need not exist.
+    """Connect, and ask for one topic to get a small answer. The topic need not exist.
 
-    `waiting` is told, once, that no broker is there yet; None: that is not waited for.
+    `waiting` is told, once, that no broker is there yet; with None, nothing waits for a broker.
 
     Raises `BadConfiguration` when the client refuses its configuration, or no broker answers within `timeout` seconds.
     """
@@ -133,7 +133,7 @@ def connect(
         raise BadConfiguration("\n".join(problems))
     log = ClientLog(logger)
     errors: list[KafkaError] = []
-    # A listener that hangs up at once may be all there is to hear of a wrong port.
+    # If the port is wrong, a closed connection may be the only sign of it.
     config: dict[str, Any] = {**admin_config(kafka), "log.connection.close": True, "error_cb": errors.append}
     try:
         admin = AdminClient(config, logger=log)
@@ -144,7 +144,7 @@ def connect(
         try:
             return Contact(admin, log, _look(admin, topic, min(glance, timeout)))
         except KafkaException as error:
-            admin.poll(0)  # hear what the client has to say about it
+            admin.poll(0)  # hear the client's errors
             waited = time.monotonic() - began
             told = explained(kafka, log.last) if any(error.code() == _ALL_DOWN for error in errors) else None
             is_waited_for = waiting is not None and any(sign in log.last for sign in ABSENCES)
@@ -158,7 +158,7 @@ def connect(
 
 
 def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
-    """A broker that the controller has not let in again yet names none at all, itself neither: ask again."""
+    """Ask for the topic. A broker that the controller has not let in again yet names no broker: that fails, too."""
     cluster = admin.list_topics(topic, timeout=timeout)
     if not cluster.brokers:
         time.sleep(LOOK_AGAIN)
@@ -167,7 +167,7 @@ def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
 
 
 def _why(kafka: Connection, said: str, errors: Sequence[KafkaError], timeout: float) -> str:
-    """The reason of the last failure. Without a token no broker was even asked."""
+    """The reason of the last failure. Without a token the client has asked no broker."""
     if told := explained(kafka, said):
         return told
     if tokens := [error.str() for error in errors if error.str().startswith(_NO_TOKEN)]:
@@ -183,7 +183,7 @@ def _why(kafka: Connection, said: str, errors: Sequence[KafkaError], timeout: fl
 
 
 def _refused(kafka: Connection, error: Exception) -> str:
-    """The client did not even begin: a file that is no certificate, a key of another, an unknown key of CONFIG."""
+    """The reason why the client was not made: a file is no certificate or another's key, CONFIG has an unknown key."""
     said = words_of(error)
     for setting, path in kafka.certificates.items():
         if SECURITY[setting] in said:

@@ -1,6 +1,6 @@
-"""The meaning of the client's errors to a worker: a refusal for good, a lost topic, an unreadable record, a log line.
+"""The client's errors as a worker sees them: a final refusal, a lost topic, an unreadable record or a log line.
 
-The client gets over all others by itself: it reconnects, retries and rejoins.
+The client recovers from all other errors by itself: it reconnects, retries and rejoins.
 """
 # ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
 
@@ -21,13 +21,13 @@ FATAL = KafkaError._FATAL
 # There is no such topic, or no such partition of it.
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
-# A partition that is not named is left out: a broker that the controller has let in just now names a topic without any,
-# for a moment.
+# An unknown partition does not count: a broker that the controller has just let in names topics without partitions for
+# a moment.
 _CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
 
-# The errors after which the group or its topics are closed to us until an operator acts, with the cure.
+# Errors that close the group or its topics to us until an operator acts, each with its cure.
 _CURES: Mapping[int, str] = {
     KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
     KafkaError.UNRELEASED_INSTANCE_ID: "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is in the group: end it",
@@ -44,20 +44,20 @@ _CURES: Mapping[int, str] = {
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
 
-# Facilities that librdkafka logs as warnings and on which an operator cannot or need not act.
+# Facilities of librdkafka's warnings on which an operator cannot or need not act.
 _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
-# The markers of the last transaction are still being written. The client waits for them and asks again, every time.
+# The warning while the broker writes the last transaction's markers. The client waits and asks again by itself.
 _MARKERS_FACILITIES, _MARKERS = frozenset({"ADDOFFSETS", "ADDPARTS"}), "another concurrent operation on the same"
 
 
 def words_of(error: Exception) -> str:
-    """An exception's text, out of the client or not: a `KafkaException` writes its error as Python sees it."""
+    """The text of any exception. A `KafkaException` gives its error's text, not Python's form of that error."""
     return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
 
 
 def kafka_error(failure: BaseException) -> KafkaError | None:
-    """The client's own word in an exception. A broken producer raises a `SystemError` around it."""
+    """The client's error in an exception, None without one. A broken producer wraps it in a `SystemError`."""
     for error in (failure, failure.__cause__):
         if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
             return error.args[0]
@@ -65,13 +65,13 @@ def kafka_error(failure: BaseException) -> KafkaError | None:
 
 
 def is_closed(error: KafkaError) -> bool:
-    """Whether the topic, or the broker, is closed to this client until an operator acts."""
+    """True if the topic, or the broker, is closed to this client until an operator acts."""
     return error.fatal() or error.code() in _CLOSED
 
 
 @contextmanager
 def configuring(client: str) -> Iterator[None]:
-    """Around the making of a client. Raises `BadConfiguration` when the library refuses its configuration."""
+    """Wrap the making of a client: raises `BadConfiguration` when the library refuses its configuration."""
     try:
         yield
     except (KafkaException, ValueError, TypeError) as error:
@@ -81,7 +81,7 @@ def configuring(client: str) -> Iterator[None]:
 
 
 def refusal(error: KafkaError) -> str | None:
-    """Why Kafka will not serve this consumer any more and what to do; None when that is not so."""
+    """The message that Kafka refuses this consumer for good, with the cure; None for any other error."""
     cure = _CURES.get(error.code())
     if cure is None and not error.fatal():
         return None
@@ -89,15 +89,15 @@ def refusal(error: KafkaError) -> str | None:
 
 
 def _cure_within(said: str) -> str | None:
-    """The cure of a refusal under KIP-848, which comes as a fatal error of the client with the broker's in its text."""
+    """The cure of a refusal under KIP-848: a fatal error of the client, with the broker's error in its text."""
     return next((cure for code, cure in _CURES.items() if KafkaError(code).str() in said), None)
 
 
 class ClientLog:
-    """The clients' own lines (`log`), and what the worker itself notices (`tell`), passed on to a logger.
+    """Passes the clients' own lines (`log`) and the worker's observations (`tell`) on to a logger.
 
     librdkafka repeats itself: a broker that is away fails fifty connection attempts in two seconds. Each kind of line
-    goes through once, then at most every `REPEAT_EVERY` seconds with the number left out.
+    passes once, then at most every `REPEAT_EVERY` seconds, with the number of lines left out.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,14 +105,14 @@ class ClientLog:
         self._clock = clock
         self._quiet_until: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
-        self.last = ""  # the last that went wrong, for messages that must say why
+        self.last = ""  # the last line about a failure, for messages that must give a reason
 
     def log(self, level: int, _template: str, facility: str, _client: str, text: str) -> None:
-        """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
+        """Called by the client: `text` begins with the name of the thread, and that names the thread's broker."""
         if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
         thread, _, said = without_login(text).partition("]: ")
-        # A connection that the broker closed is logged at level info, and may be all there is to say.
+        # A connection that the broker closed is logged at level info, and may be the only sign.
         if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text
         if level >= logging.WARNING:

@@ -1,8 +1,8 @@
-"""The protocol by which a worker belongs to its consumer group, and the name under which its transactions are open.
+"""The protocol by which a worker belongs to its consumer group, and the transactional id: the name of its transactions.
 
-With a name that outlives restarts the next process of this replica takes back at once what the last one left open, and
-shuts it out should it still live. A transaction that a dead process left open under a random name ends after the
-broker's timeout.
+If the name outlives restarts, the next process of this replica at once aborts the transaction that the last process
+left open, and shuts that process out if it still lives. Under a random name, a dead process's open transaction ends
+after the broker's timeout.
 
 | from | outlives a restart | two processes with one name |
 |---|---|---|
@@ -25,7 +25,7 @@ CLIENT_ID = "inference-worker"
 
 
 class Membership(NamedTuple):
-    """The way into the group."""
+    """The protocol to join the group with, and why it was chosen."""
 
     protocol: Literal["consumer", "classic"]
     why: str
@@ -35,9 +35,9 @@ class Membership(NamedTuple):
 
 
 def choose_membership(kafka: KafkaSettings, *, is_absent: bool = False) -> Membership:
-    """The protocol to join with.
+    """Choose the protocol to join with.
 
-    `is_absent`: the broker has no KIP-848. A client that asks such a broker for it waits without a word.
+    `is_absent`: the broker has no KIP-848. A client that asks such a broker for KIP-848 waits silently.
     """
     if kafka.group_protocol == "consumer":
         return Membership("consumer", "as configured")
@@ -47,7 +47,7 @@ def choose_membership(kafka: KafkaSettings, *, is_absent: bool = False) -> Membe
 
 
 def fall_back(said: str) -> Membership:
-    """The classic protocol after all: the broker knows KIP-848 and has it switched off."""
+    """The classic protocol, for a broker that knows KIP-848 but has it switched off."""
     return Membership("classic", f"the broker refused KIP-848: {said}")
 
 
@@ -57,15 +57,15 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
     if kafka.session_timeout_ms is not None:
         return "WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker"
     if kafka.group_instance_id is not None:
-        # With two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one.
+        # If two members have one name, KIP-848 refuses the new one until the old one's session ends; classic the old.
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None
 
 
 class TransactionalId(NamedTuple):
-    """A name, and the beginning that it shares with other replicas' names.
+    """A transactional id, and `family`, the prefix that it shares with other replicas' ids.
 
-    `is_unique`: no other process may go on under it. `is_stable`: the next process of this replica has it too.
+    `is_unique`: no other process may go on under this id. `is_stable`: the next process of this replica has it, too.
     """
 
     text: str
@@ -74,25 +74,25 @@ class TransactionalId(NamedTuple):
     is_stable: bool
 
     def relative(self) -> TransactionalId:
-        """A name that begins like it, and that no worker has."""
+        """An id with this one's prefix, which no worker has."""
         return _random(self.family if self.family.endswith("-") else f"{self.family}-")
 
 
 def of_this_host(pattern: str) -> str:
-    """A name that replicas share as a pattern, filled in."""
+    """Fill this host's name into a pattern that replicas share."""
     return pattern.replace(HOSTNAME, socket.gethostname())
 
 
 def resolve_transactional_id(pattern: str | None, group_id: str, instance_id: str | None = None) -> TransactionalId:
-    """The name of this process, to be asked for once. `pattern` and `instance_id` are the settings; None: not set."""
+    """The id of this process; call it once. `pattern` and `instance_id` are the settings, None if not set."""
     if pattern is not None:
         text = of_this_host(pattern)
         return TransactionalId(text, pattern.partition(HOSTNAME)[0] or text, is_unique=False, is_stable=True)
     family = f"{group_id}-"
     if instance_id is None:
         return _random(family)
-    # The last `@` ends the group's name, for none is left in what follows: member `b-c` of group `a` and member `c` of
-    # group `a-b` have two names.
+    # The last `@` ends the group's name, because the quoted member's name has none. So member `b-c` of group `a` and
+    # member `c` of group `a-b` have two names.
     text = f"{family}@{quote(of_this_host(instance_id), safe='')}"
     return TransactionalId(text, family, is_unique=True, is_stable=True)
 

@@ -1,6 +1,6 @@
-"""The clients' statistics, once a second: whether brokers answer, how far we are, what is not acknowledged.
+"""The clients' statistics, once a second: open connections, positions in partitions, unacknowledged messages.
 
-librdkafka tells them as JSON in a callback, whatever the load; nothing here is done per record.
+librdkafka gives them as JSON to a callback, at any load. Nothing here runs per record.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from worker.core.records import Partition, Standing
 from worker.core.stalls import Reach, Stall
 from worker.kafka.client.errors import ClientLog
 
-# librdkafka's counts for a partition it knows by name only.
+# librdkafka's entry for messages without a partition.
 _NO_PARTITION = "-1"
-# Its coordinator is listed among its brokers, under that name, besides the broker that it is.
+# The source of a coordinator: the client lists it as one more broker, next to the broker that it is.
 _BY_ROLE = "logical"
-# Seconds without an acknowledgement until that is logged. A leader that moves takes less.
+# Seconds without an acknowledgement until a line is logged. A leader that moves takes less.
 SILENCE = 30.0
 
 
 class ClientWatcher(Protocol):
-    """Hears it, in the loop's thread."""
+    """Receives the numbers, in the loop's thread."""
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
     def stalled(self, stalls: Mapping[Partition, Stall]) -> None: ...
@@ -35,14 +35,14 @@ class ClientWatcher(Protocol):
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones, `brokers` all that are known. A partition's end comes with each fetch alone."""
+    """One report. `connections` counts open ones, `brokers` all known ones. Only a fetch updates a partition's end."""
 
     coordinator: str
     connections: int
     standings: Mapping[Partition, Standing]
     brokers: int
     reaches: Mapping[Partition, Reach]
-    throttled: float  # seconds of the last one
+    throttled: float  # seconds since the last report
 
 
 def read_consumer(text: str) -> ConsumerStatistics:
@@ -64,7 +64,7 @@ def read_consumer(text: str) -> ConsumerStatistics:
 
 
 def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
-    """How many batches, or answers cut short, the client could not parse; None where it does not stand there."""
+    """The number of batches, or truncated answers, that the client could not parse; None if it is not at `position`."""
     said = json.loads(text)
     found = _partitions(said).get(partition.topic, {}).get(str(partition.number), {})
     if found.get("fetch_state") != "active" or found["next_offset"] != position:
@@ -73,10 +73,10 @@ def unparsed_at(text: str, partition: Partition, position: int) -> int | None:
 
 
 class Unacknowledged:
-    """Tells the watcher what a producer's topics owe it, and logs a producer that nothing is acknowledged to.
+    """Tells the watcher each topic's unacknowledged messages, and logs a producer that gets no acknowledgement.
 
     The client numbers the messages of a partition: `msgs` were produced, and all up to `acked_msgid` are acknowledged.
-    It drops both where it is told nothing more, so `msg_cnt`, its messages of all topics, bounds the difference.
+    The difference may count messages that it has no more, so `msg_cnt`, its messages of all topics, is the upper bound.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Unacknowledged:
         self._watcher = watcher
         self._log = log
         self._clock = clock
-        self._acknowledged, self._since = -1, 0.0  # messages, and since when no more
+        self._acknowledged, self._since = -1, 0.0  # messages, and since when this number stands
 
     def heard(self, text: str) -> int | None:
-        """How many brokers the client knows; None without a watcher, or for an odd text. Raises nothing."""
+        """Tell the watcher. Returns the number of known brokers, None without a watcher or for an odd text."""
         if self._watcher is None:
             return None
         try:
@@ -124,7 +124,7 @@ class Unacknowledged:
 
 
 def _partitions(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The statistics of each partition, by topic and by its number, which is a string."""
+    """The statistics of each partition, by topic and by number, which is a string."""
     return {
         topic: {number: found for number, found in told["partitions"].items() if number != _NO_PARTITION}
         for topic, told in said.get("topics", {}).items()
@@ -136,27 +136,27 @@ def _connections(said: Mapping[str, Any]) -> int:
 
 
 def _brokers(said: Mapping[str, Any]) -> int:
-    """How many the client knows, from its settings or from one of them."""
+    """The number of brokers that the client knows, from its settings or from another broker."""
     return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
 
 
 def _throttled(said: Mapping[str, Any]) -> float:
-    """Seconds that a broker told the client to wait for its quota since the last text. May be more than passed."""
+    """Seconds since the last text that a broker's quota told the client to wait. May exceed the time that passed."""
     times = [broker.get("throttle", {}).get("sum", 0) for broker in said.get("brokers", {}).values()]
     return max(times, default=0) / 1000
 
 
 def _standing(found: Mapping[str, Any]) -> Standing:
-    """Until the group has committed anything, the position is the first record not handed to us."""
-    end: int = found["ls_offset"]  # of committed transactions: what lies beyond may not be read yet
+    """The group's position and the end. Before the first commit, the position is the first record not handed to us."""
+    end: int = found["ls_offset"]  # the last stable offset: records beyond it may not be read yet
     positions: list[int] = [found["committed_offset"], found["app_offset"], found["next_offset"]]
     return Standing(next((at for at in positions if at >= 0), end), end)
 
 
 def _reaches(read: Mapping[Partition, Mapping[str, Any]], said: Mapping[str, Any]) -> dict[Partition, Reach]:
-    """The place up to which each partition is read. A coordinator's answers bring no records, and are left out.
+    """The offset up to which each partition is read. A coordinator's answers bring no records, so they do not count.
 
-    `fetchq_cnt` is the length of one queue of all: while it is long the client fetches none (librdkafka 2.16).
+    `fetchq_cnt` is the length of one queue for all: while it is long the client fetches nothing (librdkafka 2.16).
     """
     brokers = said.get("brokers", {}).values()
     answers = {broker["nodeid"]: broker["rx"] for broker in brokers if broker.get("source") != _BY_ROLE} if read else {}

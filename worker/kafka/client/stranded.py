@@ -1,7 +1,7 @@
-"""When only a new start helps a client: it has lost all its brokers while they answer others, or its login was changed.
+"""Clients that only a new start helps: they have lost all brokers, which answer others, or their login was changed.
 
-librdkafka 2.16 lets go of all brokers that it knows when one that is just starting answers that there is none
-(librdkafka #5301), and may then connect to none for as long as it runs: `tests/kafka/test_stranded.py` makes it so.
+librdkafka 2.16 forgets all its brokers when a broker that is just starting answers that there are none (librdkafka
+#5301). It may then never connect again for as long as it runs: `tests/kafka/test_stranded.py` reproduces this.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's own codes begin so
 
-# A client that has no broker left takes the first ones again, within milliseconds.
+# A client without brokers normally goes back to the bootstrap addresses within milliseconds.
 LOST_AFTER = 5.0
 ASK_AGAIN_AFTER = 15.0
-ASK_TIMEOUT = 2.0  # the loop waits for it, with nothing to read or to send
+ASK_TIMEOUT = 2.0  # the loop waits meanwhile, with nothing to read or to send
 
 
 class Stranded:
-    """Hears once a second how many brokers one client knows. Owns since when it knows none."""
+    """Watches, once a second, how many brokers one client knows. Owns the time since when it knows none."""
 
     def __init__(self, whose: str, new_client: Callable[[], Consumer], clock: Callable[[], float]) -> None:
-        """`new_client` makes one that has to connect first, as a new start would."""
+        """`new_client` makes a client that has to connect first, as after a new start."""
         self._whose = whose
         self._new_client = new_client
         self._clock = clock
@@ -31,7 +31,7 @@ class Stranded:
         self._ask_at = 0.0
 
     def why(self, brokers: int) -> str | None:
-        """Why to start again, given the number of known brokers; None: it would help nothing."""
+        """The reason to start again, given the number of known brokers; None if a new start would not help."""
         now = self._clock()
         if brokers:
             self._lost_at = None
@@ -61,13 +61,13 @@ class Stranded:
 
 
 class LoginFiles:
-    """Passwords, keys and certificates in files, as they were at the start. The client never reads them again."""
+    """The files of passwords, keys and certificates, as they were at the start. The client never reads them again."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = {file: _written_at(file) for file in files}
 
     def why_refused(self, error: KafkaError) -> str | None:
-        """Why to start again when a login is refused; None where no file has changed, or one is being replaced."""
+        """The reason to start again after a refused login; None if no file has changed, or one is being replaced."""
         if error.code() not in _REFUSED:
             return None
         changed = [

@@ -1,4 +1,4 @@
-"""Questions to a broker about its topics and groups, and its answer: None where it will not tell, or cannot."""
+"""Questions to a broker about its topics and groups. An answer is None if the broker will not or cannot tell."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Configs: TypeAlias = Mapping[str, Mapping[str, str] | None]  # by topic
 TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # public, as all codes
 LIMIT_KEY = "max.message.bytes"
 _REQUEST_KEY = "socket.request.max.bytes"
-# The room for names beside the batch in a request to produce: ours, the topic's, and the transactional id.
+# Bytes for the names in a produce request, next to the batch: ours, the topic's, and the transactional id.
 _ROOM_FOR_NAMES = 4 * 1024
 LARGEST_USUAL_RECORD = 104_857_600 - _ROOM_FOR_NAMES  # by Kafka's default
 
 
 def told(future: Future[T], timeout: float) -> T | None:
-    """The answer, if it comes within `timeout` seconds."""
+    """The answer; None if it does not come within `timeout` seconds."""
     try:
         return future.result(timeout)
     except (KafkaException, TimeoutError):
@@ -41,7 +41,7 @@ def told(future: Future[T], timeout: float) -> T | None:
 def known_offset(future: Future[ListOffsetsResultInfo], timeout: float | None = None) -> int:
     """The offset that was asked for. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
-    For a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16).
+    If the leader does not answer in time, the client gives offset -1001 instead of an error (librdkafka 2.16).
     """
     offset = int(future.result(timeout).offset)
     if offset < 0:
@@ -50,7 +50,7 @@ def known_offset(future: Future[ListOffsetsResultInfo], timeout: float | None = 
 
 
 def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | None:
-    """The offset that was asked for, if it comes."""
+    """The offset that was asked for; None if it does not come within `timeout` seconds."""
     try:
         return known_offset(future, timeout)
     except (KafkaException, TimeoutError):
@@ -58,9 +58,9 @@ def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | 
 
 
 def described_group(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription:
-    """A group, as its coordinator describes it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
+    """Ask a group's coordinator about it. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
 
-    Asked by a client of its own: a coordinator that answers too late ends the process (librdkafka 2.16, an assertion in
+    A client of its own asks, and is deleted then: a later answer ends the process (librdkafka 2.16, an assertion in
     `rd_kafka_enq_once_del_source_return`).
     """
     admin = AdminClient(admin_config(kafka), logger=log)
@@ -68,11 +68,11 @@ def described_group(kafka: Connection, group: str, timeout: float, log: ClientLo
         asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout)
         return cast("ConsumerGroupDescription", asked[group].result(timeout))
     finally:
-        del admin  # which the traceback of an error would keep
+        del admin  # the traceback of an error would keep it
 
 
 def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float) -> Configs:
-    """Some of each topic's settings, as far as it has them."""
+    """The settings `keys` of each topic, as far as it has them; None if the broker does not tell."""
     if not topics:
         return {}
     resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
@@ -85,15 +85,15 @@ def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[
 
 
 def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
-    """The bytes that the topic takes as one batch, and so as one record; None where the broker does not tell us."""
+    """The bytes of the largest batch, and so record, that the topic takes; None if the broker does not tell us."""
     config = None if contact.is_mock else topic_configs(contact.admin, [topic], [LIMIT_KEY], timeout)[topic]
     return int(config[LIMIT_KEY]) if config else None
 
 
 def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:
-    """The bytes of the largest record in a request to the broker, by Kafka's default where it does not tell.
+    """The bytes of the largest record that fits a request to the broker; Kafka's default if it does not tell.
 
-    The broker hangs up at a larger request, without a word, and the client sends it again for ever.
+    The broker silently closes the connection at a larger request, and the client sends the request again for ever.
     """
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     asked = admin.describe_configs([resource], request_timeout=timeout)

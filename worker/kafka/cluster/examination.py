@@ -1,7 +1,7 @@
-"""The look at the cluster before the group is joined: what must be true there, and what the worker needs to know.
+"""The examination of the cluster before the group is joined: the conditions of a start, and facts for the worker.
 
-Everything is looked at before anything is said: each problem is one line that names the setting, the fact and the cure,
-and all of them come at once. A question that an ordinary client's access does not allow is asked and left open.
+All problems come at once, after everything was looked at. Each problem is one line that names the setting, the fact and
+the cure. If an ordinary client's access does not allow a question, it is asked and left open.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CONFIGS = ("cleanup.policy", LIMIT_KEY, LAG_KEY)
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic that we use. `setting` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
+    """One topic that we use. `setting` names it in our settings; `config` holds `CONFIGS`, None if not told."""
 
     name: str
     setting: str
@@ -61,9 +61,9 @@ class TopicFacts:
 
 
 class StartVerdict(NamedTuple):
-    """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
+    """The verdict on a start: a worker can start if there are no `problems`, and then `topics` is not None.
 
-    `seen` are our topics that we may see; `warnings` name what a worker does without.
+    `seen` are our topics, as far as we may see them. `warnings` name what a worker has to do without.
     """
 
     problems: tuple[str, ...]
@@ -80,7 +80,7 @@ def examine(
     with_transactions: bool = False,
     waiting: Callable[[str], object] | None = None,
 ) -> Topics:
-    """Ask the cluster; `waiting` hears that it is not there yet. Raises `BadConfiguration`, every problem a line."""
+    """Ask the cluster; `waiting` hears that it is not there yet. Raises `BadConfiguration`, one line per problem."""
     contact = connect(kafka, logger, timeout, kafka.response_topic, waiting)
     verdict = judge(kafka, contact, timeout, with_transactions=with_transactions)
     if verdict.topics is None:
@@ -150,7 +150,7 @@ class _Examination:
         ).shutting(self._shut)
 
     def _compacted(self, configs: Configs) -> frozenset[str]:
-        """The topics that should not be compacted and are; a request would be dropped unanswered there."""
+        """Warn of compacted topics: they drop requests unanswered. Returns the compacted topics that we write to."""
         dense = [
             topic
             for topic in used(self._kafka)
@@ -178,7 +178,7 @@ class _Examination:
         return found
 
     def _object(self, setting: str, topic: str, problem: str, why: str) -> None:
-        """Nothing works without the topic, unless it is a reply topic: that may be another owner's."""
+        """Note a problem, or only a warning for a reply topic, because that may belong to another owner."""
         if setting != "REPLY_TOPICS":
             self._problems.append(problem)
             return
@@ -200,7 +200,7 @@ class _Examination:
     # The changelog
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
-        """Each partition of requests has one of states."""
+        """Check that each partition of requests has a partition of states."""
         changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
         if changelog and 0 < partitions[changelog] != partitions[requests] > 0:
             self._problems.append(
@@ -210,7 +210,7 @@ class _Examination:
             )
 
     def _check_compaction(self, configs: Configs) -> None:
-        """Any other policy deletes the states of keys for which no request came for a while."""
+        """Check that the changelog is compacted: other policies delete states that no request wrote for a while."""
         if (changelog := self._kafka.changelog_topic) is None:
             return
         if (config := configs[changelog]) is None:
@@ -241,12 +241,12 @@ class _Examination:
                 self._require(right, partial(described_group, self._kafka, right.name, self._timeout, log))
 
     def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
-        """A broker that does not tell is believed: what is missing shows when it is used."""
+        """Check one right. If the broker does not tell, we assume the right: if it is missing, its first use fails."""
         try:
             found = described()
         except (KafkaException, TimeoutError) as error:
             code = TIMED_OUT if isinstance(error, TimeoutError) else error.args[0].code()
-            # A topic that we may not see is a problem already.
+            # A topic that we may not see is among the problems already.
             if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 self._problems.append(missing(right, right.operation.lower()))
             if code == TIMED_OUT and right.kind == "topic" and self._can_administer:
@@ -260,14 +260,14 @@ class _Examination:
             self._object(right.setting, right.name, refused, "may not be written")
 
     def _give_up(self) -> None:
-        """Only the first contact goes where we were told; every other goes where a broker says that it listens."""
-        self._admin.poll(0)  # hear what the client has met there
+        """Explain a timeout. Only the first contact uses our address; all others use what a broker advertises."""
+        self._admin.poll(0)  # hear the client's errors
         if why := explained(self._kafka, self._contact.log.last):
             self._can_administer = False
             self._problems.append(why)
 
     def _is_kip_848_absent(self) -> bool:
-        """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
+        """True if the broker says that a group has no configuration, as brokers before KIP-848 do to any client."""
         resource = ConfigResource(ResourceType.GROUP, self._kafka.group_id)
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
         try:

@@ -1,7 +1,7 @@
-"""What an operator should know besides: who else reads, what a group has lost, what may be regretted.
+"""Facts that an operator should know as well: other readers, the losses of a group, and choices that may be regretted.
 
-A group loses offsets of some partitions, or states under offsets that go on, while none of its workers runs. Nothing
-else tells: a partition without an offset looks like a new one. It is said, and nothing is refused.
+While none of its workers runs, a group may lose offsets of some partitions, or states although the offsets go on.
+Nothing else tells: a partition without an offset looks like a new one. A loss is reported, and no start is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from worker.kafka.cluster.examination import TopicFacts
 from worker.kafka.cluster.topics import CHANGELOG_CONFIGS, Topics, used
 from worker.settings import Connection, KafkaSettings
 
-# Partitions of a topic that is made before any request topic is there: as many replicas can share one.
+# Partitions of a topic that is made before any request topic exists: as many replicas can share it.
 PARTITIONS = 12
-# Each is a request of its own: 200 groups took 0.1 s of a broker on the same machine (2026-11-26).
+# Each group is a request of its own: 200 groups took 0.1 s of a local broker (2026-11-26).
 MOST_GROUPS = 200
-# States of groups that have members. A group without says not what it is.
+# States of groups that have members. A group without members does not say what it is.
 _IN_USE = {
     ConsumerGroupState.STABLE,
     ConsumerGroupState.PREPARING_REBALANCING,
@@ -36,7 +36,7 @@ _IN_USE = {
 
 TIMEOUT = 5.0  # seconds of each of two questions, on which no start depends
 UNKNOWN = "whether the group has lost offsets, or states, is not known: the cluster does not tell its offsets now"
-_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
+_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # otherwise the client waits for an open transaction
 # The fate of records without an offset of the group, by AUTO_OFFSET_RESET.
 _RESETS = {
     "earliest": "are read from the beginning, and what was answered before is answered again",
@@ -46,7 +46,7 @@ _RESETS = {
 
 
 def other_groups(kafka: KafkaSettings, timeout: float, log: ClientLog) -> dict[str, str]:
-    """The groups of other deployments that read our request topics, each with one of them: they answer them, too.
+    """The groups of other deployments that read, and so answer, our request topics, each with one such topic.
 
     A start does not ask: an answer after its question has timed out ends the process (see `described_group`).
     """
@@ -106,7 +106,7 @@ def try_clients(kafka: KafkaSettings, topics: Topics) -> None:
 
 
 def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
-    """A sentence for each loss that the cluster shows. Members have said it when they began. Takes 70 ms."""
+    """A sentence for each loss that the cluster shows. Members of the group told theirs at their start. Takes 70 ms."""
     if topics.has_members or not topics.can_administer:
         return []
     requests = [
@@ -115,7 +115,7 @@ def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
     changelog = kafka.changelog_topic
     states = [Partition(changelog, number) for number in range(topics.partitions[changelog])] if changelog else []
     known = committed(kafka, requests)
-    if known is not None and not known:  # it is new
+    if known is not None and not known:  # the group is new
         return []
     logs = extents(kafka, [*requests, *states])
     if known is None or logs is None:
@@ -139,7 +139,7 @@ def losses(kafka: KafkaSettings, topics: Topics) -> list[str]:
 
 
 def extents(kafka: Connection, partitions: Collection[Partition]) -> Mapping[Partition, range] | None:
-    """The offsets from the beginning to the end of each log; None where a leader does not tell."""
+    """The offsets from the beginning to the end of each log; None if a leader does not tell."""
     admin = AdminClient(admin_config(kafka), logger=client_log())
     specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client declares no types there
     asked = [
@@ -156,7 +156,7 @@ def extents(kafka: Connection, partitions: Collection[Partition]) -> Mapping[Par
 
 
 def committed(kafka: KafkaSettings, partitions: Collection[Partition]) -> Mapping[Partition, int] | None:
-    """The group's next offsets, where it has one; None where its coordinator does not tell.
+    """The group's next offset of each partition that has one; None if its coordinator does not tell.
 
     The admin client's `list_consumer_group_offsets` ends the process when the coordinator has moved (librdkafka 2.16).
     """

@@ -1,4 +1,4 @@
-"""The topics of a worker as the cluster describes them at its start, and the rights of a worker.
+"""The topics of a worker, as the cluster describes them at the start, and the rights that a worker needs.
 
 | resource | operation | without it |
 |---|---|---|
@@ -10,8 +10,8 @@
 | response and reply topics, dead-letter topic | DescribeConfigs | their limit is assumed, or MAX_MESSAGE_BYTES |
 | changelog, with STATE__DIRECTORY | DescribeConfigs | a clean stop leaves no states to the next start |
 
-Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since
-Kafka 2.8. Transactional ids are ruled by their common beginning, since each replica has its own.
+Read and Write imply Describe. No right on the cluster is needed: since Kafka 2.8 an idempotent producer needs no
+IdempotentWrite. The right on transactional ids is for their common prefix, because each replica has its own id.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Literal, NamedTuple
 from worker.kafka.client.membership import Membership, TransactionalId
 from worker.settings import KafkaSettings
 
-# The changelog's settings. The last hour is not compacted: at least once, a worker that follows one that was killed
-# needs the state before the requests that it applies again.
+# The changelog's settings. The last hour is not compacted: with at-least-once delivery, the successor of a killed
+# worker needs the state before the requests that it applies again.
 LAG_KEY = "min.compaction.lag.ms"
 CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", LAG_KEY: "3600000"}
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The cluster's answers. `partitions` and `max_bytes`, the limit of a batch of records, are by topic.
+    """The cluster's answers. By topic: the number of `partitions`, and `max_bytes`, the limit of a batch of records.
 
-    `notes` are facts an operator may want to mend, though the worker runs. `has_members`: our group has some. The
-    `compacted` topics are written to, as far as the broker tells. `replies` are topics that requests may name, and that
-    serve nothing else. A topic that is `shut` gets no answer, for the reason given, so that its owner stops no worker.
-    `can_administer`: the cluster answers administrative requests.
+    `notes` are facts that an operator may want to mend, though the worker runs. `has_members`: our group has members.
+    `compacted`: the topics we write to that are compacted, as far as the broker tells. `replies`: topics that requests
+    may name, and that serve nothing else. `shut`: reply topics that get no answer, each with its reason, so that their
+    owners stop no worker. `can_administer`: the cluster answers administrative requests.
     """
 
     partitions: Mapping[str, int]
@@ -60,7 +60,7 @@ class Topics:
         return min(self.max_bytes.values())
 
     def shutting(self, reasons: Mapping[str, str]) -> Topics:
-        """The topics without these reply topics."""
+        """A copy that shuts these reply topics, each with its reason."""
         shut = {**reasons, **self.shut}
         limits = {topic: limit for topic, limit in self.max_bytes.items() if topic not in shut}
         return replace(self, max_bytes=limits, replies=self.replies - shut.keys(), shut=shut)
@@ -91,18 +91,18 @@ def needed(kafka: KafkaSettings) -> list[Right]:
 
 
 def wished(kafka: KafkaSettings) -> list[Right]:
-    """The rights that a worker can do without, and is better off with."""
+    """The rights that help a worker, but that it can do without."""
     return [Right(setting, "topic", topic, "DescribeConfigs") for topic, setting in written(kafka).items()]
 
 
 def needed_for_transactions(name: TransactionalId) -> Right:
-    """The right without which a worker does not start that answers exactly once."""
+    """The right that a worker needs to start with exactly-once delivery."""
     is_prefix = name.family != name.text
     return Right("TRANSACTIONAL_ID", "transactional-id", name.family, "Write", is_prefix=is_prefix)
 
 
 def missing(right: Right, verb: str) -> str:
-    """The refusal of a right. `verb`: what was tried, as in `write`."""
+    """The error text for a missing right. `verb` is the refused action, such as `write`."""
     kind = f"{right.kind.replace('-', ' ')}{'s that begin with' if right.is_prefix else ''}"
     return (
         f"{right.variable}: this client may not {verb} {kind} {right.name}; grant it the operation "

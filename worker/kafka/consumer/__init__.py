@@ -1,1 +1,1 @@
-"""Requests in: one consumer in a group, polled, and which of its partitions may give records."""
+"""Requests in: one consumer in a group, its polls, and the partitions that may give records."""

@@ -1,17 +1,17 @@
-"""Where records end that cannot be read, found without reading them.
+"""Finds the end of records that cannot be read, without reading them.
 
-| records that cannot be | the client | how it is seen at one offset |
+| records that cannot be | the client | the sign at one offset |
 |---|---|---|
-| unpacked | reports the batch by its first offset, at whichever of its offsets it begins | by that error |
-| parsed | reports nothing, and fetches it again and again (librdkafka#5581) | its statistics count those fetches |
+| unpacked | reports the batch by its first offset, from whichever of its offsets it reads | that error |
+| parsed | reports nothing, and fetches the batch again and again (librdkafka#5581) | its statistics count the fetches |
 
-The broker gives the whole batch for each of its offsets. So a look at one offset says whether the batch that begins at
-`first` reaches as far, and its end is found by going ahead in growing steps and halving: 30 looks for 20,000 records, 1
-ms each. Nothing says where a batch begins that cannot be parsed: there each offset is looked at by itself, 60 ms each.
+The broker gives the whole batch for each of its offsets. So a look at one offset tells whether the batch that begins at
+`first` reaches that far. The search goes ahead in growing steps, then halves: 30 looks for 20,000 records, 1 ms each.
+No sign tells where an unparsable batch begins, so each of its offsets is looked at by itself, 60 ms each.
 
-All that is given up was looked at, by another client than the one that failed: a broken network card or a slow broker
-gives nothing up. What a look does not show is taken to lie beyond, so the end that is found is at worst too early. The
-client never joins the group, and has a thread of its own: a look holds up all partitions of the same broker.
+A record is given up only after a second client looked at it, so a broken network card or a slow broker gives nothing
+up. An offset that a look does not show counts as beyond the batch, so the end found is at worst too early. The client
+never joins the group, and has a thread of its own, because a look holds up all partitions of its broker.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ UNPARSED = "its batch is damaged on the broker's disk, and nothing from the dama
 
 LOOK_TIMEOUT = 5.0  # seconds for one look; a connection with TLS and a login to a broker far away takes one or two
 _POLL_SLICE = 0.01  # seconds; statistics do not end a poll
-# How often a batch is fetched again, and not parsed, until that is believed: once may be an answer that was cut short.
+# Failed fetches of one batch until it counts as unparsable: a single one may be a truncated answer.
 _TIMES_UNPARSED = 3
-# So many records that cannot be parsed are looked at before what is found is told: a minute. Other questions wait.
+# The most unparsable records that one search looks at: a minute, while other searches wait.
 MOST_UNPARSED = 1_000
-# A reader outside the group looks closer after so many seconds. Nothing else follows from it, so it may come early.
+# Looks, one a second, after which a reader outside the group searches. Nothing else follows, so this may come early.
 LOOKS = 5
 
-# Larger than batches travel. zstd is unpacked up to it, and that takes 10 ms (measured 2026).
+# Larger than any batch as it travels. A look unpacks zstd up to this size, which takes 10 ms (measured 2026).
 _MOST_UNPACKED = 64 * 1024 * 1024
 
 _LOOKING: Config = {
@@ -47,7 +47,7 @@ _LOOKING: Config = {
     "fetch.error.backoff.ms": 20,  # between two fetches of a batch that cannot be parsed
     "log_level": 0,
     "enable.partition.eof": True,
-    "isolation.level": "read_uncommitted",  # what an open transaction holds back lies beyond, too
+    "isolation.level": "read_uncommitted",  # records that an open transaction holds back count as beyond, too
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": 10,
     "queued.min.messages": 1,
@@ -57,7 +57,7 @@ _LOOKING: Config = {
     "max.partition.fetch.bytes": 1_000,
 }
 
-# A look may bring these besides a record: a batch that cannot be read, nothing there yet, or nothing there any more.
+# Errors that a look may bring: the batch cannot be read, or no record is there yet, or none is there any more.
 _TELLING = UNREADABLE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # public, as all codes
 
 # Makes a client that is configured by `looking`, with these callbacks.
@@ -65,15 +65,15 @@ NewLooker = Callable[[Mapping[str, Any]], Consumer]
 
 
 def looking(reading: Config) -> Config:
-    """The configuration of a client that looks, from that of one that reads: it unpacks no more than the reader."""
+    """Turn a reader's configuration into that of a looking client, which unpacks no more than the reader."""
     most = min(int(reading["receive.message.max.bytes"]), _MOST_UNPACKED)
     return {**reading, **_LOOKING, "receive.message.max.bytes": most}
 
 
 def find_end(new_client: NewLooker, partition: Partition, first: int | None, at: int) -> tuple[int, str]:
-    """The last offset from `at` on that is known to be of the batch, and why no more is known; raises nothing.
+    """Find the last offset from `at` on that is known to be in the batch, and why no more is known. Raises nothing.
 
-    `first` None: of records that cannot be parsed. It lies before `at` where none is known.
+    `first` None: the records cannot be parsed. The offset lies before `at` if none is known.
     """
     last, step, reports = at - 1, 1, list[str]()
     try:
@@ -90,17 +90,17 @@ def find_end(new_client: NewLooker, partition: Partition, first: int | None, at:
                     beyond = offset
         finally:
             client.close()
-    except Exception as error:  # noqa: BLE001  # the offsets found by then are true all the same
+    except Exception as error:  # noqa: BLE001  # the offsets found by then are still right
         return last, words_of(error)
     return last, ""
 
 
 def _is_inside(client: Consumer, reports: list[str], partition: Partition, offset: int, first: int | None) -> bool:
-    """Look at this offset. Raises `TimeoutError` or `KafkaException` where nothing is seen."""
-    # A seek takes 1 s nine times as often (measured 2026).
+    """True if this offset is in the batch. Raises `TimeoutError` or `KafkaException` if the look shows nothing."""
+    # No seek: that takes 1 s nine times as often (measured 2026).
     client.assign([TopicPartition(*partition, offset)])
     until = time.monotonic() + LOOK_TIMEOUT
-    counts: list[int] = []  # of batches that were not parsed, since the client stands there
+    counts: list[int] = []  # of batches that were not parsed, since the client is at the offset
     while (seen := client.poll(_POLL_SLICE)) is None:
         while reports:
             if (count := unparsed_at(reports.pop(0), partition, offset)) is not None:
@@ -116,7 +116,7 @@ def _is_inside(client: Consumer, reports: list[str], partition: Partition, offse
 
 
 class StallWatch:
-    """Looks whether a partition that stands (`core/stalls.py`) can be parsed at all, for a reader outside the group."""
+    """Tells a reader outside the group whether a stalled partition (`core/stalls.py`) can be parsed at all."""
 
     def __init__(self, new_looker: NewLooker, clock: Callable[[], float] = time.monotonic) -> None:
         self._new_looker = new_looker
@@ -126,22 +126,22 @@ class StallWatch:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Settings of the client that is watched."""
+        """The settings that the watched client needs."""
         return {"statistics.interval.ms": 1_000, "stats_cb": self._hear}
 
     def _hear(self, report: str) -> None:
-        """Keep it: a failure in a callback of the client costs the records that it was about to bring."""
+        """Only keep the report: a failure in a callback loses the records that the client was about to bring."""
         self._report = report
 
     def stalls(self) -> list[tuple[Partition, Stall]]:
-        """Partitions that stand, each time the client has told anew."""
+        """The stalled partitions, once for each new report of the client."""
         report, self._report = self._report, None
         if report is None:
             return []
         return list(self._stalls.seen(read_consumer(report).reaches, self._clock()).items())
 
     def damages(self, stalls: list[tuple[Partition, Stall]]) -> Iterator[tuple[Partition, int, int]]:
-        """Which of these are damaged there, and the first and last offset. Takes seconds, and more for thousands."""
+        """Yield each damaged partition, with first and last offset. Takes seconds, more for thousands of records."""
         for partition, stall in stalls:
             if stall.is_due:
                 last, _ = find_end(self._new_looker, partition, None, stall.offset)

@@ -1,9 +1,8 @@
-"""The way of the client's messages into the loop: made into records, held back, or not fetched at all.
+"""The client's messages on their way into the loop: made into records, held back, or not fetched at all.
 
-`to_records` is the one place that every record of every topic passes, so it is written to be fast. The map from topic
-and number to `Partition`, which every record needs anyway, also says which partitions flow: whose records may be handed
-out. One that does not flow is missing from it, and is noticed by the look-up that failed: nothing is checked for all
-the others.
+Every record of every topic passes `to_records`, so that function is written to be fast. Every record needs the map from
+topic and number to `Partition` anyway. So the map also says which partitions flow, that is, may hand out records: a
+partition that does not flow is missing from it, and the failed look-up tells. A partition that flows costs no check.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
 
-# So many records of one partition are held before it is fetched no more, or so many bytes of values of all of them.
+# A partition is fetched no more when so many of its records are held, or so many bytes of values of all partitions.
 MOST_HELD = 1_000
 MOST_BYTES_HELD = 16 * 1024 * 1024
 
-# `Message.headers()` of confluent-kafka 2.16 raises these for a name that is not UTF-8; to Kafka a name is any bytes.
-# It sets the exception and returns a list all the same. In code that ran often Python does not look for one behind each
-# call, and the next that looks raises it: in `to_records` that is `tuple.__new__`, before anything is done with the
-# headers. To use that list, or to ask for it again, ends the process (SIGSEGV, seen 2026).
+# `Message.headers()` of confluent-kafka 2.16 raises these for a name that is not UTF-8; Kafka allows any bytes. It sets
+# the exception and still returns a list. In code that ran often Python does not check for an exception after each call:
+# the next call that checks raises it. In `to_records` that is `tuple.__new__`, before the headers are used. Using that
+# list, or asking for it again, ends the process (SIGSEGV, seen 2026).
 _NO_UTF8 = (SystemError, UnicodeError)
-_headers = methodcaller("headers")  # behind which Python always looks
+_headers = methodcaller("headers")  # Python always checks for an exception after this call
 
 
 class _Numbers(dict[int, Partition]):
-    """The partitions of one topic that flow, by number; `met` are all of them."""
+    """The flowing partitions of one topic, by number. `met` holds all partitions seen, flowing or not."""
 
     def __init__(self, topic: str, strangers: set[Partition]) -> None:
         self.met: dict[int, Partition] = {}
@@ -44,7 +43,7 @@ class _Numbers(dict[int, Partition]):
 
 
 class Flowing(dict[str, _Numbers]):
-    """`flowing[topic][number]` is the partition; if it does not flow, it is among the `strangers` from then on."""
+    """`flowing[topic][number]` is the partition. A look-up of one that does not flow also adds it to `strangers`."""
 
     def __init__(self) -> None:
         self.strangers: set[Partition] = set()
@@ -53,7 +52,7 @@ class Flowing(dict[str, _Numbers]):
         return self.setdefault(topic, _Numbers(topic, self.strangers))
 
     def named(self, topic: str, number: int) -> Partition:
-        """The partition of this name, whether it flows or not."""
+        """The partition with this topic and number, flowing or not."""
         met = self[topic].met
         return met.get(number) or met.setdefault(number, Partition(topic, number))
 
@@ -61,7 +60,7 @@ class Flowing(dict[str, _Numbers]):
         self[partition.topic][partition.number] = partition
 
     def stop(self, partition: Partition) -> None:
-        """From now on its records are strangers."""
+        """Stop the partition's flow: from now on it is a stranger."""
         self[partition.topic].pop(partition.number, None)
 
     def has(self, partition: Partition) -> bool:
@@ -69,7 +68,7 @@ class Flowing(dict[str, _Numbers]):
 
 
 def to_records(messages: Sequence[Message], flowing: Flowing) -> list[Record]:
-    """The records among the messages, 0.3 µs each: without the class's own constructor, and with two dicts."""
+    """Make records of the messages without an error: 0.3 µs each, by two dicts and without `Record`'s constructor."""
     coming = iter(messages)
     try:
         return [
@@ -95,7 +94,7 @@ def to_records(messages: Sequence[Message], flowing: Flowing) -> list[Record]:
 
 
 def headers_of(message: Message) -> Headers:
-    """The headers, or `UNREADABLE_HEADERS` where the client's Python binding cannot read them. To be asked once."""
+    """The headers, or `UNREADABLE_HEADERS` if the client's Python binding cannot read them. Call it once a message."""
     try:
         return cast("Headers", _headers(message) or ())
     except _NO_UTF8:
@@ -108,7 +107,7 @@ def _without_headers(message: Message, flowing: Flowing) -> Record:
 
 
 def partition_of(message: Message, flowing: Flowing) -> Partition:
-    """The partition of a message, also of one that is an error."""
+    """The partition of a message, even if the message is an error."""
     topic, number = message.topic(), message.partition()
     assert topic is not None
     assert number is not None
@@ -116,7 +115,7 @@ def partition_of(message: Message, flowing: Flowing) -> Partition:
 
 
 class HeldRecords:
-    """Filled by the gates, emptied by the source; both look at `held` and `ready` in each poll, and change neither."""
+    """Records that wait: the gates add them, the source takes them. Both only read `held` and `ready`, in each poll."""
 
     def __init__(self) -> None:
         self.held: dict[Partition, list[Record]] = {}  # not to be handed out yet
@@ -125,7 +124,7 @@ class HeldRecords:
         self._all_bytes = 0
 
     def hold(self, record: Record) -> bool:
-        """Keep it. Returns whether its partition is to be fetched no more."""
+        """Keep the record. Returns True if its partition must be fetched no more."""
         held = self.held.setdefault(record.partition, [])
         held.append(record)
         size = len(record.value or b"")
@@ -134,25 +133,25 @@ class HeldRecords:
         return len(held) >= MOST_HELD or self._all_bytes >= MOST_BYTES_HELD
 
     def first(self, partition: Partition) -> int:
-        """The offset of the first one held of it."""
+        """The offset of the partition's first held record."""
         return self.held[partition][0].offset
 
     def let_go(self, partition: Partition) -> None:
-        """The records held of it may be handed out."""
+        """Make the partition's held records ready to be handed out."""
         self.ready += self._remove(partition)
 
     def drop(self, partition: Partition) -> bool:
-        """Nothing of it is to be handed out. Returns whether something was held."""
+        """Drop all records of the partition. Returns True if some were held."""
         self.ready = [record for record in self.ready if record.partition != partition]
         return bool(self._remove(partition))
 
     def take(self, most: int) -> Sequence[Record]:
-        """The records to be handed out now: ahead of all that a fetch brings, for they came before."""
+        """Take the records to hand out now. They came before any record of the next fetch, so they go first."""
         taken, self.ready = self.ready[:most], self.ready[most:]
         return taken
 
     def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
-        """The ready records, with these behind them, which came later."""
+        """Add these later records after the ready ones, then take as `take` does."""
         self.ready += records
         return self.take(most)
 
@@ -168,9 +167,9 @@ class By(Enum):
 
 
 class Pauses:
-    """The partitions that the client does not fetch, and by whose word. Owned by the source.
+    """The partitions that the client does not fetch, and who stopped each. Owned by the source.
 
-    The client itself remembers less: new partitions arrive unpaused, and ones that come back arrive as they left.
+    The client remembers less: a new partition arrives unpaused, and one that comes back arrives as it left.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -185,7 +184,7 @@ class Pauses:
         reasons.add(by)
 
     def release(self, partition: Partition, by: By) -> None:
-        """Fetch it again, if nothing else stops it."""
+        """Fetch the partition again, if nothing else stops it."""
         reasons = self._stopped.get(partition, set())
         if by not in reasons:
             return
@@ -202,7 +201,7 @@ class Pauses:
         return not self.is_general and partition not in self._stopped
 
     def settle(self) -> None:
-        """Say it again of every partition held."""
+        """Tell the client again, for each assigned partition, whether to fetch it."""
         held = self._consumer.assignment()
         self._consumer.pause([at for at in held if self._is_stopped(at)])
         self._consumer.resume([at for at in held if not self._is_stopped(at)])

@@ -1,12 +1,12 @@
-"""Partitions come and go: the client calls this, inside `poll` and `close`, when the group gives us some or takes them.
+"""The client's callbacks, inside `poll` and `close`, for partitions that the group gives us or takes away.
 
-None of these callbacks raises: a failure is kept, and the poll that it ran in raises it. A partition that goes is
-forgotten once the worker has had its say: until then the delivery may ask what is under way for it.
+No callback raises: a failure is kept, and the poll around the callback raises it. A partition that goes is forgotten
+only after the worker was told: until then the delivery may ask what is under way for it.
 
-A partition that comes begins where the group stands, and the callback asks for that: left to itself the client takes
-100 ms longer, and may never learn it from a coordinator that has moved (librdkafka 2.16). Where the group does not
-answer for a while, the client begins at the beginning under `earliest`, and is moved once something has come
-(`gates.py`). Under `latest` and `error` nothing may ever come, so the partitions are left to the client.
+A new partition begins at the group's offset, and the callback asks for it: by itself the client takes 100 ms longer,
+and may never learn it from a coordinator that has moved (librdkafka 2.16). If the group does not answer for a while,
+the client begins at the beginning under `earliest`, and is moved after the first record (`gates.py`). Under `latest`
+and `error` no record may ever come, so the partitions are left to the client.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from worker.kafka.offsets.standings import AssignmentStandings, StandingLookup
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
-# Seconds; the loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker, and 0.2 s behind a slow
-# network. While the transaction of a dead replica is open the group does not tell.
+# Seconds for which the loop stands still. An answer took 2 ms (median) next to a busy broker, and 0.2 s over a slow
+# network. While the transaction of a dead replica is open the group does not answer.
 PATIENCE: Mapping[str, float] = {"earliest": 0.5, "latest": 2.0, "error": 2.0}
 
-# `error` is missing: the client says it, and then asks for itself.
+# `error` is missing: then the client asks for the offset itself, and reports the error.
 _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
@@ -49,13 +49,13 @@ class Rebalances:
         self._gates = gates
         self._fail = fail
         self._log = log
-        self._is_in = False  # the group, as far as the worker was told
-        self._sightings = 0  # in a row, of a coordinator that is up
-        self.assignments: Assignments | None = None  # once the group is joined
+        self._is_in = False  # in the group, as far as the worker was told
+        self._sightings = 0  # reports in a row with a coordinator that is up
+        self.assignments: Assignments | None = None  # set when the group is joined
         self.taken_away: set[Partition] = set()  # by the callbacks of the poll under way
-        self.is_new = False  # the client has partitions of which the pauses were not said again
+        self.is_new = False  # the client has new partitions, and was not told their pauses again
         self.was_assigned = False
-        self.is_over = False  # the worker hangs, and hears of nothing any more
+        self.is_over = False  # the worker hangs, and is told nothing any more
 
     def subscribe(self, consumer: Consumer, assignments: Assignments) -> None:
         self.assignments = assignments
@@ -73,9 +73,9 @@ class Rebalances:
         self.subscribe(consumer, self.assignments)
 
     def coordinator_seen(self, state: str) -> None:
-        """Under KIP-848 no callback says that we are in the group without a partition: this does.
+        """Tell the worker that we are in the group without a partition: under KIP-848 no callback does.
 
-        A member whose coordinator is up for the second time has joined, or an error has said why not.
+        A member that sees its coordinator up twice in a row has joined, or an error has said why not.
         """
         self._sightings = self._sightings + 1 if state == "up" else 0
         if self.assignments is not None and self._sightings >= 2 and not self._is_in:
@@ -98,8 +98,8 @@ class Rebalances:
     def _begin_at_once(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> AssignmentStandings:
         """Assign these to the client at the group's offsets, or where the reset policy says.
 
-        The unknown ones are assigned at their beginning, and moved before anything of them is used. A strategy of the
-        user's own may not be incremental: then the client goes its own way.
+        Under `earliest` a partition without a known offset is assigned at its beginning, and moved before a record of
+        it is used. An operator's own strategy may not be incremental: then the client assigns by itself.
         """
         if not assigned or "partition.assignment.strategy" in self._kafka.config:
             return AssignmentStandings()
@@ -113,7 +113,7 @@ class Rebalances:
             for at in unknown:
                 at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
             consumer.incremental_assign([*known, *unknown])
-        except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
+        except (KafkaException, RuntimeError) as error:  # the client is leaving, or broken: the next poll says so
             self._log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
             return AssignmentStandings()
         if unknown and not begins_meanwhile:

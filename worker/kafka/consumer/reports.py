@@ -1,13 +1,13 @@
-"""News of the request topics beside their records: how far behind we are, what was deleted unread, what is gone.
+"""News of the request topics: how far behind we are, which records were deleted unread, which topics are gone.
 
-The client reports on itself once a second. Deleted requests are the only ones that are never answered, and there it
-says nothing of them: it goes on where the reset policy says, and a line of its log alone names the place that it left
-(librdkafka 2.16), not always the one where it goes on.
+The client reports on itself once a second. The report omits requests that were deleted unread, the only ones that are
+never answered: the client goes on where the reset policy says. Only a line of its log names the offset that it left
+(librdkafka 2.16), and not always the offset where it goes on.
 
-It says little of a topic that is deleted, and nothing of partitions that no member of the group reads. A KIP-848 group
-takes the partitions of a deleted topic away, as in any rebalance. A classic one leaves them: commits are refused, and
-an error comes after 25 s (librdkafka 2.16, seen 2026-11). Where keys have states, they move away from these when a
-topic gets partitions, as soon as its publishers know of it. So the cluster is asked every few seconds.
+The client says little of a deleted topic, and nothing of partitions that no member of the group reads. A KIP-848 group
+takes the partitions of a deleted topic away, as in any rebalance. A classic group leaves them: commits are refused, and
+an error comes after 25 s (librdkafka 2.16, seen 2026-11). When a topic gets more partitions, keys leave their states as
+soon as publishers know of it. So the cluster is asked every few seconds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, re
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
-# The loop stands still meanwhile. The broker answers behind the fetch before ours: after `fetch.wait.max.ms`, 0.5 s.
+# The loop stands still meanwhile. The broker first answers the fetch before ours: after `fetch.wait.max.ms`, 0.5 s.
 ASK_TIMEOUT = 1.0
 ASK_AGAIN_AFTER = 10.0
 LOOK_EVERY = 2.0  # seconds
-LOOK_TIMEOUT = 5.0  # beside the loop: a handshake with a broker far away takes one or two
+LOOK_TIMEOUT = 5.0  # outside the loop: a handshake with a broker far away takes one or two
 
 
 class Reports:
-    """Hears the consumer's statistics, and is the logger of it. Owned by the source, and outlives one consumer."""
+    """Reads the consumer's statistics, and is the consumer's logger. Owned by the source; outlives one consumer."""
 
     def __init__(
         self, watcher: ClientWatcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic
@@ -43,20 +43,20 @@ class Reports:
         self.watcher = watcher
         self._log = log
         self._clock = clock
-        self._lost: dict[Partition, int] = {}  # the place that was left, until the watcher has it
+        self._lost: dict[Partition, int] = {}  # the offset that was left, until the watcher has it
         self._ask_at = 0.0
 
     def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
-        """Called by the client, in the thread that polls it. All is passed on."""
+        """Called by the client, in the thread that polls it. Every line is passed on."""
         self._log.log(level, template, facility, client, text)
         if facility == "OFFSET" and (left := _LEFT.search(text)) is not None:
             self._lost.setdefault(Partition(left["topic"], int(left["number"])), int(left["offset"]))
 
     def heard(self, consumer: Consumer, report: str, begun: Callable[[Partition], int]) -> ConsumerStatistics | None:
-        """Tell the watcher. Returns what the report says, None for one not understood; raises nothing.
+        """Tell the watcher. Returns the parsed report, None if it is not understood. Raises nothing.
 
-        `begun`: where the group stood when the partition was assigned. The client still has its own last commit of a
-        partition that comes back, whatever others did meanwhile. An offset beyond the end is of records that are gone.
+        `begun`: the group's offset when the partition was assigned. For a partition that comes back, the client still
+        has its own last commit, whatever others did meanwhile. An offset beyond the end is of deleted records.
         """
         try:
             seen = read_consumer(report)
@@ -76,7 +76,7 @@ class Reports:
         return seen
 
     def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
-        """Tell of the places that were lost since, with the offset at which each one's log begins now."""
+        """Tell the watcher of each offset that was left, and where the log of its partition begins now."""
         found: list[TopicPartition] = []
         try:
             begins = [TopicPartition(*partition, OFFSET_BEGINNING) for partition in self._lost]
@@ -91,7 +91,7 @@ class Reports:
 
 
 class TopicsSeen(NamedTuple):
-    """The partitions of each topic that the cluster told of; which topics are absent, and which are back, as news."""
+    """The partition count of each topic that the cluster told of, and news: topics that are absent, or back."""
 
     partitions: Mapping[str, int]
     absent: Collection[str] | None = None
@@ -99,10 +99,10 @@ class TopicsSeen(NamedTuple):
 
 
 class RequestTopics:
-    """Whether the cluster has the topics that we read, and with how many partitions. Used by the loop's thread.
+    """Watches whether our request topics exist, and with how many partitions. Used by the loop's thread.
 
-    It asks on a thread of its own, by a client that is kept for it: on the consumer's connection an answer comes behind
-    the fetch before it. A topic is absent by two looks: a broker that has just started may not know of it yet.
+    It asks on a thread of its own, with a client kept for it: on the consumer's connection an answer waits for the
+    fetch before it. A topic is absent after two looks: a broker that has just started may not know it yet.
     """
 
     def __init__(self, topics: Sequence[str], new_client: Callable[[], Consumer], clock: Callable[[], float]) -> None:
@@ -113,11 +113,11 @@ class RequestTopics:
         self._look_at = clock() + LOOK_EVERY  # the start has just looked
         self._is_asking = False
         self._found: Queue[Mapping[str, int]] = Queue()
-        self._missed: frozenset[str] = frozenset()  # by the last look
-        self._absent: frozenset[str] = frozenset()  # by the last two
+        self._missed: frozenset[str] = frozenset()  # missing in the last look
+        self._absent: frozenset[str] = frozenset()  # missing in the last two
 
     def attend(self) -> TopicsSeen | None:
-        """What was found, if anything was; and look when it is time. To be called once a second."""
+        """Return the result of a finished look, if any; begin a look when it is time. To be called once a second."""
         seen = self._hear() if self._is_asking else None
         if not self._is_asking and self._clock() >= self._look_at:
             self._is_asking = True
@@ -141,14 +141,14 @@ class RequestTopics:
         return TopicsSeen(found) if self._absent == before else TopicsSeen(found, self._absent, before - self._absent)
 
     def _ask(self) -> None:
-        """Find how many partitions they have, as far as the cluster tells; nothing where it tells nothing."""
+        """Count the partitions of each topic, as far as the cluster tells; of no topic if it does not answer."""
         client: Consumer | None = None
         found: Mapping[str, int] = {}
         try:
             client = self._client or self._new_client()
             counts = {topic: _partitions(client, topic) for topic in self._topics}
             self._client, found = client, {topic: count for topic, count in counts.items() if count is not None}
-        except Exception:  # noqa: BLE001  # else no look would ever follow; the next one is another client's
+        except Exception:  # noqa: BLE001  # otherwise no look would ever follow; the next has a new client
             self._client = None
             if client is not None:
                 client.close()
@@ -156,12 +156,12 @@ class RequestTopics:
 
 
 def in_background(work: Callable[[], object], name: str) -> None:
-    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
+    """Run `work` in a daemon thread: a call that hangs must not keep a process alive that has decided to end."""
     Thread(target=work, name=name, daemon=True).start()
 
 
 def _partitions(client: Consumer, topic: str) -> int | None:
-    """How many the topic has, 0 where there is none of that name; None where the cluster does not say."""
+    """The topic's number of partitions, 0 if there is no such topic; None if the cluster does not say."""
     said = client.list_topics(topic, timeout=LOOK_TIMEOUT).topics[topic]
     if said.error is None:
         return len(said.partitions) or None

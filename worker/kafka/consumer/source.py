@@ -1,8 +1,8 @@
-"""Where requests come from: one consumer in a group, polled by the loop's thread alone.
+"""The source of requests: one consumer in a group, polled by the loop's thread alone.
 
-Owns the consumer, and the parts that are made anew with it; never decides how far the group has come. Never raises out
-of a callback of the client: an exception there silently skips the batch that was being fetched (27 of 27, measured
-2026). Callbacks record what went wrong, and the `poll` they ran in raises it; its records come again.
+It owns the consumer, and the parts that are made anew with it. It never decides how far the group has come. No callback
+of the client raises: an exception there silently skips the batch that was being fetched (27 of 27, measured 2026). A
+callback keeps the failure, and the `poll` around it raises it; the records of that poll come again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
-# Seconds: one look whether a group that is left has taken its partitions, and then for the client to say so.
+# Seconds of one look whether the group has taken back our partitions, and then for the client to tell the group.
 LEAVE_SLICE, LEAVE_GRACE = 0.05, 0.3
 
 
@@ -50,7 +50,7 @@ class KafkaSource(KafkaOffsets):
         clock: Callable[[], float] = time.monotonic,
         most_partitions: int | None = None,
     ) -> None:
-        """`watcher` hears how far behind we are. More than `most_partitions` end us: keys left their states."""
+        """`watcher` hears how far behind we are. A topic over `most_partitions` ends us: keys left their states."""
         self.membership = membership
         self._kafka = kafka
         self._clock = clock
@@ -71,10 +71,10 @@ class KafkaSource(KafkaOffsets):
         self._rebalances.subscribe(self._consumer, assignments)
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """At most `max_records`; see `Source`. Raises `KafkaFatal` when group, topics or broker are closed for good."""
+        """At most `max_records`; see `Source`. Raises `KafkaFatal` if group, topics or broker are closed for good."""
         if self._gates.is_waiting:
             self._attend()
-        # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
+        # Read even if records are ready: only a read runs callbacks, and a full loop takes one record at a time.
         has_ready = bool(self._held.ready)
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
         if share := self._spoiled.share(most):
@@ -86,7 +86,7 @@ class KafkaSource(KafkaOffsets):
             records = self._gates.admit(records)
         if has_ready:
             records = self._held.behind(records, max_records)
-        if self._rebalances.is_new:  # not in the callback, which comes before the client has the new partitions
+        if self._rebalances.is_new:  # not in the callback: it runs before the client has the new partitions
             self._rebalances.is_new = False
             self._pauses.settle()
         if self._gates.is_waiting:
@@ -99,7 +99,7 @@ class KafkaSource(KafkaOffsets):
         self._pauses.settle()
 
     def resume(self) -> None:
-        """Fetch again all that is not withheld."""
+        """Fetch all partitions again that are not withheld."""
         self._pauses.is_general = False
         self._pauses.settle()
 
@@ -115,11 +115,11 @@ class KafkaSource(KafkaOffsets):
 
     @property
     def places_awaited(self) -> int:
-        """How many of our partitions have no place to begin at yet: under `latest` alone."""
+        """The number of our partitions without a starting offset yet, which happens only under `latest`."""
         return len(self._gates.placeless)
 
     def positions(self) -> Mapping[Partition, int]:
-        """The client's next offsets where nothing waits here; unknown after an assignment or a seek. See `Offsets`."""
+        """The client's next offsets of partitions at rest; unknown after an assignment or a seek. See `Offsets`."""
         at_rest = [partition for partition in self._gates.at_rest() if not self._spoiled.holds(partition)]
         try:
             found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
@@ -130,7 +130,7 @@ class KafkaSource(KafkaOffsets):
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def member(self) -> Any:
-        """Who we are in the group at this moment, as a transactional producer takes it."""
+        """Our group metadata of this moment, as a transactional producer takes it."""
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
@@ -138,7 +138,7 @@ class KafkaSource(KafkaOffsets):
             super().commit(offsets)
 
     def close(self) -> None:
-        """Leave the group: 3 s (classic) or 42 s (KIP-848) with a commit under way and no coordinator (2026)."""
+        """Leave the group: takes 3 s (classic) or 42 s (KIP-848) with a commit under way and no coordinator (2026)."""
         if self._is_shut_out:  # no broker would hear it, and a KIP-848 member waits for over a minute
             return
         if not self._end.acquire(blocking=False):  # the watchdog leaves for us
@@ -156,7 +156,7 @@ class KafkaSource(KafkaOffsets):
             self._log.tell("close", f"the last rebalance failed: {self._failure}")
 
     def leave(self) -> None:
-        """Leave the group while the loop's thread hangs, or turns in vain: on a thread of the watchdog's.
+        """Leave the group, on a thread of the watchdog's, while the loop's thread hangs or turns in vain.
 
         From now on the worker hears and gets nothing. The client is not closed: the loop may be in a call to it.
         """
@@ -170,12 +170,12 @@ class KafkaSource(KafkaOffsets):
             self._consumer.poll(LEAVE_GRACE)
 
     def _leaves_unsaid(self) -> bool:
-        """Whether the client ends without a word: a classic member without a partition does; its group waits 45 s."""
+        """True for a classic member without partitions: its client ends silently, and the group waits 45 s for it."""
         is_dynamic_classic = self.membership.protocol == "classic" and self._kafka.group_instance_id is None
         return is_dynamic_classic and not self._consumer.assignment()
 
     def _open(self) -> None:
-        """A consumer, and all that holds on to it."""
+        """Make a consumer, and all parts that hold on to it."""
         self._consumer = consumer = self._new_consumer()
         super().__init__(consumer, self._log, self._clock)
         self._pauses, self._held = Pauses(consumer), HeldRecords()
@@ -201,14 +201,14 @@ class KafkaSource(KafkaOffsets):
             return Consumer({**config, **callbacks}, logger=self._reports)
 
     def _new_asking_client(self) -> Consumer:
-        """A client that never joins the group, and logs nothing: the consumer does."""
+        """A client that never joins the group, and logs nothing because the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
     def _new_looker(self, callbacks: Mapping[str, Any]) -> Consumer:
         return Consumer({**looking(consumer_config(self._kafka, self.membership)), **callbacks})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """The client's records, of partitions that are ours after its callbacks."""
+        """Read the client's records, only of partitions that are still ours after the callbacks."""
         if self._is_to_rejoin:
             self._is_to_rejoin = False
             self._rebalances.rejoin(self._consumer)
@@ -217,7 +217,7 @@ class KafkaSource(KafkaOffsets):
         except (KafkaException, RuntimeError, SystemError) as error:
             raise KafkaFatal(f"the consumer failed: {words_of(error)}; start again") from (self._failure or error)
         self._raise_failure()
-        if self._rebalances.is_over:  # `leave` may have dropped earlier ones
+        if self._rebalances.is_over:  # `leave` may have dropped earlier records
             return ()
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
@@ -227,10 +227,10 @@ class KafkaSource(KafkaOffsets):
         return records
 
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
-        """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
+        """Wait with `poll`, which returns with the first record: `consume` would wait its full time for `max_records`.
 
-        What `poll` returns has come after all the callbacks that it served. A `consume` may serve one between two
-        records: `taken_away` names the partitions of the earlier ones.
+        The record of a `poll` comes after all callbacks that it ran. A `consume` may run a callback between two
+        records: then `taken_away` names partitions of earlier records.
         """
         self._rebalances.taken_away.clear()
         messages = self._consumer.consume(max_records, 0)
@@ -256,9 +256,9 @@ class KafkaSource(KafkaOffsets):
     # Errors among the records
 
     def _sift(self, messages: Iterable[Message], records: Iterable[Record]) -> list[Record]:
-        """The records that may be handed on, where errors came between them. Raises `KafkaFatal`."""
+        """Pick the records to hand on, and treat the errors among the messages. Raises `KafkaFatal`."""
         sifted: list[Record] = []
-        moved: set[Partition] = set()  # by a seek of ours: what came behind the error comes again
+        moved: set[Partition] = set()  # by a seek of ours: records after the error come again
         coming = iter(records)
         for message in messages:
             if (error := message.error()) is None:
@@ -279,7 +279,7 @@ class KafkaSource(KafkaOffsets):
         return sifted
 
     def _hear(self, error: KafkaError) -> None:
-        """An error is ours to stop for, or the client's to get over."""
+        """Fail on a final error, and log an error from which the client recovers."""
         refused = refusal(error)
         if refused is None:
             self._log.tell(error.name(), f"{error.name()}: {error.str()}")
@@ -287,7 +287,7 @@ class KafkaSource(KafkaOffsets):
             self._fail(KafkaFatal(refused))
 
     def _fail(self, error: Exception) -> None:
-        """The first one counts: the poll under way raises it."""
+        """Keep the first failure: the poll under way raises it."""
         self._failure = self._failure or error
 
     def _may_fall_back(self) -> bool:
@@ -295,7 +295,7 @@ class KafkaSource(KafkaOffsets):
         return is_auto and not self._rebalances.was_assigned and self._rebalances.assignments is not None
 
     def _fall_back(self, said: str) -> None:
-        """The broker has no KIP-848. Nothing was assigned yet, so nothing is lost with the first consumer."""
+        """Change to the classic protocol. Nothing was assigned yet, so nothing is lost with the first consumer."""
         self.membership = fall_back(said)
         self._log.tell("membership", str(self.membership))
         self._consumer.close()
@@ -319,7 +319,7 @@ class KafkaSource(KafkaOffsets):
             self._hear_of_topics(topics)
 
     def _watch_stalls(self, reaches: Mapping[Partition, Reach]) -> None:
-        """Tell which partitions stand, and look into each that no open transaction holds back."""
+        """Tell the watcher which partitions stand still, and look into each that no open transaction holds back."""
         ours = {
             at: reach if self._pauses.is_fetched(at) else reach._replace(is_fetched=False)
             for at, reach in reaches.items()
@@ -338,7 +338,7 @@ class KafkaSource(KafkaOffsets):
                 self._hear(wrong)
 
     def hear_of_login(self, error: KafkaError) -> None:
-        """Hear what a client has heard, this one or the producer: all log in alike. May run in any thread."""
+        """Hear an error of the consumer or the producer: both log in alike. May run in any thread."""
         if (why := self._login_files.why_refused(error)) is not None:
             self._shut_out(why)
 
@@ -352,10 +352,10 @@ class KafkaSource(KafkaOffsets):
             self._hear(error)
 
     def _hear_of_topics(self, seen: TopicsSeen) -> None:
-        """A request topic may have gone, or be back, or have got partitions.
+        """React to request topics that are gone, are back or have more partitions.
 
         A classic group looks at its topics when a member joins, and every 5 minutes: meanwhile it would commit the old
-        topic's place in the new one. A KIP-848 group heeds both by itself.
+        topic's offset in the new topic. A KIP-848 group notices both by itself.
         """
         if (watcher := self._reports.watcher) is not None:
             watcher.topics_counted(seen.partitions)

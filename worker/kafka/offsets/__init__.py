@@ -1,1 +1,1 @@
-"""The group's store, an offset and a note for each partition: `KafkaOffsets` alone reads and writes it."""
+"""The group's store: an offset and a note for each partition. Only `KafkaOffsets` reads and writes it."""

@@ -1,19 +1,19 @@
-"""Everything that this worker writes to the group's store, and asks of it: for each partition an offset and a note.
+"""Reads and writes the group's store: for each partition an offset and a note.
 
 | writer | offset | note (`Attempts`) | when |
 |---|---|---|---|
 | the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
-| the gates, `begin_attempt` | where the group stands | `attempts=n` (`new`) | before an assignment's first record |
+| the gates, `begin_attempt` | the group's offset | `attempts=n` (`new`) | before an assignment's first record |
 | the gates, `note_start` | the end, under `latest` | `attempts=0 new` | before anything is read |
 | the first rejections, `stand_back` | where a new one began | `attempts=0 new` | the worker stops without a request |
-| the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
-| the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
-| the quarantine, `clear_note` | the same, or behind it | `attempts=n`, or none | its partition leaves |
-| the delivery, `withdraw_notes` | the same | `attempts=n` | it ran, and a transaction with its answer is to end |
+| the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before the record runs alone |
+| the quarantine, `withdraw_note` | the record's own | `attempts=n` | the record is left to its next owner |
+| the quarantine, `clear_note` | the record's own, or the next | `attempts=n`, or none | its partition leaves |
+| the delivery, `withdraw_notes` | the record's own | `attempts=n` | it ran, and its transaction is to end |
 
-Kafka keeps the commit that came last. So a partition gives no record before its attempt is noted, and no note is sent
-while the delivery may commit something of the partition. Exactly once, the offsets go to the group with a transaction
-(`transactions/`): it ends when no note is under way for them (`is_marking`).
+Kafka keeps the commit that arrives last. So a partition gives no record before its attempt is noted, and no note is
+sent while the delivery may commit something of the partition. With exactly-once delivery a transaction carries the
+offsets (`transactions/`): it ends only when no note is under way for their partitions (`is_marking`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import ClientLog, words_of
 from worker.kafka.offsets.standings import NEW, Attempts, GroupStanding, StandingLookup, read_attempts
 
-# A partition read with so many is a suspect: two deaths in a row may be bad luck with machines, three are more
-# likely a record's doing.
+# A partition read with so many attempts is a suspect: two deaths in a row may be bad luck with machines, three are more
+# likely caused by a record.
 SUSPECT_FROM = 3
 
-# A note without a result for so long is sent again: on the same connection, where the later one is served later. The
-# client itself gives up on a coordinator after 45.9 s under KIP-848 (measured 2026), and records wait for this.
+# Seconds until a note without a result is sent again, on the connection of the first: the later note is served later.
+# The client itself gives up on a coordinator after 45.9 s under KIP-848 (measured 2026), and records wait for the note.
 PATIENCE = 10.0
 
-# After a failure one that must succeed goes again so much later, seconds.
+# Seconds after a failure until a commit that must succeed is sent again.
 RETRY_AFTER = 0.1
 
 
@@ -50,13 +50,13 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """The notes under way, one for a partition, and the last that the group took. Owned by `KafkaOffsets`."""
+    """For each partition, the note under way and the last note that the group took. Owned by `KafkaOffsets`."""
 
     def __init__(self, consumer: Consumer, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._clock = clock
-        self._under_way: dict[Partition, tuple[Note, float]] = {}  # and when it is taken for lost
-        self._without_result: Counter[Partition] = Counter()  # also those of earlier assignments
+        self._under_way: dict[Partition, tuple[Note, float]] = {}  # and when the note counts as lost
+        self._without_result: Counter[Partition] = Counter()  # also notes of earlier assignments
         self._taken: dict[Partition, Note] = {}
         self._not_before: dict[Partition, float] = {}
 
@@ -65,14 +65,14 @@ class Notes:
         position = TopicPartition(*partition, note.offset, str(note.attempts))
         try:
             self._consumer.commit(offsets=[position], asynchronous=True)
-        except (KafkaException, RuntimeError):  # it never left
+        except (KafkaException, RuntimeError):  # the commit was never sent
             self._not_before[partition] = self._clock() + RETRY_AFTER
         else:
             self._under_way[partition] = note, self._clock() + PATIENCE
             self._without_result[partition] += 1
 
     def note(self, partition: Partition, note: Note) -> bool:
-        """Commit this, again after a failure. To be called until the group has taken it: True."""
+        """Commit the note, again after a failure. To be called until it returns True: the group has taken the note."""
         if self._taken.get(partition) == note:
             return True
         if not self.is_under_way([partition]) and self._clock() >= self._not_before.get(partition, 0.0):
@@ -80,7 +80,7 @@ class Notes:
         return False
 
     def heard(self, partition: Partition, note: Note, *, is_taken: bool) -> None:
-        """A result came. The last one sent decides, for an earlier one may look just like it."""
+        """Take a result. Only the result of the last note sent counts: an earlier note may look just like it."""
         self._without_result[partition] -= 1
         if self._without_result[partition] > 0 or self._under_way.pop(partition, (None,))[0] != note:
             return
@@ -90,7 +90,7 @@ class Notes:
             self._not_before[partition] = self._clock() + RETRY_AFTER
 
     def is_under_way(self, partitions: Collection[Partition]) -> bool:
-        """Whether one of these has a note without a result, which may still arrive."""
+        """True if one of these partitions has a note without a result, which may still arrive."""
         if not self._under_way:
             return False
         now = self._clock()
@@ -103,7 +103,7 @@ class Notes:
 
 
 class KafkaOffsets:
-    """Owns what is under way to the group; `standings` asks it. One for each consumer, used by the loop's thread."""
+    """Owns commits and notes under way; `standings` asks the group. One per consumer, used by the loop's thread."""
 
     def __init__(self, consumer: Consumer, log: ClientLog, clock: Callable[[], float]) -> None:
         self._consumer = consumer
@@ -111,12 +111,12 @@ class KafkaOffsets:
         self._notes = Notes(consumer, clock)
         self.standings = StandingLookup(consumer, log)
         self._results: list[CommitResult] = []
-        self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
-        self._isolated: dict[Partition, int] = {}  # the offset that was noted last to run alone
-        self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
-        self._found: dict[Partition, Note] = {}  # what stood there before the attempt; likewise
-        self._new: dict[Partition, int] = {}  # where it began, of which the group had committed nothing
-        self.has_served = False  # the group committed answers before, as far as partitions that were begun tell
+        self._attempts: dict[Partition, int] = {}  # the attempt under way
+        self._isolated: dict[Partition, int] = {}  # the offset last noted to run alone
+        self._last_sent: dict[Partition, Note] = {}  # also of partitions that left and may come back
+        self._found: dict[Partition, Note] = {}  # the note before the attempt; also of partitions that left
+        self._new: dict[Partition, int] = {}  # where partitions began for which the group had committed no answer
+        self.has_served = False  # a partition that was begun shows that the group committed answers before
 
     # Commits of the delivery
 
@@ -125,7 +125,7 @@ class KafkaOffsets:
         positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         try:
             self._consumer.commit(offsets=positions, asynchronous=True)
-        except (KafkaException, RuntimeError) as error:  # it never left; RuntimeError when the consumer is closed
+        except (KafkaException, RuntimeError) as error:  # never sent; RuntimeError when the consumer is closed
             self._results.append(CommitResult({}, dict.fromkeys(offsets, words_of(error))))
 
     def commit_results(self) -> Sequence[CommitResult]:
@@ -133,9 +133,9 @@ class KafkaOffsets:
         return results
 
     def heard(self, error: KafkaError | None, positions: Sequence[TopicPartition]) -> Sequence[KafkaError]:
-        """One commit came back. Returns what was wrong with it, also with a note.
+        """Take the result of one commit, of the delivery or of a note. Returns its errors.
 
-        The client gives all results in one callback: by their text notes are told from commits of the delivery.
+        The client gives all results to one callback: its text tells a note from a commit of the delivery.
         """
         committed: dict[Partition, int] = {}
         failed: dict[Partition, str] = {}
@@ -155,11 +155,11 @@ class KafkaOffsets:
     # Attempts and isolated runs
 
     def earlier_attempts(self, partition: Partition, offset: int, standing: GroupStanding) -> Attempts:
-        """How often it was begun at this offset before, by processes that died of it or with it."""
+        """The earlier attempts at this offset, by processes that died of a record or for another reason."""
         ours, times = self._last_sent.get(partition), standing.attempts.times
         if ours is not None and (ours.offset, ours.attempts.times) == (offset, times):
-            # Our own note, or the one before it, of a run that is withdrawn: no other process began it since, and we
-            # are alive. What died before us stays so.
+            # The group has our own note, or our note before that, of a withdrawn run. So no other process began since,
+            # and we are alive. Earlier deaths still count.
             found = self._found.get(partition)
             if found is not None and found.offset == offset:
                 return found.attempts
@@ -167,7 +167,7 @@ class KafkaOffsets:
         return standing.attempts
 
     def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
-        """One attempt more, as a note to be taken before a record is handed out: call `note` until it is."""
+        """Count one attempt more. Returns its note: call `note` until it is taken, then hand out the first record."""
         self._attempts[partition] = earlier.times + 1
         if earlier.is_new:
             self._new[partition] = offset
@@ -181,17 +181,17 @@ class KafkaOffsets:
         return self._notes.note(partition, note)
 
     def note_start(self, partition: Partition, offset: int) -> bool:
-        """Store where a partition without an offset begins. To be called until the group has taken it: True."""
+        """Commit where a partition without an offset begins. To be called until it returns True: the group has it."""
         return self._notes.note(partition, Note(offset, NEW))
 
     def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        """Leave new partitions where they began, or there instead, for a next worker; None: as they are."""
+        """Commit where new partitions began, or the offset in `instead`, for a next worker; None commits nothing."""
         for partition, began in self._new.items():
             if (offset := instead.get(partition, began)) is not None:
                 self._send(partition, Note(offset, NEW))
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note that this record is about to run alone. To be called until the group has taken it: True."""
+        """Note that this record is about to run alone. To be called until it returns True: the group has the note."""
         if (attempts := self._attempts.get(partition)) is None:
             return False
         self._isolated[partition] = offset
@@ -199,7 +199,7 @@ class KafkaOffsets:
         return self._notes.note(partition, note)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Note that the isolated run was broken off. Sent behind the note of that run, it takes its place."""
+        """Note that the isolated run was broken off. This note is sent after the run's own note, and replaces it."""
         note = Note(offset, Attempts(self._attempts.get(partition, 0)))
         if self._last_sent.get(partition) == note:
             return self._notes.note(partition, note)
@@ -207,9 +207,9 @@ class KafkaOffsets:
         return False
 
     def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
-        """As `IsolationNotes` says. The question goes behind the commit on its connection, and is answered behind it.
+        """See `IsolationNotes`. The question follows the commit on one connection, so its answer comes after it.
 
-        The client gives up a commit on a coordinator that is loading, and on a stale epoch: then it is sent again.
+        The client gives up a commit if the coordinator is loading or the epoch is stale: then it is sent again.
         """
         if (offset := self._isolated.get(partition)) is None:
             return
@@ -223,7 +223,7 @@ class KafkaOffsets:
             send()
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
-        """Withdraw the notes of records just below these next offsets. As `withdraw_note`."""
+        """Withdraw the notes of records just below these next offsets, as `withdraw_note` does."""
         if not self._isolated:
             return True
         ran = [(p, offset - 1) for p, offset in offsets.items() if self._isolated.get(p) == offset - 1]

@@ -1,8 +1,8 @@
-"""Where the group stands with partitions, and where these end: asked of the brokers in the loop's thread.
+"""Asks the brokers, in the loop's thread, for the group's offsets of partitions and for the partitions' ends.
 
-While the transaction of a dead replica is open, the group says nothing about the partitions that it was about to
-commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`), and tells of all that are asked about together or
-of none. So a question gets little time, and after one in vain one partition alone is asked about.
+While the transaction of a dead replica is open, the group tells nothing of the partitions that the replica was about to
+commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A question is answered for all its partitions or
+for none. So a question gets little time, and the question after an unanswered one is about one partition alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.errors import ClientLog, words_of
 
-# Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
-# and back elsewhere.
+# Seconds for which the loop stands still. An answer takes 1.5 ms next to the broker, elsewhere a packet's round trip.
 ANSWER_TIMEOUT = 0.5
-# At an assignment: from a question that was not answered to the next one.
+# Seconds, at an assignment, from an unanswered question to the next.
 ASK_AGAIN_AFTER = 0.1
-# For the end of partitions. A broker answers a connection's requests in turn, and a fetch before ours may take
+# Seconds for the ends of partitions. A broker answers a connection's requests in turn, and a fetch before ours may take
 # `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
 
@@ -32,13 +31,13 @@ _TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?( new)?")
 
 
 class Attempts(NamedTuple):
-    """The note beside a committed offset: how often in a row a process died before it settled anything.
+    """The note of a committed offset: how often in a row a process died before it settled anything.
 
         attempts=n         handed out n times since the last progress
         attempts=n trial   and the record at this offset was about to run alone
         attempts=n new     and the group has never committed an answer here
 
-    A commit of the delivery's carries no note, so progress clears it. A note that another tool writes counts as none.
+    A commit of the delivery carries no note, so progress clears it. A note that another tool writes counts as none.
     """
 
     times: int
@@ -59,7 +58,7 @@ def read_attempts(metadata: str | None) -> Attempts | None:
 
 
 class GroupStanding(NamedTuple):
-    """The group's offset of a partition, None while it has none, and the note beside it."""
+    """The group's offset of a partition, None while it has none, and the note of that offset."""
 
     offset: int | None
     attempts: Attempts
@@ -69,22 +68,22 @@ NOTHING = GroupStanding(None, NONE)
 
 
 class AssignmentStandings(NamedTuple):
-    """The partitions of an assignment of which the group told where it stands, and all others."""
+    """The partitions of an assignment: `known` if the group answered for them, `unknown` if it did not."""
 
     known: Sequence[TopicPartition] = ()
     unknown: Sequence[TopicPartition] = ()
 
 
 class StandingLookup:
-    """Used by the loop's thread."""
+    """Asks for the group's offsets and the partitions' ends. Used by the loop's thread."""
 
     def __init__(self, consumer: Consumer, log: ClientLog) -> None:
         self._consumer = consumer
         self._log = log
-        self._is_in_vain = False  # the last question
+        self._is_in_vain = False  # the last question was not answered
 
     def now(self, places: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
-        """The group's answer within `patience` seconds: a coordinator that has moved is found anew meanwhile."""
+        """Ask the group for `patience` seconds: meanwhile the client finds a coordinator that has moved."""
         give_up_at = time.monotonic() + patience
         while True:
             known, unknown = list[TopicPartition](), places
@@ -97,12 +96,12 @@ class StandingLookup:
             time.sleep(ASK_AGAIN_AFTER)
 
     def is_isolated(self, partition: Partition, offset: int, patience: float) -> bool:
-        """Whether the group has it that this record runs alone; False when it does not tell."""
+        """True if the group's note says that this record runs alone; False if the group does not answer."""
         found = self.now([TopicPartition(*partition)], patience).known
         return any(at.offset == offset and (read_attempts(at.metadata) or NONE).is_isolated for at in found)
 
     def ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, GroupStanding]:
-        """The group's standing with these, as far as it tells."""
+        """The group's offsets and notes of these partitions, as far as it tells."""
         asked = random.sample(partitions, 1) if self._is_in_vain else partitions
         found = self.now([TopicPartition(*partition) for partition in asked], ANSWER_TIMEOUT).known
         self._is_in_vain = not found
@@ -111,9 +110,10 @@ class StandingLookup:
         return {Partition(at.topic, at.partition): _standing(at) for at in found}
 
     def ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
-        """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
+        """Each partition's end, or its first open transaction. Partitions whose end is not known now are left out.
 
-        All at once, for one alone is asked behind the fetch under way. One without a leader would hold up the others.
+        One question covers all, because it waits for the fetch under way. A partition without a leader is left out: it
+        would hold up the others.
         """
         if not partitions:
             return {}

@@ -1,1 +1,1 @@
-"""Answers out at least once: one idempotent producer, and which of its messages are durable."""
+"""Answers out at least once: one idempotent producer, and the proof that its messages are durable."""

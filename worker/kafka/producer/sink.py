@@ -1,15 +1,15 @@
-"""Where answers go: one idempotent producer, used by the loop's thread alone.
+"""The sink of answers: one idempotent producer, used by the loop's thread alone.
 
-Owns the producer and the messages it has no room for. A broker that is away is waited for; a refusal is fatal, and so
-is a client that has lost all brokers (`stranded.py`). An answer is durable when its delivery report says so, and by
-nothing else: `flush() == 0` proves nothing (seen 2026). But a call of Python for each report cost 0.9 µs of the loop
+It owns the producer, and the messages that the producer has no room for. It waits for a broker that is away. A refusal
+is fatal, and so is a client that has lost all brokers (`stranded.py`). Only its delivery report proves that an answer
+is durable: `flush() == 0` proves nothing (seen 2026). But a Python call for each report cost 0.9 µs of the loop
 (profiles). So all messages of a place share one callback, a `Receipt`:
 
     produce × n ──▶ the client holds n references ──report by report, in `poll`──▶ none is left: the place is durable
 
-The client calls it for a message that is refused, and lets go of it for each that is not. When the last reference has
-gone, all messages are durable, or the refusal of one was told before. It rests on the client's own reference counts and
-CPython's: `tests/contract/test_sink.py` has what must hold.
+The client calls the receipt for a refused message, and lets go of it for each other message. When the last reference is
+gone, all messages are durable, or a refusal was told before. This rests on the client's own reference counts and
+CPython's: `tests/contract/test_sink.py` tests what must hold.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.topics import Topics
 from worker.settings import KafkaSettings
 
-# Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
+# Seconds: one millisecond, the client's unit. Only during a flush does the client send before `linger.ms` is over.
 SHORTEST_FLUSH = 0.001
-# For the report of a refusal, which the client writes a moment after it has ceased to take messages, seconds.
+# Seconds for the report of a refusal, which the client writes a moment after it has stopped taking messages.
 REPORT_TIMEOUT, REPORT_POLLS = 0.1, 10
 
 ANY_PARTITION = -1  # the partitioner's choice
 
-# A message that the client let go of, for another reason that it tells as well.
+# Codes of a message that the client let go of for another reason, which it also reports.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes begin so
-# By these a topic refuses what others take: it is gone or closed to us, or its settings say so.
+# With these codes a topic refuses what other topics take: it is gone or closed to us, or its settings say so.
 _OF_TOPIC = GONE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,
@@ -79,7 +79,7 @@ class KafkaSink:
         with configuring("producer"):
             callbacks = {"stats_cb": self._on_statistics, "error_cb": on_error}
             self._producer = Producer({**config, **callbacks}, logger=self._log)
-        self._producer.poll(0.0)  # what it says of its configuration would count as a message until it is heard
+        self._producer.poll(0.0)  # its log lines on the configuration would count as messages until they are heard
 
     @property
     def undelivered(self) -> int:
@@ -104,14 +104,14 @@ class KafkaSink:
         return self._receipts.take()
 
     def push(self) -> None:
-        """Send at once what waits for company in the client, within a millisecond. Raises `KafkaFatal`."""
+        """Send at once, within a millisecond, the messages that wait for company. Raises `KafkaFatal`."""
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
             raise self._refusal() or broken(error) from error
 
     def close(self, timeout: float) -> int:
-        """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
+        """Wait up to `timeout` seconds for messages under way, then give up the others. Returns how many those are."""
         try:
             self._producer.flush(timeout)
             given_up = self.undelivered
@@ -122,7 +122,7 @@ class KafkaSink:
         return given_up
 
     def _send_late(self) -> None:
-        """Send what there is room for by now, in order."""
+        """Send the messages that there is room for by now, in order."""
         while self._overflow:
             message, receipt = self._overflow[0]
             if self._produce([message], receipt):
@@ -130,11 +130,11 @@ class KafkaSink:
             self._overflow.popleft()
 
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
-        """Hand them to the client. Returns what its queue has no room for. Raises `KafkaFatal` as `send` does."""
+        """Hand messages to the client. Returns the rest when its queue is full. Raises `KafkaFatal` as `send` does."""
         produce, destinations = self._producer.produce, self._destinations
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source, chosen in waiting:
-            if key:  # nearly every answer goes where its key belongs: decided here, without a call for each
+            if key:  # nearly every answer has a key, so this is decided here, without a call for each
                 partition = ANY_PARTITION if chosen is None else chosen
             else:
                 key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
@@ -151,10 +151,10 @@ class KafkaSink:
         return ()
 
     def _refusal(self) -> KafkaFatal | None:
-        """The reason of a client that takes nothing more, or lets go of messages: the record that it reports next."""
+        """The reason why the client takes nothing more, or lets go of messages: its next report names the record."""
         for _ in range(REPORT_POLLS):
             if self._receipts.refusal is None:
-                with suppress(Exception):  # that it takes nothing more, once again
+                with suppress(Exception):  # it says once again that it takes nothing more
                     self._producer.poll(REPORT_TIMEOUT / REPORT_POLLS)
         return self._receipts.refusal or self._receipts.purged
 
@@ -173,7 +173,7 @@ class KafkaSink:
 
 
 class Receipts:
-    """Places all of whose messages are durable, once each; and why a message never will be, if so."""
+    """Collects places whose messages are all durable, once each, and the reason if a message never will be."""
 
     def __init__(self, destinations: Destinations) -> None:
         self.refusal: KafkaFatal | None = None
@@ -186,7 +186,7 @@ class Receipts:
         self._complete.append(place)
 
     def refuse(self, place: Place, why: str, topic: str | None, error: KafkaError | None) -> None:
-        """One of the place's messages will never be durable. Runs in the client's callbacks, and raises nothing."""
+        """Note that a message of the place will never be durable. Runs in the client's callbacks; raises nothing."""
         stands = f"nothing past {place.line.partition}/{place.offset} is committed"
         why = f"{why}; {stands}: mend the topic or its access, and start again"
         failure = self._destinations.failure(why, topic, error)
@@ -196,7 +196,7 @@ class Receipts:
             self.fail(failure)
 
     def fail(self, failure: KafkaFatal) -> None:
-        """Nothing more will be durable. Keep the first reason."""
+        """Note that nothing more will be durable. Keep the first reason."""
         self.refusal = self.refusal or failure
 
     def take(self) -> list[Place]:
@@ -206,7 +206,7 @@ class Receipts:
 
 
 class Receipt:
-    """The callback of all messages of one place: called for a refused one, let go of when none is left."""
+    """The callback that a place's messages share: called for a refused message, let go of with the last message."""
 
     __slots__ = ("_place", "_receipts")
 
@@ -215,7 +215,7 @@ class Receipt:
         self._receipts = receipts
 
     def __call__(self, error: KafkaError | None, report: Report) -> None:
-        """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
+        """Runs inside the producer, and never raises. Successes are not reported (`delivery.report.only.error`)."""
         if error is not None:
             self.refuse(why_refused(report.topic(), error), report.topic(), error)
 
@@ -228,32 +228,32 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The topics that are written to: how many partitions each has, which are compacted, and which requests name."""
+    """The topics that we write to, with partition counts; the `compacted` ones, and `replies`, which requests name."""
 
     partitions: Mapping[str, int]
     compacted: frozenset[str] = frozenset()
     replies: frozenset[str] = frozenset()
 
     def without_key(self, topic: str, key: bytes | None, source: int, chosen: int | None) -> tuple[bytes | None, int]:
-        """The key and partition of a message without a key, which goes where its request, `source`, was."""
+        """The key and partition for a message without a key: its request's partition, `source`, decides."""
         partition = source % self.partitions[topic] if chosen is None else chosen
         return b"" if topic in self.compacted else key, partition
 
     def is_final(self, topic: str | None, error: KafkaError | None) -> bool:
-        """Whether every answer like this one would be refused until a new start."""
+        """True if every answer like this one would be refused until a new start."""
         if error is None:
             return False
         is_reply = bool(self.replies) if topic is None else topic in self.replies
         return error.code() == KafkaError.MSG_SIZE_TOO_LARGE or (is_reply and error.code() in _OF_TOPIC)
 
     def failure(self, why: str, topic: str | None, error: KafkaError | None) -> KafkaFatal:
-        """The end of a worker that was refused so, which says whether it is the matter of one reply topic."""
+        """The error that ends a refused worker: `ReplyRefused` if the refusal concerns only one reply topic."""
         is_of_reply = topic in self.replies and error is not None and error.code() in _OF_TOPIC
         return ReplyRefused(why, topic) if topic is not None and is_of_reply else KafkaFatal(why)
 
 
 def why_refused(topic: str | None, error: KafkaError) -> str:
-    """Why a message for this topic will never be durable. The client refuses a topic not found for half a minute."""
+    """The reason why a message is never durable. The client refuses a topic that it did not find for half a minute."""
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -263,5 +263,5 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
 
 
 def broken(error: Exception) -> KafkaFatal:
-    """A broken producer raises a `SystemError` around the `KafkaException` that has the reason (seen 2026)."""
+    """The failure of a broken producer: its `SystemError` wraps the `KafkaException` with the reason (seen 2026)."""
     return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")

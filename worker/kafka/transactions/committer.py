@@ -1,12 +1,12 @@
-"""The thread that ends transactions, and the producer that it ends them with.
+"""The committer: a thread that ends transactions, and the producer that it ends them with.
 
-Owns the producer while it works, and replaces it when the outcome of a transaction is not known. A broker that is away
-is waited for, for as long as it takes.
+It owns the producer while it works, and replaces it when the outcome of a transaction is not known. It waits for a
+broker that is away, for as long as it takes.
 
-A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
-called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). So it is
-called once. A committer with a call that is long overdue `is_stuck`: the loop abandons it and takes another one, which
-shuts the lost one out. Should the call come back, thread and client end.
+A call to the client may never return. `send_offsets_to_transaction` does not, whatever its timeout, when it is called
+again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). So it is called
+once. A committer with a call that is long overdue `is_stuck`: the loop abandons it and starts another, which shuts the
+lost one out. If the call does return, its thread and client end.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from worker.kafka.client.membership import TransactionalId
 from worker.kafka.cluster.topics import missing, needed_for_transactions
 from worker.kafka.transactions.transactional_producer import Reaction, TransactionalProducer, Trouble
 
-# Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
-# is away, and whether the worker wants to end.
+# Seconds of one call to the client. Between two calls the committer hears the client's reports of a broker that is
+# away, and looks whether the worker wants to end.
 SLICE = 0.5
-# Between two calls that were answered at once, and are to be made again.
+# Seconds from a call that was answered at once to its repetition.
 PAUSE = 0.01
 # Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
 OFFSETS_TIMEOUT = 3.0
 # Seconds to ask whether a topic is gone: the client itself says so too late, and the broker may be away.
 ASK_TIMEOUT = 1.0
-# A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
+# Seconds after its timeout until a call counts as lost. A busy machine holds a call up for a second or two.
 STUCK_AFTER = 5.0
-# The share of its timeout for which a transaction must have been open before we believe that the coordinator took it
-# back. Less than all of it, for its clock is not ours.
+# A transaction must have been open for this share of its timeout before we believe that the coordinator aborted it. The
+# share is below 1 because the coordinator's clock is not ours.
 BELIEVED_SHARE = 0.9
-# By these the group's coordinator shuts us out for good. Other codes may just as well be about an answer's topic.
+# With these codes the group's coordinator shuts us out for good. Other codes may also be about an answer's topic.
 _REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
-# The most that counts as waited between two looks at it: a process that stood still (SIGSTOP) has not waited.
+# Seconds that count as waited between two looks, at most: a process that stood still (SIGSTOP) has not waited.
 LOOK = 0.2
 
 
 class EndRequest(NamedTuple):
-    """A wish to end the transaction; `offsets` None: to take it back."""
+    """A request to end the transaction: to commit with `offsets`, or to abort with None."""
 
     offsets: list[TopicPartition] | None
     member: object = None
 
 
 class _Over(Exception):
-    """The worker ends and time is up, or this committer was abandoned."""
+    """The worker ends and its time is up, or this committer was abandoned."""
 
 
 class TransactionCommitter:
-    """Begins by taking the id over, and tells so as an `Ending` with this `failure`."""
+    """Takes over the id, and ends transactions. The take-over is told as an `Ending` with the given `failure`."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class TransactionCommitter:
         self._failure = failure
         self._end_by = math.inf
         self._call, self._allowed = "", 0.0
-        self._calls = 0  # begun and ended: odd while one is under way
-        self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # at the last look, and for how long it is the same
+        self._calls = 0  # begins and ends of calls: odd while a call is under way
+        self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # `_calls` at the last look, and how long it stands
         self._is_abandoned = False
-        self._is_in_doubt = False  # the transaction that ended last
+        self._is_in_doubt = False  # the outcome of the last transaction
         self.producer = new_producer()
         self._asked: SimpleQueue[EndRequest | None] = SimpleQueue()
-        # Waited for with a timeout, and so no SimpleQueue: see `InferenceLanes`.
+        # No SimpleQueue, because the loop waits for it with a timeout: see `InferenceLanes`.
         self._told: Queue[Ending | BaseException] = Queue()
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
         self._thread = Thread(target=self._serve, name="committer", daemon=True)
@@ -95,26 +95,26 @@ class TransactionCommitter:
         self._asked.put(asked)
 
     def told(self, timeout: float) -> Ending | BaseException | None:
-        """How it went, waiting at most `timeout` seconds; None while that is not known."""
+        """The ending of a transaction, waiting at most `timeout` seconds; None while it is not known."""
         try:
             return self._told.get(timeout=timeout) if timeout > 0 else self._told.get_nowait()
         except Empty:
             return None
 
     def is_stuck(self) -> bool:
-        """Whether a call of the client's is not back though its time was over long ago. To be asked again and again."""
+        """True if a call to the client is long overdue. To be asked again and again: it adds up the waiting time."""
         now, calls = time.monotonic(), self._calls
         self._waited = self._waited + min(LOOK, now - self._seen_at) if calls == self._seen and calls % 2 else 0.0
         self._seen, self._seen_at = calls, now
         return self._waited > self._allowed + STUCK_AFTER
 
     def abandon(self) -> str:
-        """Wait for it no more. Returns why."""
+        """Stop waiting for this committer. Returns the reason."""
         self._is_abandoned = True
         return f"the Kafka client did not come back from {self._call}"
 
     def end(self, timeout: float) -> None:
-        """Nothing more is asked for. What is under way gets so many seconds."""
+        """End the thread. A call under way gets `timeout` seconds."""
         self._end_by = time.monotonic() + timeout
         self._asked.put(None)
         self._thread.join(timeout)
@@ -125,7 +125,7 @@ class TransactionCommitter:
         try:
             began = time.monotonic()
             self._initialise()
-            # A committer that was abandoned may have done what it was about to do: its transaction is in doubt.
+            # An abandoned committer may still have completed its call: its transaction is in doubt.
             self._told.put(Ending(self._failure, time.monotonic() - began, self._failure is not None))
             while (asked := self._asked.get()) is not None:
                 began, self._is_in_doubt = time.monotonic(), False
@@ -138,7 +138,7 @@ class TransactionCommitter:
         self.producer.drop()
 
     def _end(self, asked: EndRequest) -> str | None:
-        """Why the transaction was not committed; None when it was. Raises `KafkaFatal` where each one would fail."""
+        """End the transaction. Returns why it was not committed, or None. Raises `KafkaFatal` if all would fail."""
         producer, ended = self.producer, None
         failure = producer.failure
         if failure is None and asked.offsets is not None:
@@ -152,7 +152,7 @@ class TransactionCommitter:
             trouble = self._insist("abort_transaction", producer.abort)
             if ended is not None and ended.error is not None and ended.error.code() in _REFUSED:
                 raise KafkaFatal(refusal(ended.error))
-            producer.serve(0.0)  # the report of what a broker refused may wait
+            producer.serve(0.0)  # the report of a refused message may be waiting
         failure = failure or producer.failure or "taken back"
         refused = producer.refusal(ended, f"{failure}; mend the topic or its access, and start again")
         if trouble is not None:
@@ -160,7 +160,7 @@ class TransactionCommitter:
         elif producer.failure is not None and refused is None:  # a topic that refuses may hold up the id for ever
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
             self._renew(Trouble(Reaction.RENEW, producer.failure, None))
-        if refused is not None:  # what is open has been taken back by now: no reader waits for it
+        if refused is not None:  # the open transaction was aborted by now: no reader waits for it
             raise refused
         return failure
 
@@ -171,7 +171,7 @@ class TransactionCommitter:
             lambda timeout: producer.send_offsets(offsets, member, timeout),
             OFFSETS_TIMEOUT,
         )
-        if trouble is not None:  # also where the call may be made again: it might not come back, as said above
+        if trouble is not None:  # even if the call may be repeated: it might never return, as said above
             return trouble
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
@@ -180,7 +180,7 @@ class TransactionCommitter:
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None
     ) -> Trouble | None:
-        """Make a call until it is decided, or for as long as the broker keeps the transaction open."""
+        """Repeat a call until it is decided, at most for as long as the broker keeps the transaction open."""
         give_up_at = self.producer.opened_at + (self._timeout_ms / 1000 if patience is None else patience)
         while True:
             trouble = self._made(name, call, SLICE)
@@ -202,10 +202,10 @@ class TransactionCommitter:
         return trouble
 
     def _renew(self, trouble: Trouble) -> None:
-        """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it.
+        """Go on with another producer, once a broker answers. This ends the id's open transaction, if there is one.
 
-        Fenced may mean that the coordinator took our transaction back, which it never does before the timeout; or that
-        another process has our id, which never happens to a unique one. There is no going on beside another process.
+        A fenced producer has one of two causes. The coordinator aborted our transaction, which it never does before the
+        timeout. Or another process has our id, which never happens to a unique id: then this worker must end.
         """
         open_for = time.monotonic() - self.producer.opened_at
         is_early = open_for < BELIEVED_SHARE * self._timeout_ms / 1000
@@ -223,7 +223,7 @@ class TransactionCommitter:
             self.producer = self._new_producer()
 
     def _why_closed(self, trouble: Trouble) -> str:
-        """Why the broker opens no transactions for us, and what to do."""
+        """The reason why the broker opens no transactions for us, and the cure."""
         code = None if trouble.error is None else trouble.error.code()
         if trouble.is_fenced:
             return (

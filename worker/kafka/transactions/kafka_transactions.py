@@ -1,12 +1,12 @@
-"""Where answers go exactly once: transactions, filled by the loop's thread and ended by a thread of its own.
+"""Answers out exactly once: the loop's thread fills transactions, and a thread of their own ends them.
 
     loop ── begin, send ──▶ [ producer ] ── commit or abort ──▶ committer: offsets, end, or another producer
      ▲                                                                              │
      └────────────────────────────── ended ◀────────────────────────────────────────┘
 
 The producer belongs to the loop's thread while a transaction is open, and to the committer from `commit` or `abort`
-until `ended` has told how it went; so the client's callbacks run in one of the two, never in both. Two things end the
-worker: another process that uses our id, and a broker that refuses us for good.
+until `ended` has told the result. So the client's callbacks run in one of the two threads, never in both. Two things
+end the worker: another process that uses our id, and a broker that refuses us for good.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class KafkaTransactions:
         *,
         on_error: Callable[[KafkaError], None] = lambda _: None,
     ) -> None:
-        """Begins at once to take back what a predecessor with this id has left open. Raises `BadConfiguration`.
+        """Begin at once to abort what a predecessor with this id has left open. Raises `BadConfiguration`.
 
-        `member` gives the consumer's group metadata of that moment, by which the broker knows what it may commit.
-        `on_error` hears in any thread what goes wrong with connections.
+        `member` gives the consumer's group metadata of that moment, by which the broker knows what we may commit.
+        `on_error` hears of connection errors, in any thread.
         """
         self._name = name
         self._timeout_ms = timeout_ms
@@ -60,13 +60,13 @@ class KafkaTransactions:
         self._destinations = Destinations(topics.partitions, topics.compacted, topics.replies)
         self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
-        self._statistics: str | None = None  # the last, not yet told
+        self._statistics: str | None = None  # the last text, not yet told
         self._is_ready = self._is_open = False
         self._dead: BaseException | None = None
         self._committer = self._new_committer()
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
-        """Until the broker knows us by our id: once, before the first transaction. Raises `BadConfiguration`."""
+        """Wait, once before the first transaction, until the broker knows our id. Raises `BadConfiguration`."""
         try:
             ending = self.ended(timeout)
         except KafkaFatal as error:
@@ -89,7 +89,7 @@ class KafkaTransactions:
         self._committer.producer.begin()
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's messages into the open transaction, in order; dropped when it cannot be committed any more."""
+        """Put a place's messages into the open transaction, in order. They are dropped if it cannot be committed."""
         self._committer.producer.send(messages, place)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
@@ -102,7 +102,7 @@ class KafkaTransactions:
         self._committer.ask(EndRequest(None))
 
     def ended(self, timeout: float) -> Ending | None:
-        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
+        """The transaction's ending, waiting at most `timeout` seconds; None until it ends. Raises `KafkaFatal`."""
         if self._dead is None:
             told = self._committer.told(timeout)
             self._tell()
@@ -116,12 +116,12 @@ class KafkaTransactions:
         raise KafkaFatal(f"the committer died of {self._dead!r}; start again") from self._dead
 
     def serve(self, timeout: float) -> None:
-        """Let the client tell what it has to tell. Not between `commit` or `abort` and what `ended` says of it."""
+        """Run the client's callbacks. Not to be called from `commit` or `abort` until `ended` has told the result."""
         self._committer.producer.serve(timeout)
         self._tell()
 
     def close(self, timeout: float) -> None:
-        """Take back what is open, so that it holds up no reader, and end the thread."""
+        """Abort the open transaction, so that it holds up no reader, and end the thread."""
         if self._is_open:
             self.abort()
         self._committer.end(timeout)
@@ -135,7 +135,7 @@ class KafkaTransactions:
         return TransactionCommitter(self._name, self._timeout_ms, self._new_producer, self._log, failure)
 
     def _abandon(self) -> None:
-        """A client that hangs is left where it is: the next one finds out how far it came."""
+        """Leave a client that hangs where it is: the next client finds out how far it came."""
         why = self._committer.abandon()
         self._log.tell("abandoned", f"{why}; another producer takes over the transactional id {self._name.text}")
         self._committer = self._new_committer(why)
@@ -145,7 +145,7 @@ class KafkaTransactions:
         return TransactionalProducer(self._config, self._destinations, self._log, callbacks)
 
     def _on_statistics(self, statistics: str) -> None:
-        """Runs in whichever thread serves the client; the loop's tells it."""
+        """Keep the text. Runs in the thread that serves the client; the loop's thread tells the watcher."""
         self._statistics = statistics
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def try_transactions(
     logger: logging.Logger,
     timeout: float,
 ) -> None:
-    """Have the broker prepare transactions for `name`, which no worker may have. Raises `BadConfiguration`."""
+    """Have the broker prepare transactions for `name`, an id that no worker may have. Raises `BadConfiguration`."""
     transactions = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: None, logger)
     try:
         transactions.wait_until_ready(timeout)

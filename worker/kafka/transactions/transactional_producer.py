@@ -1,15 +1,15 @@
-"""One producer with a transactional id: from its first transaction to the one that it does not get over.
+"""One producer with a transactional id, from its first transaction to a failure from which it cannot recover.
 
-Owns the client, and remembers the first reason for which the open transaction cannot be committed. That reason may be
-told by a report, which the client gives of refused messages only: a callback for each answer would cost 0.5 µs to make
-and 0.3 to serve (measured 2026). Used by one thread at a time, the one that ends the transaction or fills it.
+It owns the client, and keeps the first reason why the open transaction cannot be committed. A delivery report may give
+that reason. Only refused messages are reported, because a callback for each answer would cost 0.5 µs to make and 0.3 to
+serve (measured 2026). One thread at a time uses the producer: to fill the transaction, or to end it.
 
 | the client says | it means | what follows |
 |---|---|---|
 | retriable | nothing was decided yet | the same call again |
-| requires abort | nothing of the transaction will be durable | it is taken back; the producer goes on |
+| requires abort | nothing of the transaction will be durable | it is aborted; the producer goes on |
 | fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
-| the broker has forgotten the producer (`_FORGOTTEN`) | nothing of it will be durable any more | the same |
+| the broker has forgotten the producer (`_FORGOTTEN`) | nothing of it will be durable | another producer, same id |
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from worker.kafka.producer.sink import ANY_PARTITION, PURGED, Destinations, why_
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
-# After `transactional.id.expiration.ms` without a transaction. Where the group's offsets are refused first, the client
-# wants an abort, and goes on with the forgotten producer: each transaction without an answer in it failed for ever
-# (seen 2026, librdkafka 2.16).
+# A broker forgets a producer after `transactional.id.expiration.ms` without a transaction. If the group's offsets are
+# refused first, the client wants an abort and goes on with the forgotten producer: each transaction without an answer
+# in it failed for ever (seen 2026, librdkafka 2.16).
 _FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
 
 
@@ -44,7 +44,7 @@ class Reaction(Enum):
 
 
 class Trouble(NamedTuple):
-    """How a call failed. `error` None: the client did not say it in its own words."""
+    """A failed call. `error` is None if the exception has no error of the client's."""
 
     reaction: Reaction
     text: str
@@ -56,7 +56,7 @@ class Trouble(NamedTuple):
 
 
 def trouble_of(failure: Exception) -> Trouble:
-    """The meaning of an exception that the client raised."""
+    """Translate an exception that the client raised."""
     error = kafka_error(failure)
     if error is None:
         return Trouble(Reaction.RENEW, repr(failure), None)
@@ -64,10 +64,10 @@ def trouble_of(failure: Exception) -> Trouble:
 
 
 class _Found:
-    """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
+    """The first reason. It is apart from the producer, so that no client refers to the producer: see `drop`."""
 
     failure: str | None = None
-    refused: tuple[str | None, KafkaError | None] | None = None  # for good: the topic and the reason
+    refused: tuple[str | None, KafkaError | None] | None = None  # the topic and the reason of a final refusal
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -80,14 +80,14 @@ class _Found:
             self.refused = self.refused or (topic, error)
 
     def on_report(self, error: KafkaError | None, report: Report) -> None:
-        """Runs inside any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
+        """Runs inside any call except `produce`. The report names no record: the whole batch is refused alike."""
         if error is not None and error.code() not in PURGED:
             self.fail(why_refused(report.topic(), error))
             self.hear(report.topic(), error)
 
 
 class TransactionalProducer:
-    """The calls `begin`, `send` and `serve` note what failed in `failure`; the others return their trouble."""
+    """The producer. `begin`, `send` and `serve` keep what failed in `failure`; the other calls return their trouble."""
 
     def __init__(
         self,
@@ -105,11 +105,11 @@ class TransactionalProducer:
 
     @property
     def failure(self) -> str | None:
-        """Why the open transaction cannot be committed; None while it can."""
+        """The reason why the open transaction cannot be committed; None while it can."""
         return self._found.failure
 
     def refusal(self, trouble: Trouble | None, why: str) -> KafkaFatal | None:
-        """The end of a worker whose answer a topic refused for good, by a report or by `trouble`; None without one."""
+        """The error that ends the worker if a topic refused an answer for good, by a report or `trouble`; else None."""
         if trouble is not None:
             self._found.hear(None, trouble.error)
         return None if self._found.refused is None else self._destinations.failure(why, *self._found.refused)
@@ -121,12 +121,12 @@ class TransactionalProducer:
         self._try(self._client.begin_transaction)
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's messages into the transaction; dropped when that has failed already."""
+        """Put a place's messages into the transaction. They are dropped if it has failed already."""
         produce, destinations, found = self._client.produce, self._destinations, self._found
         for topic, key, value, headers, source, chosen in fields_of(messages):
             if found.failure is not None:
                 return
-            if key:  # nearly every answer goes where its key belongs: decided here, without a call for each
+            if key:  # nearly every answer has a key, so this is decided here, without a call for each
                 partition = ANY_PARTITION if chosen is None else chosen
             else:
                 key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
@@ -139,7 +139,7 @@ class TransactionalProducer:
         self._try(self._client.poll, timeout)
 
     def initialise(self, timeout: float) -> Trouble | None:
-        """Take the id over: what others have left open under it is taken back."""
+        """Take over the id: this aborts what others have left open under it."""
         return _ended(self._client.init_transactions, timeout)
 
     def send_offsets(self, offsets: Sequence[TopicPartition], member: object, timeout: float) -> Trouble | None:
@@ -147,14 +147,14 @@ class TransactionalProducer:
         return _ended(self._client.send_offsets_to_transaction, offsets, member, timeout)
 
     def commit(self, timeout: float) -> Trouble | None:
-        """Send what is left to send, and make it all durable."""
+        """Send the remaining messages, and make the whole transaction durable."""
         return _ended(self._client.commit_transaction, timeout)
 
     def abort(self, timeout: float) -> Trouble | None:
         return _ended(self._client.abort_transaction, timeout)
 
     def why_absent(self, timeout: float) -> str | None:
-        """Which of our topics the cluster has not, asked within `timeout` seconds each; None where it does not say."""
+        """The reason if the cluster lacks one of our topics; None if not, or no answer in `timeout` seconds a topic."""
         for topic in self._destinations.partitions:
             try:
                 found = self._client.list_topics(topic, timeout=timeout).topics.get(topic)
@@ -166,7 +166,7 @@ class TransactionalProducer:
         return None
 
     def drop(self) -> None:
-        """Forget what was to be sent. The end of the last reference closes the client, so no cycle may hold it."""
+        """Forget unsent messages. The client closes with the last reference to it, so no cycle may hold it."""
         self._try(self._client.purge)
 
     def _refused(self, topic: str, place: Place, trouble: Trouble) -> None:

@@ -1,5 +1,5 @@
-// Draws what `status` says, every two seconds. The worker sends counters and buckets; rates are differences of two answers.
-// What comes from the worker becomes text and attributes, never markup.
+// Draws the worker's `status` every two seconds. The worker sends counters and buckets; rates are differences of two answers.
+// The worker's values become text and attributes, never markup.
 
 const EVERY = 2000, PATIENCE = 5000; // milliseconds: between two questions, for an answer
 const KEPT = 300, FEWEST = 60, GAP = 7; // seconds: of a chart, and between points that a line connects
@@ -21,7 +21,7 @@ const make = (name, properties, ...children) => {
   node.append(...children);
   return node;
 };
-/** Only what differs is put there: what is selected or read aloud stays. */
+/** Replaces the content only if it differs, so that selected text, or text being read aloud, stays. */
 const fill = (id, nodes) => {
   const next = make("div", {}, ...nodes);
   if (byId(id).innerHTML !== next.innerHTML) byId(id).replaceChildren(...next.childNodes);
@@ -87,7 +87,7 @@ function between(earlier, later) {
   };
 }
 
-/** The figures of about the last so many seconds; null without two answers. */
+/** The figures of about the last `seconds`; null without two answers. */
 function lately(seconds) {
   const earlier = history.find((past) => past.at >= status.at - seconds - 0.5) || history[0];
   return earlier ? between(earlier, status) : null;
@@ -119,7 +119,7 @@ for (const [id, name, , lines] of TILES) {
     make("div", { className: "axis" }, make("span", { className: "since" }), make("span", { textContent: "now" })), make("p", { id: `${id}-range`, className: "note" })));
 }
 
-/** Lines over the last so many seconds, and in words how far they went. */
+/** Draws lines over the last `span` seconds, and writes their range. */
 function chart(id, lines, shown, span) {
   const known = points.flatMap((point) => lines.map((line) => point[line])).filter((value) => value != null);
   const top = shown === percent ? 1 : Math.max(...known, 1e-9);
@@ -183,7 +183,7 @@ function drawHeld() {
   }));
 }
 
-/** Of a long name the topic is cut, and the number stays. */
+/** The name of a partition: a long topic is cut, and the number stays. */
 const named = (partition) => {
   const at = partition.lastIndexOf("/");
   return make("div", { className: "named", title: partition }, make("span", { textContent: partition.slice(0, at) }), partition.slice(at));
@@ -197,7 +197,7 @@ function drawPartitions() {
   say("more-partitions", shown.length < count ? `and ${number(count - shown.length)} more, which are less far behind` : "");
 }
 
-/** One sentence: what the worker could take besides, or what limits it. */
+/** One sentence: how much the worker could take, or what limits it. */
 function verdict(now) {
   if (status.still > STILL) return `The loop has not turned for ${duration(status.still)}; the figures are of then.`;
   if (!now || status.phase !== "serving") return "";

@@ -1,1 +1,1 @@
-"""A worker under load, measured from outside: through Kafka, as its publishers see it."""
+"""`inference-worker bench`: measures a worker under load from outside, through Kafka, as its publishers see it."""

@@ -1,4 +1,4 @@
-"""`inference-worker bench`: the worker under load, from Kafka to Kafka, next to what people write by hand.
+"""`inference-worker bench`: measures the worker under load, from Kafka to Kafka, next to two loops written by hand.
 
 Results go to standard output, progress to standard error.
 """
@@ -48,10 +48,10 @@ OpenSite = Callable[[], AbstractContextManager[Site]]
 
 
 def bench(order: BenchOrder) -> int:
-    """0 when all was measured and no answer was an error.
+    """Run the measurement. Returns 0 if all was measured and no answer was an error.
 
-    Raises `BadConfiguration` for what cannot be begun, `Incomplete` when it was interrupted or answers were errors, and
-    whatever ends a contender.
+    Raises `BadConfiguration` if it cannot begin, `Incomplete` if it was interrupted or answers were errors or missing,
+    and whatever ends a contender.
     """
     plan = Plan(order, os.environ)
     facts = _facts(plan)
@@ -70,7 +70,7 @@ def bench(order: BenchOrder) -> int:
 
 
 class _Course:
-    """The contenders' turns: each has fresh topics, a closed loop for its maximum, then the steady load."""
+    """Measures one contender after the other, on fresh topics: a closed loop for its maximum, then the steady load."""
 
     def __init__(self, plan: Plan, generator: Generator, open_site: OpenSite, tell: Progressed) -> None:
         self._plan, self._generator, self._open_site, self._tell = plan, generator, open_site, tell
@@ -78,7 +78,7 @@ class _Course:
         self._steps = itertools.count()
 
     def run(self) -> Figures:
-        """All of it, the worker first: half of its maximum is the rate, unless another one was asked for."""
+        """Measure all, the worker first: the rate is half of its maximum, unless the order names one."""
         plan = self._plan
         worker, costs = self._worker()
         at_once = max(1, plan.max_rows // plan.order.rows_per_request)
@@ -113,7 +113,7 @@ class _Course:
         return window_flow(pace, sent, heard), heard
 
     def _costs(self, worker: Replica, before: float | None) -> Costs:
-        """The costs of a worker's first load."""
+        """Returns the costs of a worker's first load."""
         counts, after = worker.totals(), main_thread_seconds(worker.pid)
         settled, lanes = max(1.0, counts["records_settled_total"]), self._plan.settings.batching.lanes
         return Costs(
@@ -123,9 +123,9 @@ class _Course:
         )
 
     def _steady(self, name: str, maximum: Flow, heard: Heard, check: Callable[[], None]) -> Contender:
-        # Two figures are enough for a rate that is chosen.
+        # A chosen rate is rounded to two digits.
         rate = self._rate = self._rate or max(1.0, float(f"{maximum.requests_per_second / 2:.2g}"))
-        # More than it can do would make a queue, and take many times as long to be answered.
+        # A rate above the contender's maximum would build a queue, and take many times as long to be answered.
         if rate > maximum.requests_per_second or maximum.unanswered:
             next(self._steps)
             return Contender(name, maximum, None, heard.errors, heard.error)
@@ -135,16 +135,16 @@ class _Course:
         return Contender(name, maximum, steady, heard.errors + more.errors, heard.error or more.error)
 
     def _given(self, what: str, pace: Pace, check: Callable[[], None]) -> tuple[Sent, Heard]:
-        """One load. Its rest may take ten times as long."""
+        """Run one load. After the last request, the answers may take ten times the load's length, or 30 s."""
         self._tell(next(self._steps), what)
         return self._generator.run(pace, check, max(30.0, 10 * self._plan.order.seconds))
 
 
 @contextmanager
 def _sites(plan: Plan) -> Iterator[OpenSite]:
-    """Sites for one contender after the other: a fresh mock broker, which would keep the load before; or fresh topics.
+    """Gives each contender a site: a fresh mock broker, because a used one keeps the earlier load, or fresh topics.
 
-    The topics are deleted in the end.
+    The topics are deleted at the end.
     """
     kafka = plan.settings.kafka
     if plan.is_embedded:
@@ -211,7 +211,7 @@ def _cells(each: Contender) -> Iterator[str]:
 
 
 def _judge(figures: Figures) -> None:
-    """Raises `Incomplete` for answers that are errors or missing."""
+    """Raises `Incomplete` if answers are errors or missing."""
     shortfalls = []
     for each in figures.contenders:
         if each.errors:

@@ -1,11 +1,11 @@
-"""Loads, the figures that come of them, and what they say in words. Pure: instants are seconds on one clock.
+"""Loads, their figures, and a verdict in words. Pure: instants are seconds on one clock.
 
     Steady    an open loop: request n is due n / rate after the beginning, whatever comes back
-    Window    a closed loop: so many are under way that the contender always has something to do
+    Window    a closed loop: always enough requests are under way to keep the contender busy
 
-A latency counts from the instant a request was due. Counted from the instant it was sent, it would hide everything that
-delays the sender, most of all a stall that both sides feel (coordinated omission). A figure is the contender's only if
-the load generator kept its pace; otherwise it is the generator's (`is_paced`).
+A latency counts from the instant when a request was due. If it counted from the instant when the request was sent, it
+would hide everything that delays the sender, above all a stall that both sides feel (coordinated omission). A figure is
+the contender's only if the load generator kept its pace; otherwise it is the generator's (`is_paced`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Limit = Literal["model", "encoding", "loop", "generator", "machine"]
 
-# The first part of a closed loop is not measured, seconds: its window fills, and batches find their size.
+# Seconds at the start of a closed loop that are not measured: its window fills, and batches find their size.
 WARM_UP_S = 0.5
-# A window is so deep, seconds: no contender waits for the publisher, and a slow one has soon worked it off.
+# A window holds the requests of so many seconds: no contender waits for the publisher, and a slow one ends it soon.
 _AHEAD_S = 0.5
 QUANTILES = {"p50": 0.5, "p99": 0.99}
-# How late 99 of 100 requests may leave: so many seconds, or such a part of the p99 latency.
+# The delay that 99 of 100 requests may have when they are sent: in seconds, or as a share of the p99 latency.
 _LATE_S, _LATE_SHARE = 0.002, 0.2
-# A sender whose window is half empty more often than this does not keep its pace.
+# A sender does not keep its pace if its window is half empty for more than this share of the time.
 _STARVED = 0.5
-# From such a part of the time on, that is what sets the limit. A loop that shares its processors never gets all of it.
+# The share of the time from which on the model, or the loop, is the limit. A loop that shares processors never has all.
 _BUSY, _BUSY_LOOP = 0.8, 0.4
-# A batch makes each of its requests wait for the others, so it should buy a fifth.
+# A batch makes each request wait for the others, so batching pays only if it gains a fifth.
 _WORTH = 1.2
 
 
 class Now(NamedTuple):
-    """How far a load is: seconds since its beginning, and requests so far."""
+    """The progress of a load: seconds since its beginning, and requests so far."""
 
     elapsed: float
     sent: int
@@ -50,7 +50,7 @@ class Now(NamedTuple):
 
 
 class Pace:
-    """The requests that may go now, whether that was all, and the seconds until the next is due."""
+    """A rule for sending: how many requests may go now, if the load is over, and the seconds until the next one."""
 
     def ready(self, now: Now) -> int:
         raise NotImplementedError
@@ -58,13 +58,13 @@ class Pace:
     def is_over(self, now: Now) -> bool:
         raise NotImplementedError
 
-    def until_next(self, now: Now) -> float:  # noqa: ARG002 - where it hangs on answers
+    def until_next(self, now: Now) -> float:  # noqa: ARG002 - a closed loop depends on answers, not on time
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Steady(Pace):
-    """`count` requests at `rate` per second."""
+    """An open loop of `count` requests at `rate` per second."""
 
     rate: float
     count: int
@@ -81,9 +81,9 @@ class Steady(Pace):
 
 @dataclass(frozen=True, slots=True)
 class Window(Pace):
-    """As many requests under way as are answered in half a second, for `seconds` after the warm-up.
+    """A closed loop: it keeps as many requests under way as half a second answers, for `seconds` after the warm-up.
 
-    Never fewer than `least`, which fills batches, nor more than `most`, which the broker keeps.
+    It keeps at least `least` requests, which fill batches, and at most `most`, which the broker can hold.
     """
 
     least: int
@@ -91,7 +91,7 @@ class Window(Pace):
     seconds: float
 
     def size(self, rate: float) -> float:
-        """Requests under way while `rate` are answered per second."""
+        """Returns the number of requests under way while `rate` are answered per second."""
         return min(self.most, max(self.least, _AHEAD_S * rate))
 
     def ready(self, now: Now) -> int:
@@ -102,7 +102,7 @@ class Window(Pace):
 
 
 class Sent(NamedTuple):
-    """The sender's beginning, on the clock that all processes share, and the instant of each request after that."""
+    """The sender's beginning, on the clock that all processes share, and each request's instant, counted from it."""
 
     began: float
     instants: Floats
@@ -113,9 +113,9 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """Each first answer's request number, instant and error code (empty for a result), in the order they came in.
+    """The first answer to each request: its number, instant and error code (empty for a result), in order of arrival.
 
-    `error`: the first error's text.
+    `error`: the text of the first error.
     """
 
     numbers: NDArray[np.int64]
@@ -131,7 +131,7 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One load: requests answered per second, latencies in ms by the quantile's name, and whether to believe them.
+    """The figures of one load. `latency_ms` has the latencies in ms by the quantile's name.
 
     `is_paced`: the generator kept its pace, so the figures are the contender's.
     """
@@ -143,7 +143,7 @@ class Flow:
 
 
 def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
-    """An open loop's figures, watched until `ended`. A request without an answer waited until then at least."""
+    """Computes the figures of an open loop. An unanswered request counts as one that waited until `ended`."""
     due = np.arange(sent.requests) / pace.rate
     received = np.full(sent.requests, ended)
     received[heard.numbers] = heard.instants
@@ -159,7 +159,7 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
 
 
 def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:
-    """A closed loop's figures: answers between the warm-up and the last request."""
+    """Computes the figures of a closed loop, from the answers between the warm-up and the last request."""
     begin = sent.began + WARM_UP_S
     end = begin + pace.seconds
     rate = float(np.count_nonzero((heard.instants >= begin) & (heard.instants < end))) / pace.seconds
@@ -170,7 +170,7 @@ def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:
 
 
 def latency_ms(seconds: Floats) -> dict[str, float]:
-    """The quantiles that so many samples can show: p99 needs a hundred. Each is a latency that did occur."""
+    """Returns the quantiles that so many samples can show: p99 needs a hundred. Each is a latency that did occur."""
     told = {name: q for name, q in QUANTILES.items() if len(seconds) * (1 - q) >= 1 - 1e-9}
     return {name: _quantile(seconds, q) * 1000 for name, q in told.items()}
 
@@ -181,10 +181,10 @@ def _quantile(values: Floats, q: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Microseconds of a request at the worker's maximum.
+    """Microseconds that a request costs at the worker's maximum.
 
-    `model_us`: by one of its lanes; `loop_us`: the processor time of the loop's thread, None where
-    the system does not tell; `encoding_us`, within that: reading the request and writing its answer.
+    `model_us`: the time of one of its lanes. `loop_us`: the CPU time of the loop's thread, None if the system does not
+    tell. `encoding_us`, a part of that: reading the request and writing its answer.
     """
 
     model_us: float
@@ -194,7 +194,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One contender's figures. `steady` None: the rate is more than its maximum."""
+    """One contender's figures. `steady` is None if the rate is above its maximum."""
 
     name: str
     maximum: Flow
@@ -205,7 +205,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The whole measurement, the worker first. `rate`: of the steady load, requests a second."""
+    """The figures of all contenders, the worker first. `rate`: requests a second of the steady load."""
 
     contenders: Sequence[Contender]
     costs: Costs
@@ -214,17 +214,17 @@ class Figures:
 
     @property
     def us(self) -> float:
-        """The time of a request at the worker's maximum, microseconds."""
+        """Microseconds of a request at the worker's maximum."""
         return 1e6 / max(1.0, self.contenders[0].maximum.requests_per_second)
 
     @property
     def loop_us(self) -> float:
-        """The loop's part of it, or all of it where the system does not tell."""
+        """The loop's part of `us`, or all of it if the system does not tell."""
         return self.us if self.costs.loop_us is None else self.costs.loop_us
 
     @property
     def limit(self) -> Limit:
-        """What keeps the worker from answering more."""
+        """The part that keeps the worker from answering more."""
         if self.costs.model_us >= _BUSY * self.us:
             return "model"
         if not self.contenders[0].maximum.is_paced:
@@ -236,7 +236,7 @@ class Figures:
 
 
 def verdict(figures: Figures) -> Iterator[str]:
-    """Sentences: what batching buys, the limit, and what else a reader must know."""
+    """Yields sentences: the gain of batching, the limit, and a warning if the generator was late."""
     worker, *loops = figures.contenders
     rate = worker.maximum.requests_per_second
     gains = [(loop.name, rate / max(1.0, loop.maximum.requests_per_second)) for loop in loops]
@@ -270,5 +270,5 @@ def _us(us: float) -> str:
 
 
 def document(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """For machines: the facts of the measurement, its figures, the limit and the verdict."""
+    """Returns the measurement for machines: its facts, figures, limit and verdict."""
     return {**facts, **asdict(figures), "limit": figures.limit, "verdict": list(verdict(figures))}

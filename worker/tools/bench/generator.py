@@ -1,9 +1,9 @@
-"""The load: a process that publishes, while this one reads the answers, so that neither holds the other up.
+"""The load generator: one process publishes while this one reads the answers, so that neither delays the other.
 
-A request's key is its number, which every contender sends back with the answer. The numbers of a load begin with a mark
-of its own, so an answer that comes late is not counted for another load, nor for another generator's. Both processes
-share the count of answers and the machine's monotonic clock. A load takes place on a Kafka with topics made for it, or
-on a mock broker inside this process.
+A request's key is its number, and every contender sends it back with the answer. All numbers of a load begin with the
+load's own mark. So a late answer is not counted for another load, nor for another generator's. Both processes share the
+count of answers and the machine's monotonic clock. A load runs on a Kafka with topics made for it, or on a mock broker
+inside this process.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from worker.tools.kafka.reader import Reader
 from worker.tools.processes import Child
 
 _LOOK_S = 0.02
-# When no answer came for so long, the load is given up.
+# Seconds without an answer after which a load is given up.
 _SILENCE_S = 30.0
-# So many are handed over before the clock and the count of answers are read again.
+# Requests handed over before the clock and the count of answers are read again.
 _CHUNK = 200
-# The shortest sleep, seconds: a timer that is set more often costs time that the sender needs for sending.
+# The shortest sleep, seconds: setting a timer more often costs time that the sender needs for sending.
 _TICK_S = 0.0002
-# Bytes that a mock topic keeps for sure: it drops the oldest silently, and keys do not share partitions equally. Each
-# record has a key, headers and their frames besides its value.
+# Bytes that a mock topic keeps for sure: it drops the oldest silently, and keys do not share partitions equally. A
+# record has a key, headers and their frames in addition to its value.
 _KEPT, _OVERHEAD = PARTITION_BYTES * PARTITIONS * 0.6, 150
 
 
 class Site(NamedTuple):
-    """The connection to the brokers; the topics of requests, answers and dead letters; and the contender's group."""
+    """The place of a load: the connection to the brokers, the three topics, and the contender's group."""
 
     kafka: Connection
     requests: str
@@ -55,7 +55,7 @@ class Site(NamedTuple):
 
 @contextmanager
 def mock_site(config: Mapping[str, str]) -> Iterator[Site]:
-    """A site on a fresh mock broker. `config`: librdkafka keys for all clients."""
+    """Opens a site on a fresh mock broker. `config`: librdkafka keys for all clients."""
     with EmbeddedBroker() as broker:
         for topic in ("requests", "answers", "rejected"):
             broker.create_topic(topic)
@@ -64,15 +64,15 @@ def mock_site(config: Mapping[str, str]) -> Iterator[Site]:
 
 
 def kept_by_mock(request_bytes: int) -> int:
-    """The number of unanswered requests of that size that are safe there."""
+    """Returns how many unanswered requests of that size a mock broker keeps for sure."""
     return max(1, int(_KEPT / (request_bytes + _OVERHEAD)))
 
 
 class Generator(Closing):
-    """Owns the publisher's process and a reader, and gives loads, one at a time."""
+    """Runs loads, one at a time. Owns the publisher's process and a reader."""
 
     def __init__(self, requests: Sequence[EncodedRequest]) -> None:
-        """`requests` are sent in turns."""
+        """`requests` are sent in turn."""
         self._answered = RawArray("q", 1)  # shared with the publisher
         self._publisher = Child("the publisher", _publish, tuple(requests), self._answered)
         self._reading = ExitStack()
@@ -82,18 +82,18 @@ class Generator(Closing):
 
     @property
     def answered(self) -> int:
-        """Of the load that goes on."""
+        """Number of answers of the present load."""
         return int(self._answered[0])
 
     def open(self, site: Site) -> None:
-        """Use these topics; what they hold already is not read. Raises `Stop` when they cannot be read."""
+        """Use the topics of this site, from their ends on. Raises `Stop` if they cannot be read."""
         self._reading.close()
         reader = self._reading.enter_context(Reader(site.kafka, site.answers))
         reader.start_at(reader.ends)
         self._place = site, reader
 
     def run(self, pace: Pace, watch: Callable[[], None], limit: float) -> tuple[Sent, Heard]:
-        """A load from its first request to its last answer, or until none comes, or `limit` seconds after the last
+        """Run a load until its last answer. It also ends if answers stop coming, or `limit` seconds after its last
         request. `watch` is called all the time.
         """
         assert self._place is not None
@@ -125,7 +125,7 @@ class Generator(Closing):
 def _publish(orders: Pipe, requests: Sequence[EncodedRequest], answered: Any) -> None:
     while True:
         site, mark, pace = orders.recv()
-        # In an open loop a request leaves when it is due; elsewhere it waits for company, which costs the broker less.
+        # In an open loop a request leaves when it is due. In a closed loop it may wait for others: fewer, larger sends.
         linger = "0" if isinstance(pace, Steady) else "5"
         kafka = site.kafka.model_copy(update={"config": {"linger.ms": linger, **site.kafka.config}})
         publisher = Publisher(kafka, site.requests)
@@ -167,11 +167,11 @@ class _Listening:
         return len(self._found)
 
     def hear(self, records: Sequence[Record], now: float) -> None:
-        """Take one read's answers."""
+        """Note the answers among these records."""
         for record in records:
             key, headers, code = record.key or b"", dict(record.headers), ""
             number = whole_number(key[len(self._mark) :]) if key.startswith(self._mark) else None
-            if number is None:  # of an earlier load
+            if number is None:  # an answer of an earlier load
                 continue
             if number in self._found:
                 self._repeated += 1
@@ -183,6 +183,6 @@ class _Listening:
 
     @property
     def heard(self) -> Heard:
-        """All of them."""
+        """All first answers so far, and the number of repeated ones."""
         numbers, instants = np.array(list(self._found), np.int64), np.array([at for at, _ in self._found.values()])
         return Heard(numbers, instants, [code for _, code in self._found.values()], self._repeated, self._error)

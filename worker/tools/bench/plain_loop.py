@@ -1,8 +1,8 @@
-"""The loop that one writes without a framework, for the worker to be measured next to.
+"""The loop that people write without a framework, measured next to the worker.
 
-It polls some requests, runs them, produces the answers and commits. One by one it commits by a timer, whatever became
-of the answer. A bad request ends it. It runs in a process of its own, which loads the model as a worker does. Rows are
-read as one would by hand, other encodings by the worker's own codecs.
+It polls some requests, runs them, produces the answers and commits. If it takes requests one by one, a timer commits,
+whatever happened to the answer. A bad request ends it. It has its own process, which loads the model as a worker does.
+It reads rows as one would by hand, and other encodings with the worker's own codecs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Taken = tuple[bytes, Headers]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
 NOWHERE = Partition("", 0)
-# The longest wait for a batch to fill, seconds.
+# Seconds of the longest wait for a batch to fill.
 _FILL_S = 0.01
-# With the client's default a fast loop starves for a second whenever the client has read 64 MB ahead.
+# With the client's default, a fast loop starves for a second each time the client has read 64 MB ahead.
 _READING: Config = {"fetch.queue.backoff.ms": 20}
 _WRITING: Config = {"linger.ms": 5}
 _SAFE: Config = {"enable.idempotence": True, "partitioner": "murmur2_random"}
@@ -41,9 +41,9 @@ _SAFE: Config = {"enable.idempotence": True, "partitioner": "murmur2_random"}
 def answer_for_ever(
     line: Pipe, settings: ModelSettings, signature: Signature, site: Site, at_once: int, encoding: Encoding
 ) -> None:
-    """One loop, of which `at_once` requests share a run; sends `ready` when it is about to begin.
+    """Run one loop, in which `at_once` requests share an inference. Sends `ready` when it is about to begin.
 
-    Raises `BadConfiguration` when no broker answers, or there is no such topic for us.
+    Raises `BadConfiguration` if no broker answers, or if the topic does not exist for us.
     """
     from worker.inference import load  # noqa: PLC0415 - ONNX Runtime takes its time
 
@@ -81,7 +81,7 @@ def answer_for_ever(
 
 
 def _by_hand(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequence[bytes]]:
-    """Rows in, rows out: joined, run and cut."""
+    """Answers rows with rows: joins them, runs the model, and cuts its output."""
     (spec,) = signature.inputs
     shape = tuple(d for d in spec.dims if d is not None)
 
@@ -94,7 +94,7 @@ def _by_hand(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequ
 
 
 def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequence[bytes]]:
-    """Any encoding, by the worker's codecs; requests of one shape share a run."""
+    """Answers any encoding with the worker's codecs. Requests of one shape share an inference."""
     codecs, stacker = codecs_of(signature), Stacker(signature)
 
     def answers(taken: Sequence[Taken]) -> Sequence[bytes]:

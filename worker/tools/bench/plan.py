@@ -1,7 +1,7 @@
 """The plan of a measurement: the caller's settings, checked, and requests made for the model.
 
-Every contender has the caller's settings; topics, group and addresses are the measurement's own. Everything is checked
-before anything is started.
+Every contender has the caller's settings, but topics, group and addresses are the measurement's own. Everything is
+checked before anything starts.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from worker.tools.options import BenchOrder
 from worker.tools.processes import Replica
 from worker.tools.profile.sweep import codec_seconds
 
-_DEMO = Path(__file__).parents[1] / "demo" / "digits.onnx"  # the model where none is named
+_DEMO = Path(__file__).parents[1] / "demo" / "digits.onnx"  # the model if none is named
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
-_MOCK = {_BOOTSTRAP: "127.0.0.1:1", "WORKER_KAFKA__SECURITY_PROTOCOL": "PLAINTEXT"}  # until there is one
-# Settings that a worker must have to be checked; each contender gets its own in their place.
+_MOCK = {_BOOTSTRAP: "127.0.0.1:1", "WORKER_KAFKA__SECURITY_PROTOCOL": "PLAINTEXT"}  # until the mock broker runs
+# Values for settings that the check requires; each contender gets its own instead.
 _FILLED_IN = {
     f"WORKER_KAFKA__{key}": f"inference-worker-bench-{key.lower()}"
     for key in ("REQUEST_TOPICS", "RESPONSE_TOPIC", "GROUP_ID")
 }
-# Different requests, taken in turns: more than any cache holds, and not much memory.
+# The number and the bytes of the different requests, sent in turn: more than any cache holds, and not much memory.
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
-# A closed loop's window on a broker that would keep more.
+# The largest window of a closed loop, even if the broker could keep more.
 _MOST = 10_000
-_CODEC_S = 0.2  # seconds in which the codecs are timed
+_CODEC_S = 0.2  # seconds for timing the codecs
 
 
 class Plan:
-    """The checked order. Raises `BadConfiguration` for what cannot be measured."""
+    """The checked order. Raises `BadConfiguration` if it cannot be measured."""
 
     def __init__(self, order: BenchOrder, environ: Mapping[str, str]) -> None:
         from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time
@@ -60,12 +60,12 @@ class Plan:
         self.signature = inspected.signature
         self.max_rows = min(batching.max_batch_size, inspected.fixed_rows or batching.max_batch_size)
         possible = encodings(self.signature)
-        # Raw rows where the model takes them; else the binary-data form, which is the next cheapest to read.
+        # Raw rows if the model takes them; else the binary-data form, which is the next cheapest to read.
         wanted = order.encoding or (possible[0] if possible[0] is Encoding.ROWS else Encoding.BINARY)
         if wanted not in possible:
             raise BadConfiguration(f"--encoding {wanted}: this model can be asked as {', '.join(possible)}")
         self.encoding = Encoding(wanted)
-        # Always the same ones, and the lengths of the axes that the model's file leaves open.
+        # Every run makes equal requests (the seed is fixed). `lengths` has those of axes that the model leaves open.
         example, rng, size = example_of(self.settings.model, self.signature), np.random.default_rng(0), 0
         self.requests: list[EncodedRequest] = []
         lengths: dict[str, list[int]] = defaultdict(list)
@@ -80,19 +80,19 @@ class Plan:
 
     @property
     def request_bytes(self) -> int:
-        """The longest request's."""
+        """Bytes of the longest request."""
         return max(len(request.value) for request in self.requests)
 
     @property
     def window(self) -> tuple[int, int]:
-        """Requests that fill the batches of all lanes, and as many again; and the most that may be under way."""
+        """The least requests under way, which fill all batches in flight and two more, and the most."""
         batching = self.settings.batching
         most = min(_MOST, kept_by_mock(self.request_bytes)) if self.is_embedded else _MOST
         rows = batching.max_batch_size * (batching.max_inflight_batches + 2)
         return min(most, -(-rows // self.order.rows_per_request)), most
 
     def worker(self, site: Site) -> Replica:
-        """The worker with the caller's settings, started. None of the caller's topics and names is among them."""
+        """Starts the worker with the caller's settings, but with none of the caller's topics and names."""
         return Replica(dict(self._worker_settings(site)), os.environ, config=self.order.config)
 
     def _worker_settings(self, site: Site) -> Iterator[tuple[str, str]]:
@@ -107,7 +107,7 @@ class Plan:
         kafka = self.settings.kafka
         if self.is_embedded:
             yield "KAFKA__CONFIG", json.dumps({**CLIENT_CONFIG, **kafka.config})
-        # An empty variable counts as not set, and the file's value would hold: what the file sets gets another one.
+        # An empty variable counts as not set, so the file's value would win. A setting in the file gets another value.
         if kafka.dead_letter_topic is not None:
             yield "KAFKA__DEAD_LETTER_TOPIC", site.rejected
         if kafka.group_instance_id is not None:
@@ -116,7 +116,7 @@ class Plan:
             yield "DELIVERY__TRANSACTIONAL_ID", site.group
 
     def codec_seconds(self) -> float:
-        """Reading a request and writing an answer of it, by the worker's codecs in this process."""
+        """Measures the seconds to read a request and write its answer with the worker's codecs, in this process."""
         outputs = tuple(
             np.full((self.order.rows_per_request, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
             for spec in self.signature.outputs
@@ -129,7 +129,7 @@ class Plan:
 
 
 def _unset(config: Path | None, environ: Mapping[str, str]) -> set[str]:
-    """The settings that must be set and are not."""
+    """Returns the settings that must be set and are not."""
     try:
         load(config, environ)
     except BadConfiguration as refusal:
@@ -138,7 +138,7 @@ def _unset(config: Path | None, environ: Mapping[str, str]) -> set[str]:
 
 
 def _checked(settings: Settings, *, is_embedded: bool) -> Settings:
-    """Raises `BadConfiguration` for what cannot be measured."""
+    """Raises `BadConfiguration` for settings that cannot be measured."""
     if is_embedded and settings.delivery.guarantee == "exactly_once":
         raise BadConfiguration(f"exactly_once needs a real Kafka, for the mock has no transactions: set {_BOOTSTRAP}")
     if settings.state.tensors:

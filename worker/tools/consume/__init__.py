@@ -1,1 +1,1 @@
-"""`inference-worker consume`: what the records of a topic say."""
+"""`inference-worker consume`: shows the records of a topic."""

@@ -1,6 +1,6 @@
-"""`inference-worker consume`: the answers in a response topic, or whatever else lies in a topic, for people or as JSON.
+"""`inference-worker consume`: shows the answers in a response topic, or the records of any topic, as text or JSON.
 
-Reads outside every consumer group and commits nothing.
+It reads outside every consumer group and commits nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from worker.tools.options import ConsumeOrder
 if TYPE_CHECKING:
     from worker.core.tensors.signature import Signature
 
-# The longest wait for a record before a signal or the end of the time is noticed, seconds.
+# Seconds of the longest wait for a record before a signal is noticed.
 _GLANCE = 0.1
-# Offsets that the newest wanted records are looked for in, of all partitions together: a second or two of reading.
+# Offsets, over all partitions, in which the newest wanted records are searched: a second or two of reading.
 LOOK_THROUGH = 200_000
-# An offset may also be the marker of a transaction, or a record that was taken back: more are read than are wanted.
+# An offset may be a transaction's marker or an aborted record, so more offsets are read than records are wanted.
 _OFFSETS_FOR_EACH, _OFFSETS_AT_LEAST = 4, 100
 
 
 def consume(order: ConsumeOrder) -> int:
-    """0 when what was asked for was shown, or nothing in particular was.
+    """Show records. Returns 0 if all was shown that `count` and `request_ids` ask for.
 
-    Raises `Incomplete` when less came than `count` or `request_ids` ask for, or when something could not be read.
+    Raises `Incomplete` if less came than they ask for, or if something could not be read.
     """
     if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
@@ -50,7 +50,7 @@ def consume(order: ConsumeOrder) -> int:
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
     settings = load_client(order.config, environ)
-    give_stdout_back()  # it goes on until its reader has enough
+    give_stdout_back()  # output goes on until its reader closes the pipe
     search, signature = _Search(order), _signature_of(order, environ)
     with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
         for records in _come(order, reader, search, signals):
@@ -69,7 +69,7 @@ def _topic(order: ConsumeOrder, settings: ClientSettings) -> str:
 
 
 def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[], Signature | None]:
-    """Looks at the model once, when rows come. Without a model they stay bytes, unless it was asked for."""
+    """Returns a function that reads the model once, when rows come. Raises only if the order names a model."""
 
     @cache
     def signature() -> Signature | None:
@@ -85,7 +85,7 @@ def _signature_of(order: ConsumeOrder, environ: Mapping[str, str]) -> Callable[[
 
 
 def _come(order: ConsumeOrder, reader: Reader, search: _Search, signals: StopSignals) -> Iterator[Sequence[Record]]:
-    """The wanted records, as they come; of a tail the newest, once all partitions are read to their ends."""
+    """Yields the wanted records as they come; with `last`, the newest ones once all partitions' ends are reached."""
     follows = order.follow
     if follows is None:
         follows = sys.stdout.isatty() or not (order.from_beginning or order.last)
@@ -109,7 +109,7 @@ def _age(record: Record) -> tuple[int, int]:
 
 
 class _Search:
-    """Which records are wanted, and which of them are still to come. Owns the count."""
+    """Chooses the wanted records, and knows which of them are still missing. Owns the count."""
 
     def __init__(self, order: ConsumeOrder) -> None:
         self._order = order
@@ -118,7 +118,7 @@ class _Search:
         self._is_choosy = order.errors_only or bool(order.request_ids)
 
     def starts(self, reader: Reader) -> Mapping[Partition, int]:
-        """Where reading begins, in each partition."""
+        """Returns the offset at which reading begins, for each partition."""
         if self._order.last is None:
             return reader.beginnings if self._order.from_beginning else reader.ends
         near = _OFFSETS_FOR_EACH * self._order.last + _OFFSETS_AT_LEAST
@@ -133,7 +133,7 @@ class _Search:
         return (facts.is_error or not self._order.errors_only) and not (names and facts.names.isdisjoint(names))
 
     def taken(self, wanted: Sequence[Record]) -> Sequence[Record]:
-        """As many of these as are still asked for."""
+        """Returns as many of these records as are still asked for, and counts them."""
         taken = wanted if self._order.count is None else wanted[: self._order.count - self._taken]
         self._taken += len(taken)
         for record in taken if self._missing else ():
@@ -147,7 +147,7 @@ class _Search:
         return has_all_names or self._taken == self._order.count
 
     def check(self) -> None:
-        """Raises `Incomplete` for what was asked for and did not come."""
+        """Raises `Incomplete` if wanted records did not come."""
         if self._missing:
             raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
         if self._order.count is not None and self._taken < self._order.count:
@@ -155,7 +155,7 @@ class _Search:
 
 
 def _show(records: Sequence[Record], signature: Callable[[], Signature | None], *, as_json: bool) -> None:
-    """Raises `BrokenPipeError` when standard output is read no more."""
+    """Write records to standard output. Raises `BrokenPipeError` if its reader has closed it."""
     today, width = datetime.now().astimezone().date(), shutil.get_terminal_size().columns
     for record in records:
         reading = read(record, signature)

@@ -1,6 +1,6 @@
-"""Records of any topic, written for people or as JSON. Pure; the width and the day are passed in.
+"""Writes records of any topic as text for people, or as JSON. Pure; the width and the day are passed in.
 
-Nothing of a record reaches a terminal raw: what is not printable is escaped.
+No part of a record reaches a terminal raw: characters that are not printable are escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 256
 
 
 class RecordFacts:
-    """What a record says of itself in its headers, its value unread."""
+    """The facts in a record's headers. Its value is not read."""
 
     def __init__(self, record: Record) -> None:
         self._headers = headers_of(record.headers)
@@ -38,7 +38,7 @@ class RecordFacts:
             self.source = self._said("source") or record.source
             self.verdict = self._said("error-code") or "error" if self.is_error else self._said("status") or "record"
             self.reason = ""
-        # A request may be asked for by its id, or by its place.
+        # A user may ask for a request by its id, or by its place.
         self.names = {self.source, *([] if self.request_id is None else [self.request_id])}
 
     def _said(self, name: str) -> str:
@@ -46,7 +46,7 @@ class RecordFacts:
 
 
 def lines_of(record: Record, reading: Reading, width: int, today: date) -> Iterator[str]:
-    """A line of what the record is, and one for each tensor, error or whatever it says."""
+    """Yields a line about the record, and a line for each tensor, its error, or its raw value."""
     told, room = RecordFacts(record), width - len(_INDENT)
     key = None if record.key is None else _shortened(text_of(record.key), _LONGEST_KEY)
     named = (("key", key), ("source", told.source), ("id", told.request_id))
@@ -63,12 +63,12 @@ def lines_of(record: Record, reading: Reading, width: int, today: date) -> Itera
 
 
 def text_of(raw: bytes) -> str:
-    """The bytes as printable text; what is no UTF-8 is escaped."""
+    """Returns the bytes as printable text. Bytes that are not UTF-8 are escaped."""
     return printable(raw.decode(errors="backslashreplace"))
 
 
 def moment(time_ms: int | None, zone: tzinfo | None = UTC, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time in that zone (None: here); its number where it is no time, as when a producer stamps microseconds."""
+    """Writes a time in a zone (None: local). Writes its number if it is no date: some producers stamp microseconds."""
     if time_ms is None:
         return "no time"
     try:
@@ -100,7 +100,7 @@ def _shortened(text: str, room: int) -> str:
 
 
 def json_of(record: Record, reading: Reading) -> bytes:
-    """The record as a line of JSON; what is read and no JSON can hold stays the value that it was read from."""
+    """Returns the record as a line of JSON. If JSON cannot hold what was read, the line has the raw value instead."""
     try:
         return json_line(document(record, reading))
     except TypeError:
@@ -108,7 +108,7 @@ def json_of(record: Record, reading: Reading) -> bytes:
 
 
 def document(record: Record, reading: Reading) -> dict[str, Any]:
-    """The record for machines: what it was read as, else `value` (text) or `value_base64`."""
+    """Returns the record for machines: its value as read, else `value` (text) or `value_base64`."""
     whole = envelope(record)
     if reading:
         whole = {name: held for name, held in whole.items() if not name.startswith("value")}
@@ -123,7 +123,7 @@ def document(record: Record, reading: Reading) -> dict[str, Any]:
 
 
 def envelope(record: Record) -> dict[str, object]:
-    """Key, headers and value as `publish` takes them; of a name that comes twice the last."""
+    """Returns key, headers and value as `publish` takes them. If a header comes twice, the last one counts."""
     headers: dict[str, dict[str, object]] = {"headers": {}}
     for name, value in record.headers:
         for member, held in _member("headers", value).items():
@@ -132,13 +132,13 @@ def envelope(record: Record) -> dict[str, object]:
 
 
 def _member(name: str, raw: bytes | None) -> dict[str, object]:
-    """As text, or as base64 where it is none."""
+    """Returns the member as text, or as base64 if the bytes are not text."""
     text = decoded(raw)
     return {name: text} if raw is None or text is not None else {f"{name}_base64": base64.b64encode(raw).decode()}
 
 
 def decoded(raw: bytes | None) -> str | None:
-    """The bytes as text; None for what is none."""
+    """Returns the bytes as text, or None if they are not UTF-8."""
     try:
         return None if raw is None else raw.decode()
     except UnicodeDecodeError:

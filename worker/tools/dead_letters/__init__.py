@@ -1,1 +1,1 @@
-"""`inference-worker dead-letters`: why requests were rejected, each one whole, and the way back."""
+"""`inference-worker dead-letters`: lists reasons of rejections, shows letters whole, and sends their requests back."""

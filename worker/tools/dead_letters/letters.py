@@ -1,4 +1,4 @@
-"""The dead letters that a command wants, and the requests that they were."""
+"""Finds the dead letters that a command wants, and rebuilds their requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     since_ms: int | None = None
 
     def takes(self, letter: Letter) -> bool:
-        """Whether code and request topic fit. The time says where reading begins."""
+        """True if code and request topic fit. The time is no part of this: it decides where reading begins."""
         return self.code in (None, letter.code) and self.request_topic in (None, request_topic(letter))
 
     def starts(self, reader: Reader) -> Mapping[Partition, int]:
@@ -40,13 +40,13 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(which: WhichLetters) -> Wanted:
-    """Raises `BadConfiguration` for a `--since` that is no time."""
+    """Makes the filter. Raises `BadConfiguration` if `--since` is not a time."""
     since_ms = None if which.since is None else time_of(which.since, time.time())
     return Wanted(None if which.code is None else which.code.upper(), which.request_topic, since_ms)
 
 
 def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
-    """The connection and the dead-letter topic. Raises `BadConfiguration`."""
+    """Returns the connection and the dead-letter topic. Raises `BadConfiguration`."""
     given = with_options(
         os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=where.topic, WORKER_KAFKA__BOOTSTRAP_SERVERS=where.bootstrap_servers
     )
@@ -57,14 +57,14 @@ def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
 
 
 def request_topic(letter: Letter) -> str:
-    """The topic that the request lay in; empty when the letter does not say."""
+    """Returns the topic of the request; empty if the letter does not say it."""
     return letter.origin.topic if letter.origin is not None else ""
 
 
 def time_of(text: str, now: float) -> int:
-    """Milliseconds since the epoch, at least 0: Kafka takes -1 for the end. Raises `BadConfiguration`.
+    """Returns milliseconds since the epoch, at least 0, because Kafka takes -1 for the end. Raises `BadConfiguration`.
 
-    The text is an age (`90s`, `15m`, `2h`, `3d`), or a time in ISO 8601, UTC unless it names a zone.
+    The text is an age (`90s`, `15m`, `2h`, `3d`), or a time in ISO 8601, in UTC unless it names a zone.
     """
     if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return max(0, int((now - int(ago[1]) * _UNITS[ago[2]]) * 1000))
@@ -76,13 +76,13 @@ def time_of(text: str, now: float) -> int:
 
 
 def letters(reader: Reader, starts: Mapping[Partition, int], topic: str) -> Iterator[Letter]:
-    """All letters between the starts and the ends of the topic. Shows how far it is."""
+    """Yields all letters from the starts to the ends of the topic, and shows the progress."""
     with progress(f"reading {topic}", sum(reader.ends[at] - start for at, start in starts.items())) as advance:
         yield from map(read, reader.up_to_ends(starts, advance))
 
 
 def letter_at(reader: Reader, at: Position) -> Letter:
-    """The letter at this place. Raises `BadConfiguration` where there is none."""
+    """Returns the letter at this place. Raises `BadConfiguration` if there is none."""
     partition = Partition(at.topic, at.partition)
     first, end = reader.beginnings.get(partition, 0), reader.ends.get(partition, 0)
     record = next(reader.up_to_ends({partition: at.offset}), None) if first <= at.offset < end else None
@@ -94,11 +94,11 @@ def letter_at(reader: Reader, at: Position) -> Letter:
 
 
 def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
-    """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
+    """Rebuilds the request, for `topic`: key, value and headers. Only for letters that have no `loss`.
 
-    Its timeout and deadline stay behind: its publisher waits no more. A request without an id gets the place where it
-    lay, by which its publisher knows it. The header `replay-of` says that place too; a request that was a replay
-    already keeps its first one. `envelopes` reads headers as the workers do.
+    It drops timeout and deadline, because the publisher no longer waits. A request without an id gets its old place as
+    its id, because its publisher knows that. The header `replay-of` has that place too; a request that was a replay
+    already keeps its first place there. `envelopes` reads headers as the workers do.
     """
     record, origin = letter.record, letter.origin
     headers = [header for header in letter.headers if header[0].lower() not in (TIMEOUT, DEADLINE)]
@@ -112,7 +112,7 @@ def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
 
 
 def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
-    """Whether a worker finds an id, in the header or in the body."""
+    """True if a worker finds an id, in the header or in the body."""
     from worker.codecs.registry import readable_id  # noqa: PLC0415 - only a replay needs the codecs
 
     envelope = envelopes.read(letter.headers)

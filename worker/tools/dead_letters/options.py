@@ -1,7 +1,7 @@
 """The options of `dead-letters list`, `show` and `replay`.
 
-They are mixins, put together so that `--help` lists them in this order: which letters, what to do with them, where they
-lie. (A dataclass takes the fields of its last base first.)
+They are mixins, combined so that `--help` lists them in this order: which letters, what to do with them, and where they
+are. (A dataclass takes the fields of its last base first.)
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`inference-worker dead-letters replay`: rejected requests sent back to the topics they came from, at least once.
+"""`inference-worker dead-letters replay`: sends rejected requests back to their topics, at least once.
 
-A replay goes over the letters that the topic holds when it begins, and so it ends, even where its own requests are
-rejected again. One portion after the other is sent, and is done once it is acknowledged:
+A replay reads only the letters that the topic holds when it begins. So it ends even if its own requests are rejected
+again. It sends one portion after the other, and a portion is done when it is acknowledged:
 
     read a portion ──▶ publish it ──▶ flush: all of it acknowledged ──▶ commit the next offsets ──▶ …
 
 The group `<dead-letter topic>-replay` keeps the offsets, one for each partition. After a kill the next replay goes on
-there: no letter is lost, and a portion may go twice. A filter leaves letters out, which one offset cannot say, so a
-replay with a filter begins where the filter does, and commits nothing.
+from there: no letter is lost, and a portion may be sent twice. A filter leaves letters out, and one offset cannot say
+which. So a replay with a filter begins where the filter does, and commits nothing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import Reader
 
 PORTION = 500  # letters sent between two commits: the most that a replay repeats after a kill
-_NAMED, _SHOWN = 100, 5  # places of letters that did not go for one reason: in JSON, and on a screen
-_ROOM_WITHIN = 0.05  # seconds of one wait for room
+_NAMED, _SHOWN = 100, 5  # places of unsent letters named for each reason: in JSON, and on a screen
+_ROOM_WITHIN = 0.05  # seconds of one wait for room in the producer
 
 
 class Counts:
-    """Letters that went, or would go, by topic and code; letters that did not, by reason, and where the first lie."""
+    """Counts letters that were or would be sent, by topic and code, and unsent ones by reason, with their places."""
 
     def __init__(self) -> None:
         self.sent = Counter[tuple[str, str]]()
@@ -72,11 +72,11 @@ class Counts:
 
 
 class Ways:
-    """The ways into the request topics. Each is opened when the first letter wants it."""
+    """The publishers into the request topics. Each is opened when a letter first needs it."""
 
     def __init__(self, open_way: Callable[[str], Publisher], forbidden: str, to: str | None) -> None:
-        """`open_way` raises `BadConfiguration` where there is none. `forbidden` is the dead-letter topic. `to` is the
-        topic for all letters; None: the one that each came from.
+        """`open_way` raises `BadConfiguration` if it cannot open one. `forbidden` is the dead-letter topic. `to` is the
+        topic for all letters; None: each goes to the topic it came from.
         """
         self._open = open_way
         self._forbidden = forbidden
@@ -88,7 +88,7 @@ class Ways:
         return self._to or request_topic(letter)
 
     def of(self, letter: Letter) -> Publisher | str:
-        """The way of this letter, or why it has none."""
+        """Returns the publisher for this letter, or why it has none."""
         return letter.loss or self.into(self.topic_of(letter))
 
     def into(self, topic: str) -> Publisher | str:
@@ -100,7 +100,7 @@ class Ways:
         return self.opened.get(topic) or self._closed[topic]
 
     def partition_of(self, letter: Letter, way: Publisher) -> int:
-        """Where the request lay, so that order holds however it was keyed; in another topic, where its key belongs."""
+        """Returns the request's old partition, which keeps the order; with another topic, the partition of its key."""
         number = letter.origin.partition if letter.origin else letter.record.partition.number
         if self._to is None and number < way.partitions:
             return number
@@ -109,7 +109,7 @@ class Ways:
     def _look(self, topic: str) -> Publisher:
         if not topic:
             raise BadConfiguration("the dead letter does not say where it came from; give --to")
-        # The name may come from a header, and its writer could make us write where only we may.
+        # A header may have given the name, and its writer could make us write to a topic that only we may write to.
         if topic.startswith("__") or topic == self._forbidden:
             raise BadConfiguration(f"no request comes from {topic}")
         if not re.fullmatch(TOPIC_NAME, topic):
@@ -118,7 +118,7 @@ class Ways:
 
 
 def surveyed(found: Iterable[Letter], ways: Ways, limit: int | None) -> Counts:
-    """What a replay of these letters would come to."""
+    """Counts what a replay of these letters would send."""
     counts = Counts()
     for letter in found:
         way = ways.of(letter)
@@ -135,7 +135,7 @@ class Replay:
     """One replay. Owns the counts, and the letters that are handed over and not yet acknowledged."""
 
     def __init__(self, ways: Ways, envelopes: Envelopes, commit: Callable[[Mapping[Partition, int]], None]) -> None:
-        """`commit` takes the next offsets of what is done; `envelopes` reads headers as the workers do."""
+        """`commit` takes the next offsets of finished letters. `envelopes` reads headers as the workers do."""
         self.counts = Counts()
         self._ways = ways
         self._envelopes = envelopes
@@ -150,9 +150,9 @@ class Replay:
         wanted: Wanted,
         limit: int | None = None,
     ) -> None:
-        """Send every letter that is wanted, or as many as the limit. Raises `Stop` when Kafka takes no more.
+        """Send every wanted letter, or as many as the limit. Raises `Stop` if Kafka takes no more.
 
-        `ends`: the next offsets behind all letters that could be read, where markers of transactions may lie.
+        `ends`: the next offsets after all readable letters. Markers of transactions may lie between letters and ends.
         """
         sent = 0
         for letter in found:
@@ -167,7 +167,7 @@ class Replay:
         self._settle()
 
     def _send(self, letter: Letter) -> bool:
-        """Whether it was handed over."""
+        """Hand over one letter's request. Returns False if it cannot be sent."""
         way = self._ways.of(letter)
         if isinstance(way, str):
             self.counts.leave(letter, way)
@@ -180,14 +180,14 @@ class Replay:
         return True
 
     def _told(self, letter: Letter, way: Publisher, place: object) -> None:
-        """The broker has answered; None: it refused the record."""
+        """Count the broker's answer. `place` is None if it refused the record."""
         if place is None:
             self.counts.leave(letter, str(way.refusal))
         else:
             self.counts.sent[self._ways.topic_of(letter), letter.code] += 1
 
     def _settle(self) -> None:
-        """Have everything handed over acknowledged, or named; then it is done."""
+        """Wait until the broker has answered for everything handed over, then commit it."""
         for way in self._ways.opened.values():
             if way.flush(PATIENCE):
                 raise KafkaFatal(f"no broker acknowledged what was sent within {PATIENCE:g} s; run this again")
@@ -204,7 +204,7 @@ class Offsets(Closing):
         self._consumer = open_client(Consumer, kafka, {}, promised, client_log())
 
     def starts(self, reader: Reader) -> Mapping[Partition, int]:
-        """Where the group goes on, in each partition. Raises `BadConfiguration`."""
+        """Returns the offset where the group goes on, for each partition. Raises `BadConfiguration`."""
         try:
             found = self._consumer.committed([TopicPartition(*at) for at in reader.ends], ANSWER_TIMEOUT)
         except KafkaException as error:
@@ -213,14 +213,14 @@ class Offsets(Closing):
             if at.error is not None:
                 raise self._closed(at.error.str())
         known = {Partition(at.topic, at.partition): at.offset for at in found}
-        begins, ends = reader.beginnings, reader.ends  # an offset outside was left by another topic of that name
+        begins, ends = reader.beginnings, reader.ends  # an offset outside is from an earlier topic of that name
         return {at: known[at] if begin <= known[at] <= ends[at] else begin for at, begin in begins.items()}
 
     def _closed(self, why: str) -> BadConfiguration:
         return BadConfiguration(f"the offsets of group {self._group} cannot be read: {why}; grant READ on the group")
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Raises `KafkaFatal`."""
+        """Commit these offsets for the group. Raises `KafkaFatal`."""
         positions = [TopicPartition(*at, next_offset) for at, next_offset in offsets.items()]
         try:
             self._consumer.commit(offsets=positions, asynchronous=False)
@@ -235,10 +235,10 @@ class Offsets(Closing):
 
 
 def replay(order: ReplayOrder) -> int:
-    """0 when all that was asked for was sent.
+    """Run a replay. Returns 0 if all letters that were asked for were sent.
 
-    Raises `Incomplete` for letters that were not, and where a person says no; `BadConfiguration`, also where there is
-    no person to ask; `KafkaFatal` when Kafka takes no more.
+    Raises `Incomplete` if some were not, or if a person says no; `BadConfiguration`, also if there is no person to ask;
+    `KafkaFatal` if Kafka takes no more.
     """
     kafka, topic = topic_of(order)
     wanted, ways = wanted_of(order), Ways(partial(Publisher, kafka), topic, order.to)

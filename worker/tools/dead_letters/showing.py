@@ -1,6 +1,6 @@
-"""`inference-worker dead-letters list` and `show`: why requests were rejected, like with like, and each one whole.
+"""`inference-worker dead-letters list` and `show`: the reasons of rejections, in groups, and single letters whole.
 
-Nothing of a record reaches the terminal as anything but visible characters: an escape sequence is shown, not obeyed.
+A record reaches the terminal as visible characters only: an escape sequence is shown, not obeyed.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from worker.tools.dead_letters.letters import letter_at, letters, request_topic,
 from worker.tools.dead_letters.options import ListLettersOrder, ShowOrder
 from worker.tools.kafka.reader import Reader
 
-# Reasons kept apart, so that memory does not grow with the topic. The rest of them share one.
+# The number of reasons kept apart, so that memory does not grow with the topic. All further reasons share one entry.
 MOST_REASONS = 500
 OTHERS = "(other messages)"
 
-# A number that stands alone: FP32 and x2 are names, [1, 64] and "char 17" are not. Then ids in hexadecimal.
+# Numbers that stand alone, as in [1, 64] and "char 17", but not in names such as FP32 and x2. Then hexadecimal ids.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w|\.\d)|\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b")
-_MESSAGE_READ, _MESSAGE_SHOWN = 1024, 300  # characters; looking for numbers takes the square of what is read
+_MESSAGE_READ, _MESSAGE_SHOWN = 1024, 300  # characters; the search for numbers takes time with the square of the first
 
 
 @dataclass(slots=True)
 class Reason:
-    """Letters alike. Times in milliseconds since the epoch, None while no letter has one."""
+    """Letters with one reason. Times are in milliseconds since the epoch, None while no letter has one."""
 
     code: str
     message: str
@@ -52,7 +52,7 @@ class Reason:
 
 
 def show_reasons(order: ListLettersOrder) -> int:
-    """0, whatever was found. Raises `Stop` when the topic cannot be read, `Incomplete` when a part of it cannot."""
+    """List the reasons. Returns 0. Raises `Stop` if the topic cannot be read, `Incomplete` if a part of it cannot."""
     kafka, topic = topic_of(order)
     wanted = wanted_of(order)
     with Reader(kafka, topic) as reader:
@@ -67,8 +67,8 @@ def show_reasons(order: ListLettersOrder) -> int:
 
 
 def reasons(found: Iterable[Letter]) -> list[Reason]:
-    """One entry for each code, message (numbers aside) and request topic: the commonest code first, then the commonest
-    message, then the oldest, since partitions are read in no order.
+    """Makes one entry for each code, message (without its numbers) and request topic. The commonest code comes first,
+    then the commonest message, then the oldest, because partitions are read in no order.
     """
     kept: dict[tuple[str, str, str], Reason] = {}
     for letter in found:
@@ -85,7 +85,7 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
 
 
 def blurred(message: str) -> str:
-    """The message with # for each number, which differs from request to request."""
+    """Returns the message with # for each number, because numbers differ from request to request."""
     return _blurred(message[:_MESSAGE_READ])  # the cache keeps it, and another program's letter may hold a megabyte
 
 
@@ -95,7 +95,7 @@ def _blurred(beginning: str) -> str:
 
 
 def show(screen: Console, topic: str, found: list[Reason]) -> None:
-    """For people: a head line, each code with its reasons, and how to read one letter whole."""
+    """Write the list for people: a head line, each code with its reasons, and how to read one letter whole."""
     times = [ms for reason in found for ms in (reason.first_ms, reason.last_ms) if ms is not None]
     when = f", {_period(min(times), max(times))} UTC" if times else ""
     say(screen, f"{count(sum(reason.count for reason in found), 'dead letter')} in {topic}{when}")
@@ -113,16 +113,16 @@ def show(screen: Console, topic: str, found: list[Reason]) -> None:
 
 
 def _period(first_ms: int | None, last_ms: int | None) -> str:
-    """The day is said once where it is one."""
+    """Writes a period, and the day only once if it is one day."""
     first, last = moment(first_ms), moment(last_ms)
     day, _, _ = first.partition(" ")
     return first if first == last else f"{first} to {last.removeprefix(f'{day} ')}"
 
 
 def show_letters(order: ShowOrder) -> int:
-    """Print the letter at a place, its own or its request's; without a place the newest letters that are wanted.
+    """Print the letter at a place, which is its own or its request's. Without a place, print the newest wanted letters.
 
-    Raises `BadConfiguration` when there is none, `Incomplete` where some could not be read.
+    Raises `BadConfiguration` if there is none, `Incomplete` if some could not be read.
     """
     kafka, topic = topic_of(order)
     at = None if order.place is None else Position.parse(order.place)
@@ -151,12 +151,12 @@ def _search(reader: Reader, order: ShowOrder, at: Position | None, topic: str) -
 
 
 def newest(found: Iterable[Letter], most: int) -> list[Letter]:
-    """The last ones in time, the oldest of them first."""
+    """Returns the `most` newest letters, the oldest of them first."""
     return heapq.nlargest(most, found, key=lambda letter: letter.record.timestamp_ms or 0)[::-1]
 
 
 def as_document(letter: Letter) -> dict[str, object]:
-    """All of a letter; the request in the members that `publish` takes."""
+    """Returns all of a letter, with its request in the members that `publish` takes."""
     return {
         "place": str(letter.position),
         "time_ms": letter.record.timestamp_ms,
@@ -170,7 +170,7 @@ def as_document(letter: Letter) -> dict[str, object]:
 
 
 def _print(screen: Console, letter: Letter) -> None:
-    """For people: a line for each member that says something, and the lines of a value that is text."""
+    """Write a letter for people: a line for each member that is not empty, and the lines of a text value."""
     document = {"time": f"{moment(letter.record.timestamp_ms)} UTC", **as_document(letter), "time_ms": None}
     value = document.pop("value", None)
     for name, held in document.items():

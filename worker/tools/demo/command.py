@@ -1,7 +1,7 @@
 """`inference-worker demo`: a worker's speed next to a plain loop, and a `kill -9` that loses nothing, in half a minute.
 
-The broker needs no installing: it is librdkafka's mock, inside this process. All else is real. The load is that of
-`bench`.
+The broker needs no installation: it is librdkafka's mock, inside this process. All else is real. `bench`'s generator
+makes the load.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from worker.tools.demo.options import DemoOrder
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.processes import Process, Replica
 
-# As many requests under way as half a second takes, but no more than a mock keeps: 8,000 of 700 bytes.
+# The maximum is measured with half a second's requests under way, but no more than a mock keeps: 8,000 of 700 bytes.
 MAXIMUM_S, MOST = 2.0, 8_000
 STEADY_RATE, STEADY_S = 1_000, 4
 KILL_RATE, KILL_S, KILL_AFTER_S = 800, 8, 3
 BROKEN_EVERY = 100
-# Silence after which the broker gives a dead worker's partitions to another, milliseconds.
+# Milliseconds of silence after which the broker gives a dead worker's partitions to another.
 SESSION_TIMEOUT_MS = 3000
-# With `--stay`: so many requests a second, so that there is something to see and the machine has little to do.
+# Requests a second with `--stay`: enough to see something, and little work for the machine.
 GENTLE_RATE = 100
-# How long the last answer of a load may take, seconds. It ends only a process that hangs.
+# Seconds that the last answer of a load may take. This ends only a process that hangs.
 _PATIENCE_S = 60.0
 
 
 class Killed(NamedTuple):
-    """What became of a load under which a worker was killed. `longest_ms`: the longest wait for an answer."""
+    """The outcome of a load during which a worker was killed. `longest_ms`: the longest wait for an answer."""
 
     requests: int
     heard: Heard
@@ -57,9 +57,9 @@ class Killed(NamedTuple):
 
 
 def demo(order: DemoOrder, scale: float = 1.0) -> int:
-    """0 when every request was answered. Raises `Stop` when a process or the broker fails, never for being slow.
+    """Run the demo. Returns 0 if every request was answered. Raises `Stop` if a process or the broker fails.
 
-    `scale`: of all loads.
+    Being slow is no failure. `scale` multiplies the length of all loads.
     """
     unwind_when_told()  # so that no process is left behind
     screen = console()
@@ -104,7 +104,7 @@ def _worker(site: Site) -> Replica:
 
 
 def _compared(generator: Generator, contender: Callable[[Site], Process], scale: float) -> tuple[Flow, Flow]:
-    """The maximum, then a steady rate: on a broker of its own, for a mock would keep what came before."""
+    """Measures the maximum, then a steady rate, on a fresh broker: a used mock would still hold earlier requests."""
     with mock_site({}) as site, contender(site) as one:
         one.wait_until_ready()
         generator.open(site)
@@ -177,7 +177,7 @@ def _show_kill(screen: Console, load: Killed) -> None:
 
 
 def _show_next(screen: Console) -> None:
-    """Two commands that can be pasted, with the program as it was called: it may not be on the path."""
+    """Show two commands to paste. They name the program as it was called, because it may not be on the path."""
     called, name, model = Path(sys.argv[0]), "inference-worker", _from_here(MODEL)
     program = _from_here(called) if called.name == name else name
     _say(screen, "\nNext, for a model of yours in the place of this one, and without a Kafka:")
@@ -187,9 +187,9 @@ def _show_next(screen: Console) -> None:
 
 
 def _stay(screen: Console, generator: Generator, worker: Replica) -> None:
-    """Until Ctrl-C, which the worker hears as well."""
+    """Send gentle load until Ctrl-C, which the worker gets as well."""
     say(screen, f"\nUntil Ctrl-C a worker goes on, with {GENTLE_RATE} requests a second: {worker.url}/", "bold")
-    with suppress(KeyboardInterrupt, SystemError):  # a Kafka client that loses the first raises the other
+    with suppress(KeyboardInterrupt, SystemError):  # a Kafka client may turn the first into the second
         while True:
             generator.run(Steady(GENTLE_RATE, GENTLE_RATE), lambda: None, _PATIENCE_S)
 

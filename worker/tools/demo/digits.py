@@ -1,6 +1,6 @@
 """The handwritten digits that the demo classifies: images, and requests made of them.
 
-1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are.
+There are 1,797 images of 8 by 8 pixels, in shades 0 to 16. `digits.LICENSE.md` names their source.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MODEL = Path(__file__).with_name("digits.onnx")
 
 
 class Images(NamedTuple):
-    """Images and what they show: `pixels` float32 of shape (n, 64) from 0 to 1, `labels` int64 of shape (n,)."""
+    """Images and their digits: `pixels` float32 of shape (n, 64) from 0 to 1, `labels` int64 of shape (n,)."""
 
     pixels: NDArray[np.float32]
     labels: NDArray[np.int64]
 
 
 def requests(images: Images) -> list[EncodedRequest]:
-    """As JSON, a row each."""
+    """Makes a JSON request of one row for each image."""
     return [EncodedRequest((("content-type", JSON.encode()),), _as_json(row)) for row in images.pixels]
 
 
@@ -39,7 +39,7 @@ def _as_json(row: NDArray[np.float32]) -> bytes:
 
 
 def held_out() -> Images:
-    """Every fifth image: the 360 that the classifier has never seen. All ten digits are among them."""
+    """Returns every fifth image: the 360 that the classifier has never seen. All ten digits are among them."""
     with as_file(files("worker.tools.demo") / "digits.npz") as path, np.load(path, allow_pickle=False) as stored:
         pixels, labels = stored["pixels"][::5], stored["labels"][::5]
     return Images((pixels / SHADES).astype(np.float32), labels.astype(np.int64))

@@ -1,4 +1,4 @@
-"""The options of `demo`. Imported with the command line: nothing heavy in here."""
+"""The options of `demo`. They are imported with the command line, so this module imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The loop that one writes without a framework: poll some requests, run them in one inference, answer, commit.
+"""The loop that people write without a framework: poll some requests, run one inference, answer, commit.
 
-The demo measures it next to the worker: `python plain_loop.py BROKERS MODEL`. A request that is no JSON ends it.
+The demo measures it next to the worker: `python plain_loop.py BROKERS MODEL`. A request that is not JSON ends it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AT_ONCE = 64
 
 def main(brokers: str, model: str) -> None:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # as the worker has it
+    options.intra_op_num_threads = 1  # like the worker
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     reading = {"group.id": "loop", "enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 2}
     consumer = Consumer({"bootstrap.servers": brokers, **reading})

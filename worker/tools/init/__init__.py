@@ -1,1 +1,1 @@
-"""A settings file to begin with, for the model at hand."""
+"""`inference-worker init`: a first settings file for a model."""

@@ -1,7 +1,7 @@
-"""`inference-worker init`: a settings file for the model at hand, and what to do with it next.
+"""`inference-worker init`: writes a first settings file for a model, and names the next commands.
 
-Looks at the model's file without running it; the cluster is looked at by `check`, which comes next. Changes nothing but
-the file.
+It reads the model's file without running it. It does not ask the cluster: `check`, the next command, does that. It
+changes only the settings file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker.terminal.terminal import console, count, printable, say
 from worker.tools.init.options import InitOrder
 from worker.tools.init.settings_file import settings_file
 
-# Where neither an option nor the environment names them.
+# Values for settings that neither an option nor the environment has.
 _UNNAMED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
     "WORKER_KAFKA__REQUEST_TOPICS": "requests",
@@ -28,7 +28,7 @@ _UNNAMED = {
 
 
 def init(order: InitOrder) -> int:
-    """Raises `BadConfiguration` for a model that cannot be served, and for a file that is there."""
+    """Write the file. Raises `BadConfiguration` for a model that cannot be served, and if the file exists already."""
     if order.config.exists() and not order.force:
         raise BadConfiguration(f"{order.config} is there already; --force writes over it, --config names another")
     given = {name: value for name, value in order.over(os.environ).items() if value}
@@ -36,7 +36,7 @@ def init(order: InitOrder) -> int:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
     environ = {**_UNNAMED, "WORKER_KAFKA__GROUP_ID": Path(path).stem, **given}
     seen = inspect(load(None, environ).model.model_copy(update={"fixed_batch": "pad"}))
-    if seen.fixed_rows is not None:  # exported for so many rows
+    if seen.fixed_rows is not None:  # the model was exported for this number of rows
         rows = (
             {"WORKER_BATCHING__MAX_BATCH_SIZE": "1"} if seen.fixed_rows == 1 else {"WORKER_MODEL__FIXED_BATCH": "pad"}
         )
@@ -59,7 +59,7 @@ def init(order: InitOrder) -> int:
 
 
 def _rows(seen: Declared) -> Iterator[str]:
-    """What was found, row by row."""
+    """Yields the lines about the model."""
     signature, rows = seen.signature, seen.fixed_rows
     yield f"{signature.name} takes {signature.takes} and gives {', '.join(map(str, signature.outputs))}"
     if rows is not None:

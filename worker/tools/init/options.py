@@ -1,4 +1,4 @@
-"""What can be asked of `init` on the command line. Imported with the command line: nothing heavy in here."""
+"""The options of `init`. They are imported with the command line, so this module imports nothing heavy."""
 
 from __future__ import annotations
 

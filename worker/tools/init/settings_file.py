@@ -1,7 +1,7 @@
-"""The text of a settings file: what most deployments set, and what was set, each with its meaning.
+"""The text of a settings file: the settings that were set or that most deployments set, each with its meaning.
 
-Pure. A line that is commented out has the value in force, so that it can be changed in its place. No secret goes into
-the file: a comment says where it is read instead.
+Pure. A commented-out line has the value in force, so that a user can change it in its place. The file has no secret: a
+comment says where the secret is read instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from worker.settings.sections import SECTIONS, is_path
 
 WIDTH = 100  # columns of a comment
 
-# Shown though they have their defaults.
+# Settings that the file shows even with their defaults.
 _OFTEN_SET = {
     *("WORKER_KAFKA__SECURITY_PROTOCOL", "WORKER_MODEL__DEVICE", "WORKER_DELIVERY__GUARANTEE"),
     *("WORKER_BATCHING__MAX_BATCH_SIZE", "WORKER_BATCHING__LINGER_MS", "WORKER_BATCHING__BUCKETS"),
@@ -36,12 +36,12 @@ relative to this file. A variable of the environment wins over a line here: WORK
 
 
 def settings_file(settings: Settings, environ: Mapping[str, str], folder: Path) -> str:
-    """The file for these settings, which `environ` alone has set, in its folder."""
+    """Returns the file's text. `environ` has all the settings that were set; `folder` is the file's."""
     parts = [_comment(_HEAD)]
     shown = [one for one in effective(settings) if not one.is_default or one.name in _OFTEN_SET]
     for section in SECTIONS:
         ours = [one for one in shown if KNOWN[one.name][0] == section]
-        # A table within the section ends it: it comes last.
+        # In TOML a table ends the section's own lines, so tables come last.
         for at, one in enumerate(sorted(ours, key=lambda one: isinstance(one.value, dict))):
             entry = "\n".join(_entry(one, environ, folder))
             parts.append(entry if at else f"[{section}]\n{entry}")
@@ -66,7 +66,7 @@ def _path(value: Any, folder: Path) -> Any:
 
 
 def _table(name: str, members: Mapping[str, Any]) -> Iterator[str]:
-    """A table, and the tables in it after its own values."""
+    """Yields a table's own values, and after them the tables in it."""
     tables = {key: value for key, value in members.items() if isinstance(value, dict)}
     if not members or len(tables) < len(members):
         yield f"[{name}]"
@@ -93,7 +93,7 @@ def _key(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """JSON's escapes are TOML's, too; DEL, which JSON takes raw, TOML does not."""
+    """Quotes a text for TOML, whose escapes are JSON's. Only DEL differs: JSON takes it raw, TOML does not."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

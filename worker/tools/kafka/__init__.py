@@ -1,1 +1,1 @@
-"""Kafka as the tools use it: a publisher, a reader without a group, topics of their own, a broker for the demo."""
+"""The tools' side of Kafka: a publisher, a reader without a group, temporary topics, a broker for the demo."""

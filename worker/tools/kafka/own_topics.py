@@ -1,4 +1,4 @@
-"""Topics and groups that a measurement makes for itself, and takes away again; and the members of a group."""
+"""Topics and groups that a measurement makes for itself and deletes again; and the number of a group's members."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.cluster.admin_answers import described_group
 from worker.settings import Connection
 
-# A topic that never came to be, a group that was never joined: gone, as they should be.
+# These answers to a deletion are fine: the topic was never created, or the group never joined.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
 class OwnTopics:
-    """Makes topics on a real cluster, each with so many partitions; `close` leaves none behind.
+    """Makes topics on a real cluster, each with `partitions` partitions; `close` deletes them.
 
-    Owns what it has made, by name, and nothing else: it deletes no topic that it did not create.
+    Owns the topics and groups that it made, by name. It deletes no topic that it did not create.
     """
 
     def __init__(self, kafka: Connection, prefix: str, partitions: int) -> None:
-        """`prefix`: a name that no topic has. Raises `BadConfiguration` when no broker answers."""
+        """`prefix`: a name that no topic has. Raises `BadConfiguration` if no broker answers."""
         self.partitions = partitions
         contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, prefix)
         if contact.is_mock:
@@ -38,11 +38,11 @@ class OwnTopics:
         self._groups: list[str] = []
 
     def create(self, group: str, *topics: str) -> None:
-        """Make them, and wait until each partition has a leader; `group` will read them.
+        """Make these topics, and wait until each partition has a leader. `group` will read them.
 
-        Raises `BadConfiguration` where we may not.
+        Raises `BadConfiguration` if we may not create them.
         """
-        self._topics += topics  # first: what is asked for may come to be though its answer is lost
+        self._topics += topics  # noted first, because a topic may be created although the answer is lost
         self._groups.append(group)
         for topic, asked in self._admin.create_topics([NewTopic(name, self.partitions) for name in topics]).items():
             try:
@@ -59,9 +59,9 @@ class OwnTopics:
             time.sleep(0.02)
 
     def close(self) -> list[str]:
-        """Delete all. Returns the topics that could not be deleted.
+        """Delete all topics and groups. Returns the topics that could not be deleted.
 
-        A group whose member was killed stays until its session is over; the broker forgets it by itself.
+        A group whose member was killed stays until its session ends; then the broker forgets it.
         """
         if not self._topics:
             return []
@@ -75,7 +75,7 @@ class OwnTopics:
 
 
 def _left(asked: Mapping[str, Future[Any]]) -> list[str]:
-    """The names of what is there still."""
+    """Returns the names that could not be deleted."""
     left = []
     for name, future in asked.items():
         try:
@@ -87,7 +87,7 @@ def _left(asked: Mapping[str, Future[Any]]) -> list[str]:
 
 
 def members_of(kafka: Connection, group: str) -> int:
-    """How many members a group has; 0 for one that does not exist. Raises `BadConfiguration` where none will tell."""
+    """Returns the number of a group's members; 0 if it does not exist. Raises `BadConfiguration` if no broker tells."""
     try:
         return len(described_group(kafka, group, ANSWER_TIMEOUT, client_log()).members)
     except KafkaException as error:

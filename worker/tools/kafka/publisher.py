@@ -1,4 +1,4 @@
-"""The way of records into one topic, for commands and the demo."""
+"""The producer of the commands and the demo: it sends records to one topic."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from worker.kafka.cluster.admin_answers import record_limit
 from worker.kafka.producer.sink import ANY_PARTITION, broken
 from worker.settings import Connection
 
-# A broker that is away may come back. A record that has waited so many seconds for it is given up.
+# An unreachable broker may come back. A record that has waited for it so many seconds is given up.
 PATIENCE = 60.0
 
 _TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
-# An idempotent producer sends nothing before the broker has given it an id, for which it asks when it is made and then
-# each half second: half of the first records waited 0.5 s (measured 2026). Only statistics tell when it has one.
+# An idempotent producer sends nothing until the broker has given it an id. It asks when it is made and then every half
+# second, so half of the first records waited 0.5 s (measured 2026). Only statistics tell when it has its id.
 _ID_WITHIN = 5.0
 
-# No broker takes more in one request (`socket.request.max.bytes`).
+# The most bytes that a broker takes in one request (`socket.request.max.bytes`).
 _LARGEST = 100_000_000
 
-PARTITIONER = "murmur2_random"  # Java's: one key, one partition, whichever client publishes it
+PARTITIONER = "murmur2_random"  # Java's, so a key has one partition whichever client publishes it
 
 _TUNING: Config = {
-    # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.
+    # Requests are sent soon, so that a latency is not the publisher's own. Under load they share a send anyway.
     "linger.ms": 1,
-    # Bound the memory: what is full waits. The largest record has room.
+    # These bound the memory: a full queue makes the caller wait. The largest record has room.
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 128 * 1024,
 }
@@ -47,18 +47,18 @@ _PROMISED: Config = {
     "statistics.interval.ms": 100,
 }
 
-# Hears the place of a record, as `Record.source` has it; None: it was refused.
+# Called with the place of a record, in the form of `Record.source`, or with None if it was refused.
 Told: TypeAlias = Callable[[str | None], None]
 
 
 class Publisher:
     """Sends records to one topic. One thread uses it. Owns a producer that is in no transaction.
 
-    `acknowledged` and `refused` count what the broker has said so far; `refusal` is its first reason, in words.
+    `acknowledged` and `refused` count the broker's answers so far. `refusal` is its first reason, in words.
     """
 
     def __init__(self, kafka: Connection, topic: str, partitioner: str = PARTITIONER) -> None:
-        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        """Raises `BadConfiguration` if no broker answers, or if the topic does not exist for us."""
         self._topic = topic
         self._failure: KafkaFatal | None = None
         self.acknowledged = 0
@@ -69,7 +69,7 @@ class Publisher:
         contact = reach(topic, kafka, "WRITE")
         self.partitions = len(contact.cluster.topics[topic].partitions)
         limit = min(record_limit(topic, contact, ANSWER_TIMEOUT) or _LARGEST, _LARGEST)
-        # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
+        # The topic's limit is for a batch of records. The client refuses a single larger record, which costs no other.
         tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
         limits = {"message.max.bytes": max(limit, 1_000)}
         promised = {**_PROMISED, **limits, "partitioner": partitioner, "stats_cb": self._on_statistics}
@@ -78,7 +78,7 @@ class Publisher:
 
     @property
     def waiting(self) -> int:
-        """Records handed over and neither acknowledged nor refused."""
+        """Number of records handed over and neither acknowledged nor refused."""
         return len(self._producer)
 
     def publish(
@@ -89,9 +89,9 @@ class Publisher:
         told: Told | None = None,
         partition: int = ANY_PARTITION,
     ) -> bool:
-        """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
+        """Hand over one record, which is sent within about a millisecond. Returns False if `poll` must first make room.
 
-        `told` is called from `poll` or `flush`. Raises `KafkaFatal` when nothing more is taken.
+        `told` is called from `poll` or `flush`. Raises `KafkaFatal` if no more records are taken.
         """
         reported = partial(self._reported, told)
         try:
@@ -104,23 +104,23 @@ class Publisher:
         return True
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Hear of what was handed over, waiting at most `timeout` seconds for the first.
+        """Take in the broker's answers, waiting at most `timeout` seconds for the first.
 
-        A record too large for its topic is counted. Raises `KafkaFatal` once one was refused for another reason.
+        A record too large for its topic is only counted. Raises `KafkaFatal` if one was refused for another reason.
         """
         self._serve(self._producer.poll, timeout)
 
     def flush(self, timeout: float) -> int:
-        """Wait for what is under way, at most `timeout` seconds. Returns how many still wait. Raises as `poll` does."""
+        """Wait at most `timeout` seconds for all answers. Returns how many are missing. Raises as `poll` does."""
         self._serve(self._producer.flush, timeout)
         return self.waiting
 
     def give_up(self) -> None:
-        """Forget what is still waiting; some of it may have been sent."""
+        """Drop the records that still wait; some of them may have been sent."""
         self._producer.purge()
 
     def _wait_for_id(self) -> None:
-        """So that no record's latency is the producer's own start. What it cannot do in time, records will find out."""
+        """Wait for the id, so that no latency includes the producer's start. If it is late, the first records wait."""
         deadline = time.monotonic() + _ID_WITHIN
         while not self._is_ready and time.monotonic() < deadline:
             self.poll(0.1)

@@ -1,4 +1,4 @@
-"""Records of one topic, read without a group. A broker that is away is waited for."""
+"""The reader of the commands: it reads one topic without a group. It waits for an unreachable broker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from worker.kafka.consumer.flow import headers_of
 from worker.settings import Connection
 from worker.tools.closing import Closing
 
-# The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
+# Records of one read: enough to keep up with any publisher, few enough to return soon.
 READ_AT_MOST = 1000
-READ_FOR = 0.2  # seconds of one wait for records: short, so that a bar moves and a signal is seen
-ASK_AGAIN = 0.2  # seconds; about as long as an election takes
+READ_FOR = 0.2  # seconds of one wait for records: short, so that a progress bar moves and a signal is seen
+ASK_AGAIN = 0.2  # seconds between two questions; an election takes about as long
 # One of librdkafka's own codes, which begin with an underscore.
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 
@@ -32,10 +32,10 @@ _TUNING: Config = {
     "receive.message.max.bytes": MOST_UNPACKED,
 }
 _PROMISED: Config = {
-    "group.id": "inference-worker-reader",  # the client wants one; it is never joined, and nothing committed to it
+    "group.id": "inference-worker-reader",  # the client needs a group; this one is never joined, and gets no commits
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "earliest",  # where retention has overtaken us
+    "auto.offset.reset": "earliest",  # if retention has deleted our position
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "check.crcs": False,  # see `consumer_config`
@@ -45,13 +45,13 @@ _PROMISED: Config = {
 class Reader(Closing):
     """Reads one topic, each partition in order. One thread uses it. Owns a consumer that commits nothing.
 
-    `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
-    when the reader was made; partitions that are added later are not read. Only what is committed is read, and of a
-    partition with a damaged batch what lies before it.
+    `beginnings` and `ends` have, by partition, the offsets of the first record and of the next one to come, from when
+    the reader was made. Partitions that are added later are not read. It reads only committed records, and in a
+    partition with a damaged batch only the records before that.
     """
 
     def __init__(self, kafka: Connection, topic: str) -> None:
-        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        """Raises `BadConfiguration` if no broker answers, or if the topic does not exist for us."""
         self._kafka = kafka
         self._topic = topic
         found = reach(topic, kafka, "READ").cluster.topics[topic].partitions
@@ -64,9 +64,9 @@ class Reader(Closing):
         self.ends = self._offsets(OFFSET_END)
 
     def offsets_at(self, time_ms: int) -> Mapping[Partition, int]:
-        """The offset of the first record of that time (milliseconds since the epoch) or later; else the end.
+        """Returns the offset of the first record of that time (milliseconds since the epoch) or later; else the end.
 
-        No record before it is of that time: what lies behind it may be.
+        All records before that offset are older. Records after it may be older, too.
         """
         return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
 
@@ -76,13 +76,13 @@ class Reader(Closing):
 
     @property
     def has_reached_ends(self) -> bool:
-        """Everything below `ends` has been read, of the partitions that are read at all."""
+        """True if everything below `ends` has been read, in the partitions that are being read."""
         return not self._short_of_end
 
     def up_to_ends(
         self, starts: Mapping[Partition, int], tell: Callable[[int], object] = lambda _: None
     ) -> Iterator[Record]:
-        """The records from these offsets on that lie below `ends`. `tell` hears how many offsets lie behind.
+        """Yields the records from these offsets up to `ends`. `tell` is called with the number of offsets passed.
 
         Raises as `read` does.
         """
@@ -96,9 +96,9 @@ class Reader(Closing):
             tell(sum(nexts.values()) - sum(starts.values()))
 
     def read(self, timeout: float) -> Sequence[Record]:
-        """What has arrived; if nothing has, what comes first within `timeout` seconds.
+        """Returns the records that have arrived. If there are none, waits at most `timeout` seconds for the first.
 
-        Raises `KafkaFatal` when the topic is gone or closed to us.
+        Raises `KafkaFatal` if the topic is gone or closed to us.
         """
         try:
             messages = self._consumer.consume(READ_AT_MOST, 0)
@@ -114,11 +114,11 @@ class Reader(Closing):
 
     @property
     def read_ends(self) -> Mapping[Partition, int]:
-        """The ends of those partitions in which no damaged batch was found."""
+        """The ends of the partitions in which no damaged batch was found."""
         return {at: end for at, end in self.ends.items() if at not in self._damages}
 
     def expect_whole(self) -> None:
-        """Raises `Incomplete` where a batch is damaged: what lies behind it in its partition was not read."""
+        """Raises `Incomplete` if a batch was damaged: the records after it in its partition were not read."""
         if self._damages:
             raise Incomplete(f"what follows was not read: {listed(self._damages.values())}")
 
@@ -130,7 +130,7 @@ class Reader(Closing):
         self._consumer.close()
 
     def _offsets(self, which: int) -> Mapping[Partition, int]:
-        """A leader that was elected just now refuses a question or two, and so does a broker that came back."""
+        """Asks for offsets, several times if need be: new leaders and restarted brokers refuse the first questions."""
         give_up = time.monotonic() + ANSWER_TIMEOUT
         asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
         while True:
@@ -158,9 +158,9 @@ class Reader(Closing):
         return Record(self._partitions[number], offset, key, value, headers_of(message), time_ms)
 
     def _hear(self, number: int, message: Message, error: KafkaError) -> None:
-        """Other errors are the client's to get over; of the group that it asks about we need nothing."""
+        """Handle a partition's error. The client recovers from all others, and errors about the group do not matter."""
         if error.code() == _EOF:
-            # It may lie behind markers of transactions, which are no records.
+            # Transactions' markers may come before the end, and they are no records.
             self._short_of_end.pop(number, None)
         elif error.code() in UNREADABLE:
             self._stop(self._partitions[number], f"from {message.offset()}: {error.str()}")

@@ -1,1 +1,1 @@
-"""A model measured alone, without Kafka, and what follows for a worker's batches."""
+"""`inference-worker profile`: measures a model without Kafka, and advises on a worker's batches."""

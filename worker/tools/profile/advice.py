@@ -1,4 +1,4 @@
-"""How many requests a second one replica answers with batches of each size, what limits it, and what to set.
+"""Computes how many requests a second one replica answers with each batch size, what limits it, and what to set.
 
 The lane runs the model while the loop decodes, stacks, splits and encodes; the slower of the two sets the pace:
 
@@ -6,7 +6,7 @@ The lane runs the model while the loop decodes, stacks, splits and encodes; the 
                                decode + encode + Kafka's client + (batch's own work) / requests of a batch )
 
 Batches fill by themselves while the lane is busy, so under load they have the size that is set. A request then waits
-for the inference that runs, a median one, and for its own, a slow one.
+for the running inference, counted as a median one, and for its own, counted as a slow one.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Literal, NamedTuple
 from worker.core.failures import BadConfiguration
 from worker.tools.profile.sweep import RequestCost, Size
 
-# The loop's CPU time for a request in addition to decoding and encoding (ledger, Kafka's client), and for a batch in
-# addition to stacking and splitting. A lane also loses time between two inferences: it wakes up, and takes the
+# The loop's CPU seconds for a request in addition to decoding and encoding (ledger, Kafka's client), and for a batch in
+# addition to stacking and splitting. The third is lost by a lane between two inferences: it wakes up, and takes the
 # interpreter from a busy loop (measured on whole workers, 2026).
 OTHER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS = 6e-6, 40e-6, 100e-6
-# Seconds that Kafka takes for a request and its answer together, p99, at a moderate load.
+# Seconds that Kafka takes for a request and its answer together: the p99 at a moderate load.
 TRANSPORT_SECONDS = 0.008
-# Of the best. Two sweeps differ by a few percent in every size, so an advice at 0.98 would move with each.
+# The share of the best rate that is enough. Two sweeps differ by a few percent, so with 0.98 each would advise anew.
 ENOUGH = 0.9
-# Of what a replica could do at most this stays free, for bursts and to catch up: a backlog of one minute is gone after
+# The share of a replica's maximum that stays free for bursts and for catching up: a backlog of one minute is gone after
 # 2.3 minutes at 70 % load, after 9 at 90 %.
 HEAD_ROOM = 0.3
 
 
 class Capacity(NamedTuple):
-    """One replica with batches of `rows`: seconds of a lane and of the loop for one request; a bound of latencies."""
+    """One replica with batches of `rows`: a lane's and the loop's seconds for one request, and a bound of latencies."""
 
     rows: int
     model: float
@@ -46,7 +46,7 @@ class Capacity(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What to set. `capacities` ascend; `replicas` None without a rate; `linger_budget` None without a budget."""
+    """The advice. `capacities` ascend. `replicas` is None without a rate, `linger_budget` None without a budget."""
 
     chosen: Capacity
     capacities: Sequence[Capacity]
@@ -71,9 +71,9 @@ class Advice(NamedTuple):
 def advise(
     sizes: Sequence[Size], cost: RequestCost, request_rows: int, rate: float | None, budget: float | None
 ) -> Advice:
-    """The smallest size with nine tenths of what any size within the budget answers; times in seconds.
+    """Chooses the smallest size that reaches nine tenths of the best rate within the budget; times in seconds.
 
-    Raises `BadConfiguration` when the budget is too tight for any.
+    Raises `BadConfiguration` if the budget is too tight for every size.
     """
     capacities = [_capacity(size, cost, request_rows) for size in sizes]
     fitting = [capacity for capacity in capacities if budget is None or capacity.latency <= budget]

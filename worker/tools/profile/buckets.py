@@ -1,7 +1,7 @@
-"""A sample of how long rows are along one axis, and buckets of which each gets an equal share of them.
+"""Makes buckets from a sample of row lengths along one axis. Each bucket gets an equal share of the rows.
 
-Bounds are quantiles of the sample, rounded up to eights: so every bucket fills equally fast, and a row is padded no
-further than to the next quantile.
+Boundaries are quantiles of the sample, rounded up to multiples of eight. So every bucket fills equally fast, and a row
+is padded only to the next quantile.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from worker.core.tensors.signature import Signature
 
 Ints = NDArray[np.int64]
 
-LONGEST = 1_000_000  # a row that is longer is a slip of the pen: one batch of them would fill the memory
-# Tensor cores take the sides of half-precision matrices in eights (16 bytes); and lengths that are round are fewer.
+LONGEST = 1_000_000  # a longer row must be a mistake: one batch of such rows would fill the memory
+# Tensor cores take the sides of half-precision matrices in eights (16 bytes). Rounding also leaves fewer lengths.
 STEP = 8
 
 
 class LengthAxis(NamedTuple):
-    """The axis that is padded: as the operator would name it, and where it is."""
+    """The axis that is padded: its name for the operator, and its positions."""
 
     wanted: WantedAxis
     spots: Sequence[Spot]
@@ -39,7 +39,7 @@ class LengthAxis(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """`boundaries` ascend. `before` and `after`: the share of padding among the elements that the model sees."""
+    """The buckets; `boundaries` ascend. `before` and `after`: the share of padding in the elements the model gets."""
 
     axis: LengthAxis
     lengths: Ints
@@ -50,7 +50,7 @@ class Buckets(NamedTuple):
 
     @property
     def at_mean(self) -> Mapping[Spot, int]:
-        """The length of the axis, wherever it is, of a mean row."""
+        """The padded length of a mean row, for each position of the axis."""
         return dict.fromkeys(self.axis.spots, self.mean_padded)
 
     @property
@@ -61,7 +61,7 @@ class Buckets(NamedTuple):
 
 
 def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) -> Buckets:
-    """So many buckets, or fewer where quantiles fall together; padding before is that of batches as rows come."""
+    """Makes `count` buckets, or fewer if quantiles are equal. `before` is the padding of batches as rows arrive."""
     quantiles = np.quantile(lengths, [(at + 1) / count for at in range(count)], method="higher")
     boundaries = sorted({min(int(lengths.max()), STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()})
     padded = np.array(boundaries)[np.searchsorted(boundaries, lengths)]
@@ -72,9 +72,9 @@ def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) ->
 
 
 def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
-    """The axis asked for as `input_ids:1`; None: the only dynamic one, as the file names them.
+    """Returns the axis that was asked for, as in `input_ids:1`; if None, the only dynamic one in the model's file.
 
-    Raises `BadConfiguration`, naming the candidates.
+    Raises `BadConfiguration` with the candidates.
     """
     symbols = {
         f"{spec.name}:{at}": spec.symbol(at - 1) or (spec.name, at)
@@ -94,7 +94,7 @@ def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
 
 
 def lengths_of_lines(source: str, request_rows: int) -> Ints:
-    """The lengths of rows: one on each line, of a request with so many rows. Raises `BadConfiguration`."""
+    """Reads the lengths of rows. Each line has the length for all rows of a request. Raises `BadConfiguration`."""
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
         lengths = [int(line) for line in text.split()]

@@ -1,6 +1,6 @@
-"""`inference-worker profile`: what batching buys with this model on this device, and what to set.
+"""`inference-worker profile`: measures the gain of batching for a model on this device, and says what to set.
 
-The model alone, without Kafka: loaded from the settings as a worker loads it, stacked, run and split as a worker does.
+It measures the model without Kafka: loads it from the settings, and stacks, runs and splits batches as a worker does.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
-# Sizes double up to so many rows, unless others are asked for: rows/s level off sooner in every table that we know.
+# By default sizes double up to so many rows: rows/s level off sooner in every table that we know.
 LARGEST = 1024
-MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
+MOST_ROWS = 65_536  # the largest WORKER_BATCHING__MAX_BATCH_SIZE
 
 
 def profile(order: ProfileOrder) -> int:
-    """0. Raises `BadConfiguration` for what cannot be measured or met."""
+    """Measure and report. Returns 0. Raises `BadConfiguration` for an order that cannot be measured or met."""
     sizes = sizes_of(order)
     if order.lengths is None:
         check_idle("without --lengths", bucket_axis=order.bucket_axis)
@@ -61,7 +61,7 @@ def profile(order: ProfileOrder) -> int:
     except BadConfiguration as refusal:
         found.refusal = str(refusal)
         raise
-    finally:  # a budget that is too tight makes no measurement worthless
+    finally:  # the measurements are worth showing even if the budget is too tight
         if order.as_json:
             print_json(found.as_json())
         else:
@@ -70,7 +70,7 @@ def profile(order: ProfileOrder) -> int:
 
 
 def sizes_of(order: ProfileOrder) -> list[int]:
-    """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
+    """Returns the batch sizes in rows, ascending, always with that of one request. Raises `BadConfiguration`."""
     one, text = order.rows_per_request, order.batch_sizes
     if text is None:
         return [size for size in (one << n for n in range(17)) if size <= max(LARGEST, 8 * one) and size <= MOST_ROWS]
@@ -84,10 +84,10 @@ def sizes_of(order: ProfileOrder) -> list[int]:
 
 
 def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
-    """Raises `BadConfiguration` for a model that does not take one request's rows, or none in this encoding."""
+    """Loads the model. Raises `BadConfiguration` if it does not take one request's rows, or not in this encoding."""
     batching, one = settings.batching, order.rows_per_request
-    # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails. Each
-    # size is run as it is: a batch that a worker would pad is measured at the size that it pads to.
+    # Two rows show if the model refuses batches. The sweep runs larger ones, and can do without one that fails. Each
+    # size runs unpadded: a batch that a worker would pad counts as the size that it is padded to.
     unpadded = settings.model.model_copy(update={"full_batches": "never"})
     rows = min(2, batching.max_batch_size)
     model = load(unpadded, max_batch_size=rows, max_request_rows=batching.max_request_rows)
@@ -110,11 +110,11 @@ def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> Bu
 
 
 def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> Sweep:
-    """A batch that would close before it has its rows is not measured: it would never run."""
+    """Runs the sweep. It leaves out sizes at which a batch would close before it is full: they would never run."""
     fitting = [size for size in sizes if size <= limit.rows]
     setting, rows = CLOSING.get(limit.why), count(limit.rows, "row")
     why = f"the model was exported for {rows}" if setting is None else f"{setting} closes a batch at {rows}"
-    if not fitting:  # a worker would cut each request in pieces
+    if not fitting:  # a worker would cut each request into pieces
         raise BadConfiguration(f"--rows-per-request {sizes[0]}: {why}; give so many or less, or raise the limit")
     with progress("measuring", ROUNDS * len(fitting)) as tell:
         swept = sweep(bench, fitting, seconds, tell)

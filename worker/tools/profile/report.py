@@ -1,7 +1,7 @@
-"""What `profile` found: as one JSON object, and for people, the advice last.
+"""Writes the findings of `profile` as one JSON object, or as a page for people, with the advice last.
 
 The members of the JSON are a contract, in docs/tools.md: names stay, new ones may come. The page fits 80 columns and a
-pipe. Names come from the model: nothing of them reaches the terminal raw.
+pipe. Names from the model's file are escaped before they reach the terminal.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from worker.tools.profile.sweep import Sweep
 
 @dataclass(slots=True)
 class Profile:
-    """Made by the command. `model` says what was measured, and how.
+    """The findings, filled in by the command. `model` describes the model and the measurement.
 
-    `open_axes`: how long axes were that the model's file leaves open, by input and axis. `refusal` says why there is no
-    `advice`; `buckets` are there once there is a sample of lengths.
+    `open_axes`: the length used for each axis that the model's file leaves open, by input and axis. `refusal` says why
+    there is no `advice`. `buckets` is None without a sample of lengths.
     """
 
     model: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Profile:
     refusal: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, times in seconds: one member for each section."""
+        """Returns plain values, times in seconds: one member for each section."""
         too_large, advice = self.sweep.too_large, self.advice
         return {
             "model": dict(self.model),
@@ -73,7 +73,7 @@ def _lengths(found: Buckets) -> dict[str, Any]:
 
 
 def show(console: Console, profile: Profile) -> None:
-    """Write it for people."""
+    """Write the page for people."""
     subject, advice, found = profile.model, profile.advice, profile.buckets
     _title(console, f"Model {subject['name']}, version {subject['version']}")
     _write(console, *_remarks(profile), _sizes(profile))
@@ -101,7 +101,7 @@ def _write(console: Console, *what: str | Text | Table) -> None:
 
 
 def _setting(console: Console, name: str, value: str) -> None:
-    """One to copy, in one line however narrow the terminal is: quoted as a shell wants it."""
+    """Write a setting to copy: quoted for a shell, and in one line however narrow the terminal is."""
     console.print(Text(f"    {name}={shlex.quote(value)}", "bold green"), soft_wrap=True)
 
 
@@ -176,7 +176,7 @@ def _bucket_words(found: Buckets) -> Iterator[str]:
 
 
 def _digits(seconds: float) -> str:
-    """Milliseconds in two digits or three, without the unit: a small model's inference takes 0.0041."""
+    """Writes milliseconds in two or three digits, without the unit: a small model's inference takes 0.0041."""
     shown = seconds * 1000
     digits = 0 if shown >= 100 else 2 if shown >= 0.1 else 3 if shown >= 0.01 else 4
     return f"{shown:,.{digits}f}"

@@ -1,9 +1,8 @@
-"""Batch sizes measured on a device, and requests in an encoding: what a worker does, over and over, timed by its parts.
+"""Measures batch sizes on a device, and requests in an encoding: it repeats a worker's steps and times each of them.
 
-A batch is stacked from requests, run and split with the worker's own `Stacker`; requests are decoded and answers
-encoded by its own `Codecs`. Sizes take turns in short rounds, so that a machine that slows down for a while slows all
-of them and not one; medians count. Reads the clock it is given; the rows are the ones that the model is warmed up with,
-since shapes cost time and values hardly do.
+The worker's own `Stacker` stacks and splits the batches; its own `Codecs` decode requests and encode answers. Sizes
+take turns in short rounds, so that a machine that slows down for a while slows all of them and not one. Medians count.
+The caller passes the clock in. The rows are those of the model's warm-up: shapes cost time, and values hardly do.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from worker.core.records import Array, ClosedBy, ModelKey, Partition, Prediction
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, Stacker
 
-ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
-WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
-LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
+ROUNDS = 10  # slices of a size's time, so that a slow second affects all sizes alike
+WARM_UPS = 3  # runs before a size is timed: the first allocates, and a provider tunes at the first or second
+LONGEST_RUN = 1.0  # sizes stop growing when an inference takes so many seconds: no budget has room for two of them
 
-# Requests that are decoded and answered together, as those of one poll and one batch are; fewer of large ones.
+# Requests that are decoded and answered together, like those of one poll and one batch; fewer if they are large.
 TOGETHER, TOGETHER_BYTES = 64, 16 * 1024 * 1024
 _PARTITION = Partition("profile", 0)
 _NO_RECORD = Record(_PARTITION, 0, None, None, (), None)
@@ -34,11 +33,11 @@ _REPLY = Reply("application/octet-stream")
 
 Clock = Callable[[], float]
 Run = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
-Blank = Callable[[int], Mapping[str, Array]]  # so many rows
+Blank = Callable[[int], Mapping[str, Array]]  # makes so many rows
 
 
 class Timing(NamedTuple):
-    """One batch, seconds: stacked by the loop, run by a lane, split by the loop."""
+    """The seconds of one batch: the loop stacks it, a lane runs it, the loop splits it."""
 
     stack: float
     run: float
@@ -46,7 +45,7 @@ class Timing(NamedTuple):
 
 
 class Size(NamedTuple):
-    """One batch size. `p50` and `p99` are of one inference, `stack` and `split` medians; all in seconds."""
+    """The figures of a batch size, in seconds: `p50` and `p99` of an inference, and medians of `stack` and `split`."""
 
     rows: int
     inferences: int
@@ -57,26 +56,26 @@ class Size(NamedTuple):
 
     @property
     def rows_per_s(self) -> float:
-        """At the median inference. Stacking and splitting do not count: the loop does them while the lane runs."""
+        """Rows a second at the median inference. The loop stacks and splits while the lane runs, so that is no part."""
         return self.rows / self.p50
 
 
 class TooLarge(NamedTuple):
-    """The first size that was left out, and why; none that is larger was tried."""
+    """The first size that was left out, and why; no larger size was tried."""
 
     rows: int
     reason: str
 
 
 class Sweep(NamedTuple):
-    """What was measured, ascending by rows, and what was not."""
+    """The measured sizes, ascending by rows, and the first that was left out."""
 
     sizes: Sequence[Size]
     too_large: TooLarge | None
 
 
 class RequestCost(NamedTuple):
-    """What the loop needs to decode one request and to encode its answer, seconds, and the request's bytes."""
+    """The seconds that the loop needs to decode one request and to encode its answer, and the request's bytes."""
 
     encoding: str
     size: int
@@ -95,10 +94,10 @@ class Bench:
         self._clock = clock
 
     def requests(self, rows: int) -> list[Request]:
-        """So many rows in requests, as the codecs leave them."""
+        """Makes requests with so many rows in all, in the form that the codecs give them."""
         sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
         blanks = {size: self._blank(size) for size in set(sizes)}
-        # A copy for each, as records are: one that is read over and over would lie in the processor's cache.
+        # Each request has its own copy, like a record: a shared one would stay in the processor's cache.
         return [self._request(blanks[size], size) for size in sizes]
 
     def _request(self, feeds: Mapping[str, Array], rows: int) -> Request:
@@ -111,7 +110,7 @@ class Bench:
         return Request(_NO_RECORD, rows, tuple(tensors), shapes, _REPLY, size, ModelKey("", ""))
 
     def run(self, requests: Sequence[Request]) -> tuple[Timing, Split] | RunFailure:
-        """One batch of them. Its rows are finite, because the model ran on them when it was loaded."""
+        """Runs these requests as one batch. Its rows are finite, because the model ran on them when it was loaded."""
         began = self._clock()
         batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
         assert batch is not None
@@ -124,7 +123,7 @@ class Bench:
         return Timing(stacked - began, ran - stacked, self._clock() - ran), split
 
     def time_for(self, seconds: float, requests: Sequence[Request]) -> list[Timing]:
-        """Batches of them for so long: at least one. Raises `BadConfiguration` when the model fails."""
+        """Times batches of these requests for so long, at least one. Raises `BadConfiguration` if the model fails."""
         timings: list[Timing] = []
         deadline = self._clock() + seconds
         while not timings or self._clock() < deadline:
@@ -136,7 +135,7 @@ class Bench:
         return timings
 
     def request_cost(self, encoding: Encoding, seconds: float, most_rows: int) -> RequestCost:
-        """Measured for about so long, `most_rows` in a batch. Raises `BadConfiguration` when the model has no such."""
+        """Measures it for about `seconds`, `most_rows` in a batch. Raises `BadConfiguration` if the model lacks it."""
         signature, rng = self._stacker.signature, np.random.default_rng(0)
         feeds = {name: _varied(array, rng) for name, array in self._blank(self._request_rows).items()}
         request = encode_request(signature, feeds, encoding)
@@ -154,7 +153,7 @@ class Bench:
 
 
 def codecs_of(signature: Signature) -> Codecs:
-    """The worker's codecs for one model, with limits that no request made for it meets."""
+    """Makes the worker's codecs for one model, with limits that no request made for it reaches."""
     wire = Wire("", "", max_request_bytes=1 << 62, max_json_bytes=1 << 62, max_answer_bytes=1 << 62)
     return Codecs([signature], wire, lambda _: None)
 
@@ -166,8 +165,8 @@ def codec_seconds(
     seconds: float,
     clock: Clock,
 ) -> tuple[float, float]:
-    """The medians of decoding one of these requests and of encoding its answer, over about so many seconds."""
-    codecs = codecs_of(signature)  # whose answers follow the request's content type
+    """Measures the medians of decoding one of these requests and encoding its answer, for about so many seconds."""
+    codecs = codecs_of(signature)  # their answers follow the request's content type
     records = [Record(_PARTITION, at, None, value, headers, None) for at, (headers, value) in enumerate(requests)]
     decode, encode = list[float](), list[float]()
     deadline = clock() + seconds
@@ -184,7 +183,7 @@ def codec_seconds(
 
 
 def _varied(array: Array, rng: np.random.Generator) -> Array:
-    """Fractions in the place of zeros: written as text they are as long as those of real requests."""
+    """Replaces zeros by fractions, which as text are as long as those of real requests."""
     if array.dtype.kind != "f" or array.any():
         return array
     return rng.standard_normal(array.shape).round(3).astype(array.dtype)
@@ -193,11 +192,11 @@ def _varied(array: Array, rng: np.random.Generator) -> Array:
 def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[int], None]) -> Sweep:
     """Measure each of these ascending sizes for so many seconds; `tell` gets the number of slices done.
 
-    Raises `BadConfiguration` when the model fails at the smallest already, or later at one that it ran on.
+    Raises `BadConfiguration` if the model fails at the smallest size, or later at a size at which it ran before.
     """
     ready, too_large = _warm(bench, sizes)
     timings: dict[int, list[Timing]] = {rows: [] for rows in ready}
-    there_and_back = itertools.cycle((list(ready), list(ready)[::-1]))  # none always follows the same one
+    there_and_back = itertools.cycle((list(ready), list(ready)[::-1]))  # so the size before a size changes
     turns = itertools.chain.from_iterable(itertools.islice(there_and_back, ROUNDS))
     for done, rows in enumerate(turns, 1):
         timings[rows] += bench.time_for(seconds / ROUNDS, ready[rows])
@@ -212,7 +211,7 @@ def _size(rows: int, timings: Sequence[Timing]) -> Size:
 
 
 def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
-    """Requests of each of these ascending sizes that the model has run on, and the first size left out."""
+    """Runs each of these ascending sizes. Returns requests of the sizes that ran, and the first size left out."""
     ready: dict[int, list[Request]] = {}
     for rows in sizes:
         requests = bench.requests(rows)

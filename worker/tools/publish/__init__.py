@@ -1,1 +1,1 @@
-"""`inference-worker publish`: lines of a file, or made-up requests, to the request topic."""
+"""`inference-worker publish`: sends the lines of a file, or made-up requests, to the request topic."""

@@ -1,4 +1,4 @@
-"""`inference-worker publish`: requests to a topic, and, with `--wait`, what became of each of them."""
+"""`inference-worker publish`: sends requests to a topic, and with `--wait` reports their answers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from worker.tools.options import PublishOrder
 from worker.tools.publish.publication import Publication
 from worker.tools.publish.requests import Publishable, read_lines
 
-# Seconds without an answer, unless --timeout says others.
+# Seconds without an answer before `--wait` gives up, unless --timeout says otherwise.
 _PATIENCE = 30.0
 
 
 def publish(order: PublishOrder) -> int:
-    """0 when all was published and, with `wait`, answered with a result.
+    """Publish requests. Returns 0 if all were published and, with `wait`, answered with a result.
 
-    Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
-    when a part was not published, not answered, or answered with an error.
+    Raises `BadConfiguration` if it cannot begin, `KafkaFatal` if Kafka takes nothing more, and `Incomplete` if a part
+    was not published, not answered, or answered with an error.
     """
     if not order.wait:
         check_idle("without --wait", timeout=order.timeout)
@@ -64,7 +64,7 @@ def publish(order: PublishOrder) -> int:
 
 
 def _topic(order: PublishOrder, settings: ClientSettings) -> str:
-    """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
+    """Returns the topic. Raises `BadConfiguration` for a topic whose readers expect no requests."""
     topics = (order.topic,) if order.topic is not None else settings.kafka.request_topics
     if topics is None:
         raise unset("WORKER_KAFKA__REQUEST_TOPICS: must be set, or name a topic with --topic", order.config)
@@ -140,7 +140,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _shortfalls(
     publication: Publication, told: Mapping[str, Any], refusal: str | None, patience: float
 ) -> Iterator[str]:
-    """What was not published, not answered, or answered with an error."""
+    """Yields the reasons why the command is incomplete: requests not published, not answered, or with an error."""
     if publication.odd is not None:
         yield f"{publication.odd}; what comes before it is published"
     elif not publication.is_whole:

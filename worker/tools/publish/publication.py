@@ -1,8 +1,8 @@
-"""One publication: requests handed over, acknowledged, and, if answers are waited for, answered.
+"""One publication: requests are handed over, acknowledged, and, if the command waits, answered.
 
-One thread hands over what is due, hears what the broker acknowledged, and reads answers in between. With a rate it is
-an open loop: a request leaves when it is due, however late the answers are. A request is known by its place in Kafka,
-which its answer carries as `source`.
+One thread hands over the requests that are due, takes in the broker's acknowledgements, and reads answers in between.
+With a rate it is an open loop: a request is sent when it is due, however late the answers are. A request's place in
+Kafka identifies it, and its answer carries that as `source`.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from worker.tools.kafka.reader import Reader
 from worker.tools.publish.requests import Publishable
 
 _PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
-# Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
+# Requests handed over before acknowledgements and answers are taken in: a millisecond or two of work.
 _BURST = 256
-# The longest wait for anything before a signal is noticed, and the shortest that a client can wait, seconds.
+# Seconds of the longest wait before a signal is noticed, and of the shortest that a client can wait.
 _GLANCE, _TICK = 0.05, 0.001
 
 
 class AwaitedAnswers:
-    """Owns the places and instants of one run. Pure: the instants are passed in, seconds.
+    """Matches answers with requests. Owns the places and instants of one publication. Pure: instants are passed in, s.
 
-    An answer may be read before the broker's acknowledgement of its request, and others' answers are among them. So
-    every answer is kept by its place, and counts once a request of this run lies there.
+    An answer may be read before the broker acknowledges its request, and some answers belong to other publishers. So
+    every answer is kept by its place, and it counts when a request of this publication has that place.
     """
 
     def __init__(self) -> None:
         self.heard = 0
         self._published_at: dict[str, float] = {}
-        self._answers = defaultdict[str, list[tuple[float, str]]](list)  # when each came, and its error's code
+        self._answers = defaultdict[str, list[tuple[float, str]]](list)  # each answer's instant and error code
 
     def placed(self, published_at: float, place: str | None) -> None:
-        """A request lies there; None: it was refused."""
+        """Note the place of a request; None if it was refused."""
         if place is not None:
             self._published_at[place] = published_at
             self.heard += place in self._answers
 
     def hear(self, record: Record, now: float) -> bool:
-        """An answer was read. Whether it is the first to a request of this run."""
+        """Note an answer that was read. Returns True if it is the first one to a request of this publication."""
         headers = headers_of(record.headers)
         place = headers.get("source", b"").decode(errors="replace")
         is_ok = headers.get("status") == b"ok"
@@ -61,9 +61,9 @@ class AwaitedAnswers:
         return is_first
 
     def summary(self) -> dict[str, Any]:
-        """What became of the requests: results, errors by code, answers that did not come, and that came again.
+        """Counts results, errors by code, missing answers and repeated ones.
 
-        A latency is from publication until the answer was read.
+        A latency is the time from publication until the answer was read.
         """
         heard = {place: answers for place, answers in self._answers.items() if place in self._published_at}
         codes = Counter(answers[0][1] for answers in heard.values())
@@ -82,9 +82,9 @@ class AwaitedAnswers:
 
 
 class Publication:
-    """Used once. Owns the counts and the clock of a run; neither the publisher nor the reader.
+    """Publishes requests, once. Owns the counts and the clock, but neither the publisher nor the reader.
 
-    `key` is for requests without one, `{n}` in it is the request's number; `rate` in requests per second.
+    `key` is for requests without one, and `{n}` in it is the request's number. `rate` is in requests per second.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class Publication:
         self._key, self._interval = key, 1 / rate if rate else 0.0
         self._awaited = AwaitedAnswers()
         self.handed_over = 0
-        self.odd: BadConfiguration | None = None  # what the source cannot be read past
+        self.odd: BadConfiguration | None = None  # the line at which reading the source had to stop
         self.is_whole = False  # every request of the source was handed over
         self._seconds = 0.0
         self._began = time.monotonic()
         self._show: Callable[[], None] = lambda: None
 
     def summary(self) -> dict[str, Any]:
-        """What became of the requests. `unknown`: neither acknowledged nor refused."""
+        """Counts the requests by outcome. `unknown`: neither acknowledged nor refused."""
         published, refused = self._publisher.acknowledged, self._publisher.refused
         return {
             "published": published,
@@ -113,7 +113,7 @@ class Publication:
         }
 
     def run(self, requests: Iterable[Publishable | None], total: int | None) -> None:
-        """Hand over and hear of all; a signal ends it sooner, a second one at once. Raises `KafkaFatal`."""
+        """Hand over all, and wait for the broker. A signal ends it early, a second at once. Raises `KafkaFatal`."""
         self._began = time.monotonic()
         try:
             with progress("publishing", total) as show:
@@ -129,7 +129,7 @@ class Publication:
             self._publisher.give_up()
 
     def wait(self, patience: float) -> None:
-        """For the answers to what was published, until none comes for so many seconds, or a signal does."""
+        """Wait for the answers, until all came, none comes for `patience` seconds, or a signal comes."""
         deadline = time.monotonic() + patience
         with progress("answers", self._publisher.acknowledged) as show:
             self._show = lambda: show(self._awaited.heard)
@@ -140,7 +140,7 @@ class Publication:
                     return
 
     def _hand_over(self, requests: Iterable[Publishable | None]) -> bool:
-        """Whether that was all."""
+        """Hand over the requests. Returns False if a signal ended it before the last one."""
         for request in requests:
             if request is not None:
                 self._wait_until(self._began + self.handed_over * self._interval)
@@ -166,7 +166,7 @@ class Publication:
             self._serve(0.0)
 
     def _serve(self, timeout: float) -> int:
-        """Hear what has come, waiting at most so long for it. Returns how many requests got their answer."""
+        """Take in acknowledgements and answers, waiting at most `timeout`. Returns how many requests got an answer."""
         self._show()
         if self._reader is None:
             self._publisher.poll(timeout)

@@ -1,12 +1,12 @@
-"""The lines of a file or a pipe that are published, one record after another.
+"""Reads the lines of a file or a pipe as records to publish.
 
 | a line is an object with | published is |
 |---|---|
 | `inputs` | the line itself, as `application/json` |
-| `value` or `value_base64` | what this envelope holds, whatever it is: this is how bad input is published |
+| `value` or `value_base64` | the envelope's content, whatever it is: bad input is published this way |
 
-An envelope may also have `key` or `key_base64`, `headers` and `headers_base64` (objects). A string is its UTF-8, a null
-is no value at all, anything else is its JSON. Judges nothing but the form.
+An envelope may also have `key` or `key_base64`, `headers` and `headers_base64` (objects). A string becomes UTF-8, a
+null becomes no value at all, anything else becomes JSON. Only the form is checked.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Publishable(NamedTuple):
 
 
 def read_lines(found: Iterator[bytes | None], name: str) -> Iterator[Publishable | None]:
-    """The records of JSON lines; empty lines are passed over. None: a pipe is silent now.
+    """Yields the records of JSON lines, and None while a pipe is silent. It skips empty lines.
 
-    Raises `BadConfiguration`, with the line's number, for a line that is no record.
+    Raises `BadConfiguration`, with the line's number, for a line that is not a record.
     """
     number = 0
     for line in found:
@@ -51,7 +51,7 @@ def read_lines(found: Iterator[bytes | None], name: str) -> Iterator[Publishable
 
 
 def read_line(line: bytes) -> Publishable:
-    """The record that the line stands for. Raises `BadConfiguration` for a line that is neither form."""
+    """Returns the record of a line. Raises `BadConfiguration` for a line that has neither form."""
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError as error:

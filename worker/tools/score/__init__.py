@@ -1,1 +1,1 @@
-"""Inference over a file, without Kafka: chunk by chunk through the worker's own codecs, batches and checks."""
+"""`inference-worker score`: answers a file without Kafka, with the worker's own codecs, batches and checks."""

@@ -1,9 +1,9 @@
-"""`inference-worker score`: a file through the model, without Kafka, as the worker would answer it.
+"""`inference-worker score`: answers a file without Kafka, as the worker would.
 
     RowFile, lines ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
 
-Python's work on one chunk goes on while the model runs another. Answers go to standard output or a file, everything
-else to standard error.
+Python works on one chunk while the model runs another. Answers go to standard output or a file, everything else to
+standard error.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from worker.tools.score.inputs import RowFile, line_chunks
 from worker.tools.score.outputs import Results, results_for
 from worker.tools.score.scorer import Chunk, Scored, Scorer
 
-# A chunk has so many batches, unless the model takes longer than this for them, seconds: Ctrl-C should be heard soon. A
-# small model answers 64 rows in 60 µs, and handing a chunk to a thread and back costs as much. Rows have so many bytes
-# at most: more would leave the processor's cache before their turn comes.
+# Limits of a chunk. Batches: a small model answers 64 rows in 60 µs, and handing a chunk to a thread and back costs as
+# much. Seconds of the model: Ctrl-C should work soon. Bytes of rows: more would leave the processor's cache before
+# their turn comes.
 CHUNK_BATCHES, CHUNK_SECONDS, CHUNK_BYTES = 16, 0.05, 1024 * 1024
-# How long Python lets a busy thread keep the interpreter, seconds. At its default of 5 ms a lane waits between two
-# inferences: 15 to 20 % of the speed (measured 2026).
+# Seconds for which Python lets a busy thread keep the interpreter. At its default of 5 ms a lane waits between two
+# inferences, which costs 15 to 20 % of the speed (measured 2026).
 SWITCH_INTERVAL = 0.0005
 
 
 def score(order: ScoreOrder) -> int:
-    """0 when every row or line has its result. Raises `Incomplete` when some have none, and whatever stops it."""
+    """Score the file. Returns 0 if all rows or lines have results. Raises `Incomplete` if not, or whatever stops it."""
     order.check()
     options = {"WORKER_MODEL__PATH": order.model, "WORKER_BATCHING__MAX_BATCH_SIZE": order.batch_size}
     settings = load_scoring(order.config, with_options(os.environ, **options))
@@ -68,7 +68,7 @@ def score(order: ScoreOrder) -> int:
 
 
 def _ahead(chunks: Iterator[Chunk], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:
-    """The outcomes of all chunks, in their order; of those that were begun when the operator stops it."""
+    """Yields the outcomes of all chunks, in order. When the operator stops it, chunks that were begun are finished."""
     waiting = deque[Future[Sequence[Scored]]]()
 
     with ThreadPoolExecutor(threads) as pool:
@@ -77,7 +77,7 @@ def _ahead(chunks: Iterator[Chunk], scorer: Scorer, threads: int, is_stopped: Ev
                 break
             if chunk:
                 waiting.append(pool.submit(scorer.chunk, chunk))
-            while len(waiting) > (threads if chunk else 0):  # a pipe that is silent brings nothing: all is written
+            while len(waiting) > (threads if chunk else 0):  # an empty chunk means a silent pipe: finish all
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -85,7 +85,7 @@ def _ahead(chunks: Iterator[Chunk], scorer: Scorer, threads: int, is_stopped: Ev
 
 @contextmanager
 def _stop_signal() -> Iterator[Event]:
-    """Set by the first signal; the second ends the process at once, also in the middle of an inference."""
+    """Yields an event that the first signal sets. The second signal ends the process at once, even in an inference."""
     is_stopped, interval = Event(), sys.getswitchinterval()
 
     def stop(number: int, _: object) -> None:
@@ -105,7 +105,7 @@ def _stop_signal() -> Iterator[Event]:
 def _chunks(
     order: ScoreOrder, scorer: Scorer, settings: ScoringSettings, closing: ExitStack
 ) -> tuple[Iterator[Chunk], int | None]:
-    """What is to be scored, and how many lines or rows it has; None where that is not known."""
+    """Returns the chunks to score, and the number of rows; None for lines, whose number is not known."""
 
     def batches() -> int:
         return max(1, int(min(CHUNK_BATCHES, CHUNK_SECONDS * scorer.batches / (scorer.seconds or 1))))
@@ -121,7 +121,7 @@ def _chunks(
 
 
 def _caution(model: Model, max_batch_size: int) -> None:
-    """Say where rows that share a batch get one another's results. It is no refusal: scoring is how to compare."""
+    """Warn if rows in one batch change each other's results. That is no refusal: scoring is the way to compare."""
     try:
         why = independence(model, max_batch_size).why
     except BadConfiguration as refusal:
@@ -132,12 +132,12 @@ def _caution(model: Model, max_batch_size: int) -> None:
 
 def _bar(order: ScoreOrder, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
     if order.output is None and sys.stdout.isatty():
-        return nullcontext(lambda _: None)  # answers scroll by where the bar would be
+        return nullcontext(lambda _: None)  # the answers fill the screen, so there is no place for a bar
     return progress(f"{order.unit}s", total)
 
 
 def _judge(results: Results, total: int | None) -> None:
-    """Raises `Incomplete` unless everything was asked and has its result."""
+    """Raises `Incomplete` unless everything was scored and has its result."""
     found = []
     if not results.is_complete:
         of_all = f" of {total:,}" if total else ""

@@ -1,6 +1,6 @@
-"""Files to score: rows of a .npy or .npz, held against the model's inputs, and lines of JSON from a file or a pipe.
+"""Files to score: rows of a .npy or .npz, checked against the model's inputs, and lines of JSON from a file or a pipe.
 
-What is wrong with an array file is said before the first inference, and nothing is ever unpickled. A .npy and lines are
+Errors in an array file are reported before the first inference, and nothing is ever unpickled. A .npy and lines are
 read chunk by chunk, so memory does not grow with them.
 """
 
@@ -23,13 +23,13 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-LINES_BYTES = 16 * 1024 * 1024  # of a chunk, and a line more
-# Answers are lines too, so only those may be asked for that are JSON to their end.
+LINES_BYTES = 16 * 1024 * 1024  # bytes at which a chunk of lines ends
+# Answers are lines, too, so the request asks for an answer that is all JSON.
 LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 
 
 class Rows(NamedTuple):
-    """Some rows of an array file, from this number on: an array for each input. `accept`: the answer's content type."""
+    """Rows of an array file from row `number` on: an array for each input. `accept`: the answer's content type."""
 
     source: Partition
     number: int
@@ -42,13 +42,13 @@ class Rows(NamedTuple):
         return len(self.arrays[0])
 
     def parts(self, rows: int) -> Iterator[Rows]:
-        """The rows, at most so many in each part."""
+        """Yields the rows in parts of at most `rows` rows."""
         for at in range(0, self.total, rows):
             arrays = [array[at : at + rows] for array in self.arrays]
             yield self._replace(number=self.number + at, arrays=arrays)
 
     def record(self) -> Record:
-        """All in one request; its offset is the first one's number."""
+        """Returns one request with all rows. Its offset is the number of the first row."""
         raws = [array.tobytes() for array in self.arrays]
         head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
         accept = ("accept", self.accept.encode())
@@ -57,10 +57,10 @@ class Rows(NamedTuple):
 
 
 class RowFile:
-    """A .npy, which is mapped, or a .npz: an array for each of the model's inputs that it holds, of `total` rows."""
+    """A .npy, which is mapped, or a .npz. It has an array of `total` rows for each input of the model that it holds."""
 
     def __init__(self, path: Path, name: str, signature: Signature, accept: str) -> None:
-        """Raises `BadConfiguration`, one sentence with the cure, for whatever this model cannot be asked."""
+        """Raises `BadConfiguration`, one sentence with the cure, if the file does not fit the model."""
         try:
             arrays = _arrays(path, signature)
         except DAMAGED as error:
@@ -78,7 +78,7 @@ class RowFile:
         self.row_bytes = sum(array.nbytes for array in self._all.arrays) // self.total
 
     def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
-        """All of it, a number of rows at once that may change on the way. Raises `Incomplete`."""
+        """Yields all rows in chunks. `at_once` gives the size of the next chunk. Raises `Incomplete`."""
         at = 0
         while at < self.total:
             end = min(at + at_once(), self.total)
@@ -89,7 +89,7 @@ class RowFile:
 
 
 def _rows(array: Array, at: int, end: int) -> Array:
-    """Rows of an array. A mapped file is read: pages of it would count as memory, and a file that shrinks is told."""
+    """Returns rows of an array. It reads a mapped file, whose pages would count as memory, and tells if it shrank."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return array[at:end]
     try:
@@ -103,9 +103,9 @@ def _rows(array: Array, at: int, end: int) -> Array:
 def line_chunks(
     lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int]
 ) -> Iterator[list[Record]]:
-    """The lines, so many at once: each is a request, an empty one too, and its number, from 1, the offset.
+    """Yields the lines in chunks. Each line, even an empty one, is a request; its offset is its number, from 1.
 
-    While a pipe is silent a chunk is what has come, or nothing. `longest`: bytes of a line that may be a request.
+    When a pipe is silent, the chunk has what has come, or nothing. `longest`: the most bytes of a request's line.
     """
     source, records, size, number, wanted = Partition(name, 0), list[Record](), 0, 0, at_once()
     for line in lines:
@@ -125,12 +125,12 @@ def _line(source: Partition, number: int, line: bytes, longest: int) -> Record:
 
 
 def _arrays(path: Path, signature: Signature) -> Mapping[str, Array]:
-    """The arrays by the name of the input: the members of a .npz, or the only one of a .npy."""
+    """Returns the arrays by the input's name: the members of a .npz, or the only array of a .npy."""
     if zipfile.is_zipfile(path):
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             found = dict(members)
     else:
-        mapped = npy.open_memmap(path, mode="r")  # of columns one after the other a row lies everywhere
+        mapped = npy.open_memmap(path, mode="r")  # an array in column order is copied: its rows are scattered
         found = {signature.required[0].name: np.array(mapped) if np.isfortran(mapped) else mapped}
     missing = {spec.name for spec in signature.required} - found.keys()
     if missing or found.keys() - {spec.name for spec in signature.inputs}:

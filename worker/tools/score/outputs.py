@@ -1,6 +1,6 @@
-"""Where outcomes go: lines of JSON, or a .npy for each output of the model and the errors in a file next to them.
+"""Writes outcomes: as lines of JSON, or as a .npy for each output of the model, with the errors in a file next to them.
 
-A file is called `x.partial.npy` until all is written, and gets its own name then: what has that name is whole.
+A file is called `x.partial.npy` until all is written, and then gets its own name. So a file with its own name is whole.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Encode = Callable[[Outcome], Sequence[Message]]
 class Target:
     """A file under its unfinished name, or standard output. Owns the descriptor.
 
-    Written without Python's own buffer, which would write again, when it is closed, what a full disk did not take.
+    It does not use Python's buffer: when that is closed, it would write again the bytes that a full disk did not take.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """None: standard output. Raises `BadConfiguration` for a file that cannot be made."""
+        """`path` None: standard output. Raises `BadConfiguration` for a file that cannot be made."""
         self._path = path
         self._partial = path and partial(path)
         self._descriptor = STDOUT
@@ -45,7 +45,7 @@ class Target:
                 raise BadConfiguration(f"{path}: cannot be written: {error.strerror}") from error
 
     def write(self, content: bytes) -> None:
-        """All of it. Raises `Incomplete` when the disk is full or the output is read no more."""
+        """Write all bytes. Raises `Incomplete` if the disk is full, or the output's reader has closed it."""
         view = memoryview(content)
         try:
             while view:
@@ -54,7 +54,7 @@ class Target:
             raise Incomplete(f"{self._partial or 'standard output'}: cannot be written: {error.strerror}") from error
 
     def end(self, part: str | None = None) -> None:
-        """Give it its name; or leave it, and say which part it is."""
+        """Give the file its name. With `part`, leave it unfinished, and say which part it has."""
         if self._path is not None and self._partial is not None:
             os.close(self._descriptor)
             path = self._partial if part else self._partial.replace(self._path)
@@ -67,28 +67,28 @@ class Target:
 
 
 class NpyFile(Target):
-    """The rows of one output, in their order.
+    """The file of one output's rows, in order.
 
-    The header, always 128 bytes long, is written last. So a run that was stopped leaves a whole array of fewer rows,
-    and one that was killed a file that numpy refuses.
+    The header, always 128 bytes long, is written last. So a command that was stopped leaves a whole array of fewer
+    rows, and a command that was killed leaves a file that numpy refuses.
     """
 
     def __init__(self, path: Path, spec: TensorSpec) -> None:
-        """Raises `BadConfiguration` when there can be no such file."""
+        """Raises `BadConfiguration` if the file cannot be made."""
         super().__init__(path)
         dims = tuple(d for d in spec.dims if d is not None)
-        # The row where there is no result: NaN where there is one, else zeros.
+        # The row in place of a missing result: NaN if the type has it, else zeros.
         self.blank = np.full((1, *dims), np.nan if spec.is_float else 0, spec.dtype)
         self._rows = 0
         self.write(bytes(len(self._header())))
 
     def add(self, rows: Array) -> None:
-        """Raises `Incomplete` when they cannot be written."""
+        """Append rows. Raises `Incomplete` if they cannot be written."""
         self.write(rows.tobytes())
         self._rows += len(rows)
 
     def end(self, part: str | None = None) -> None:
-        header = self._header()  # and drop the part of a row that a full disk took
+        header = self._header()  # `ftruncate` drops the last row if a full disk took only a part of it
         os.ftruncate(self._descriptor, len(header) + self._rows * self.blank.nbytes)
         os.pwrite(self._descriptor, header, 0)
         super().end(part)
@@ -101,23 +101,23 @@ class NpyFile(Target):
 
 
 class Results(Closing):
-    """Where outcomes go, counted: a line for each; or, where there are files, their rows, and a line for each refusal.
+    """Writes and counts outcomes: a line for each, or, with `files`, rows into those and a line for each refusal.
 
-    Files get their names at the end if `is_complete` then.
+    At the end the files get their names if `is_complete`.
     """
 
     def __init__(self, target: Target, encode: Encode, unit: str, files: Sequence[NpyFile] = ()) -> None:
-        """`unit` is what the numbers count: `line` or `row`."""
+        """`unit`: the thing that is counted, `line` or `row`."""
         self.is_complete = False
         self.outcomes = 0
-        self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the first
+        self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the number of the first
         self.unit = unit
         self._target = target
         self._encode = encode
         self._files = files
 
     def write(self, scored: Sequence[Scored]) -> None:
-        """A chunk of outcomes, in the order of the file. Raises `Incomplete` when they cannot be written."""
+        """Write a chunk of outcomes, in the order of the file. Raises `Incomplete` if they cannot be written."""
         if not self._files:
             self._target.write(b"".join([self._line(number, outcome) for number, outcome, _ in scored]))
             self.outcomes += len(scored)
@@ -142,7 +142,7 @@ class Results(Closing):
             self._target.end(part)
 
     def _line(self, number: int, outcome: Outcome) -> bytes:
-        """The value that a worker would send, and for an error what only its headers would say."""
+        """Returns the value that a worker would send; for an error also its code, which a worker sends as a header."""
         (message,) = self._encode(outcome)
         line, headers = message.value or b"", dict(message.headers)
         if headers["status"] != b"error":
@@ -154,12 +154,12 @@ class Results(Closing):
 
 
 def partial(path: Path) -> Path:
-    """The name of a file that is not finished."""
+    """Returns the name for a file while it is not finished."""
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
 def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Results:
-    """Where this order wants its outcomes, the files made. Raises `BadConfiguration`, before the first inference."""
+    """Makes the files that this order wants. Raises `BadConfiguration`, before the first inference."""
     output = order.output
     if output is None or not order.wants_arrays:
         _check_free(order, [output] if output else [])
@@ -173,12 +173,12 @@ def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Resu
     paths = [output.with_name(f"{output.stem}.{name}.npy") for name in names] if len(names) > 1 else [output]
     errors = output.with_suffix(".errors.jsonl")
     _check_free(order, [*paths, errors])
-    errors.unlink(missing_ok=True)  # it may be of an earlier run
+    errors.unlink(missing_ok=True)  # an earlier command may have left it
     return Results(Target(errors), encode, order.unit, list(map(NpyFile, paths, signature.outputs)))
 
 
 def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:
-    """A file is written over only if its loss was asked for, and never the input. Raises `BadConfiguration`."""
+    """Raises `BadConfiguration` if a file exists that the order does not let us overwrite, or is the input itself."""
     for path in (*paths, *map(partial, paths)):
         if not path.exists():
             continue

@@ -1,9 +1,9 @@
-"""One model over chunks of a file: decoded, stacked, run in batches and split as a worker does it.
+"""Scores chunks of a file with one model: decodes, stacks, runs in batches and splits as a worker does.
 
-Requests of equal shapes are stacked together. When a run of theirs fails they are run again in halves, until the
-request on which the model fails is alone; the model's warm-up batch then says whether the device is to blame. Rows of
-an array file are one request, so that a row has no Python object of its own; when that is refused, its halves are
-asked, and a bad row is refused alone.
+Requests of equal shapes are stacked together. If their inference fails, they run again in halves, until the request on
+which the model fails is alone. Then the model's warm-up batch shows if the device is to blame. Rows of an array file
+are one request, so that no row needs a Python object of its own. If that request is refused, its halves run again,
+until each bad row is refused alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Chunk = Rows | Sequence[Record]
 
 
 class Scored(NamedTuple):
-    """The outcome of line `number`, or of the `rows` rows of an array file from that number on."""
+    """The outcome of line `number`, or of `rows` rows of an array file from row `number` on."""
 
     number: int
     outcome: Outcome
@@ -40,7 +40,7 @@ class Scored(NamedTuple):
 
 
 class Scorer:
-    """Scores chunks, several at once; as many threads at once run the model as there are lanes. Owns the counts."""
+    """Scores chunks, several at once, but only as many threads run the model as there are lanes. Owns the counts."""
 
     def __init__(self, model: Model, settings: ScoringSettings) -> None:
         self.model = model
@@ -64,7 +64,7 @@ class Scorer:
         )
 
     def chunk(self, chunk: Chunk) -> Sequence[Scored]:
-        """The outcomes of a chunk, in its order: of rows as arrays or as lines, or of lines. Raises `ModelBroken`."""
+        """Returns the outcomes of a chunk of rows or lines, in order. Raises `ModelBroken`."""
         if not isinstance(chunk, Rows):
             return self.records(chunk)
         if chunk.accept == OCTETS:
@@ -72,7 +72,7 @@ class Scorer:
         return self.records([row.record() for row in chunk.parts(1)])
 
     def records(self, records: Sequence[Record]) -> list[Scored]:
-        """The outcome of each record, in order. Raises `ModelBroken`."""
+        """Returns the outcome of each record, in order. Raises `ModelBroken`."""
         found: dict[int, Outcome] = {}  # by offset
         together = defaultdict[object, list[Request]](list)
         for record in records:
@@ -86,7 +86,7 @@ class Scorer:
         return [Scored(record.offset, found[record.offset]) for record in records]
 
     def rows(self, rows: Rows) -> Iterator[Scored]:
-        """The outcomes of these rows, in order: of all in one request, or in halves where one of them is bad."""
+        """Yields the outcomes of these rows, in order: one outcome for all, or halves if one of them is bad."""
         ((number, outcome, _),) = self.records([rows.record()])
         if isinstance(outcome, Rejection) and rows.total > 1:
             for half in rows.parts(-(-rows.total // 2)):
@@ -100,7 +100,7 @@ class Scorer:
         return self.codecs.decode(record)
 
     def _judged(self, requests: Sequence[Request], most: int | None = None) -> Iterator[tuple[Request, Outcome]]:
-        """`most` rows in a batch; None: as the settings have it."""
+        """Runs requests of one shape, `most` rows in a batch; None: the settings' limit."""
         shapes, size = self.policy.buckets.padded(requests[0].shapes), requests[0].size // requests[0].rows
         most = most or self.policy.limit_of_rows(shapes, max(1, size)).rows
         batch, refused = self._stacker.stack(requests, ClosedBy.SIZE)
@@ -112,7 +112,7 @@ class Scorer:
         if isinstance(split, RunFailure):
             yield from self._smaller(batch.requests, most, split)
             return
-        if not split.predicted:  # nothing but refusals, which do not prove that the device works
+        if not split.predicted:  # refusals alone do not prove that the device works
             self._check_device()
         yield from split.refused
         yield from ((prediction.request, prediction) for prediction in split.predicted)
@@ -120,7 +120,7 @@ class Scorer:
     def _smaller(
         self, requests: Sequence[Request], most: int, failure: RunFailure
     ) -> Iterator[tuple[Request, Outcome]]:
-        """Raises `ModelBroken` when no request is to blame."""
+        """Runs failed requests again in smaller parts. Raises `ModelBroken` if no request is to blame."""
         if failure.loses_rows:
             raise ModelBroken(
                 f"the model does not give a row for each that goes in ({failure.message}), so results written before "
@@ -137,7 +137,7 @@ class Scorer:
             yield requests[0], reject(requests[0], failure)
 
     def _run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
-        """All outputs of these rows, `most` in a batch; or the first failure."""
+        """Returns all outputs of these rows, `most` in a batch, or the first failure."""
         parts: list[Sequence[Array]] = []
         rows = len(next(iter(feeds.values())))
         with self._lanes:
@@ -146,7 +146,7 @@ class Scorer:
                 outputs = self.model.run({name: array[at : at + most] for name, array in feeds.items()})
                 if isinstance(outputs, RunFailure):
                     return outputs
-                # Looked at here: a row too few in one batch and one too many in the next would be missed in the whole.
+                # Checked for each batch: in the sum, one row too few here and one too many there would go unnoticed.
                 if any(output.shape[:1] != (min(most, rows - at),) for output in outputs):
                     return RunFailure("an output has not as many rows as went in", loses_rows=True)
                 parts.append(outputs)

@@ -1,1 +1,1 @@
-"""`inference-worker state`: what the model remembers of each key, looked at, saved, brought back and forgotten."""
+"""`inference-worker state`: shows, exports, imports and resets the states that a model keeps for its keys."""

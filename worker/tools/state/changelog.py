@@ -1,4 +1,4 @@
-"""The last state of each key, as the changelog or the store outside has it."""
+"""Reads the last state of each key from the changelog, or from an outside store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from worker.terminal.command_line import remembered
 from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
-_MOST_PARTITIONS = 10_000  # among them that of the writer of a state in a store is found
+_MOST_PARTITIONS = 10_000  # tried one by one to find the partition of a state in a store
 
 
 class Stateful(NamedTuple):
-    """The settings of a worker whose model has state. `signature` tells what requests and answers hold."""
+    """The settings of a worker whose model has state. `signature` has only the tensors of requests and answers."""
 
     settings: Settings
     layout: StateLayout
@@ -34,7 +34,7 @@ class Stateful(NamedTuple):
 
     @property
     def changelog(self) -> str:
-        """The topic; or the store that is there in its place."""
+        """The changelog topic, or the setting of the store that replaces it."""
         if self.settings.state.store is not None:
             return "WORKER_STATE__STORE"
         assert self.settings.kafka.changelog_topic is not None
@@ -55,7 +55,7 @@ class KeptStates(NamedTuple):
 
 
 def stateful(config: Path | None) -> Stateful:
-    """What the settings say. Raises `BadConfiguration`, also for a model without state."""
+    """Loads the settings. Raises `BadConfiguration`, also for a model without state."""
     settings = load(config, os.environ)
     if not settings.state.tensors:
         raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
@@ -67,7 +67,7 @@ def stateful(config: Path | None) -> Stateful:
 
 
 def key_of(text: str, *, is_base64: bool) -> bytes:
-    """The key's bytes. Raises `BadConfiguration` where they are to be base64, and are not."""
+    """Returns the key's bytes. Raises `BadConfiguration` if the text should be base64 and is not."""
     if not is_base64:
         return os.fsencode(text)
     try:
@@ -77,10 +77,10 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
 
 
 def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]:
-    """By partition, in their order; a key that was forgotten has none.
+    """Returns the last states by partition, in order. A forgotten key has none.
 
-    Raises `BadConfiguration` when the changelog cannot be read or all states are another model's, `Incomplete` when a
-    part of it cannot be read.
+    Raises `BadConfiguration` if the changelog cannot be read or all states are another model's, `Incomplete` if a part
+    of it cannot be read.
     """
     if of.settings.state.store is not None:
         return _in_store(of, only_key)
@@ -97,7 +97,7 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]
                     states.pop(key, None)
                 elif sieve.takes(record.value):
                     states[key] = record.value
-        reader.expect_whole()  # or older states would stand for those that cannot be read
+        reader.expect_whole()  # otherwise older states could be taken for the last ones
     try:
         sieve.check()
     except ValueError as error:
@@ -111,14 +111,14 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]
 
 
 def _in_store(of: Stateful, key: bytes | None) -> list[KeptStates]:
-    """The server's state of one key. Asked for more, it would have to look through all that it holds."""
+    """Returns the server's state of one key. To list all keys, the server would have to search all that it holds."""
     if key is None:
         raise BadConfiguration(
             "WORKER_STATE__STORE: the states lie in a server, and only a changelog can be listed, exported and "
             "imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
         )
     from worker.assembled_states import store_server  # noqa: PLC0415 - most workers have no store
-    from worker.stores.server import StoreAway  # noqa: PLC0415 - the same
+    from worker.stores.server import StoreAway  # noqa: PLC0415 - as above
 
     server = store_server(of.settings)
     try:

@@ -35,7 +35,7 @@ _WAIT = 0.05
 
 
 def show_key(order: GetOrder) -> int:
-    """0. Raises `Incomplete` for a key without state, and `BadConfiguration`."""
+    """Show a key's state. Returns 0. Raises `Incomplete` for a key without state, and `BadConfiguration`."""
     of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
     for part in _found(of, key, order.key):
         pairs = list(
@@ -52,14 +52,14 @@ def show_key(order: GetOrder) -> int:
 
 
 def _found(of: Stateful, key: bytes, name: str) -> list[KeptStates]:
-    """The partitions that have a state of the key. Raises `Incomplete` where none has."""
+    """Returns the partitions that have a state of the key. Raises `Incomplete` if none has."""
     if not (found := [part for part in last_states(of, only_key=key) if part.keys]):
         raise Incomplete(f"{printable(name)}: {of.changelog} has no state of this key")
     return found
 
 
 def show_keys(order: ListStatesOrder) -> int:
-    """0, whatever was found. Raises `BadConfiguration`."""
+    """List the keys. Returns 0. Raises `BadConfiguration`."""
     of = stateful(order.config)
     parts = last_states(of)
     every = ((part, at) for part in parts for at in range(len(part.keys)))
@@ -76,7 +76,7 @@ def show_keys(order: ListStatesOrder) -> int:
 
 
 def _identity(of: Stateful, part: KeptStates, at: int) -> dict[str, Any]:
-    """The request that wrote the state: none for an import. No time of last use: its requests had no timestamp."""
+    """Describes a state. An import is `written_by` no request. Requests without a timestamp leave no last use."""
     key, offset, used = part.keys[at], int(part.rows[at]["offset"]), int(part.rows[at]["time"])
     text = decoded(key)
     return {
@@ -88,7 +88,7 @@ def _identity(of: Stateful, part: KeptStates, at: int) -> dict[str, Any]:
 
 
 def _tensor(spec: TensorSpec, array: Array) -> dict[str, Any]:
-    """NaN and infinities, which JSON has not, become null."""
+    """Describes a tensor. NaN and infinities become null, because JSON lacks them."""
     data = [None if isinstance(v, float) and not math.isfinite(v) else v for v in array.ravel().tolist()]
     return {"datatype": spec.datatype, "shape": list(array.shape), "data": data}
 
@@ -102,7 +102,7 @@ def _line(of: Stateful, part: KeptStates, at: int) -> str:
 
 
 def export(order: ExportOrder) -> int:
-    """0. Raises `BadConfiguration`."""
+    """Save all states to a file. Returns 0. Raises `BadConfiguration`."""
     if order.file.exists() and not order.force:
         raise BadConfiguration(f"{order.file}: is there already; --force writes over it")
     of = stateful(order.config)
@@ -119,7 +119,7 @@ def export(order: ExportOrder) -> int:
 
 
 def bring_in(order: ImportOrder) -> int:
-    """0. Raises `BadConfiguration`, `KafkaFatal`, and `Incomplete` when some were not acknowledged."""
+    """Import states. Returns 0. Raises `BadConfiguration`, `KafkaFatal`; `Incomplete` if some were not acknowledged."""
     of = stateful(order.config)
     states = load_states(order.file, of.layout)
     keeps_partitions = states.partition_count == _partitions(of)
@@ -143,7 +143,7 @@ def bring_in(order: ImportOrder) -> int:
 
 
 def _partitions(of: Stateful) -> int:
-    """The partitions of both topics. Raises `BadConfiguration` where they differ, for then no worker starts."""
+    """Returns the partition count of both topics. Raises `BadConfiguration` if they differ: no worker starts then."""
     ours, theirs = (
         len(reach(topic, of.settings.kafka, "DESCRIBE").cluster.topics[topic].partitions)
         for topic in (of.requests, of.changelog)
@@ -157,7 +157,7 @@ def _partitions(of: Stateful) -> int:
 
 
 def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_partitions: bool) -> None:
-    """Raises `BadConfiguration` where states would be lost."""
+    """Raises `BadConfiguration` if the import would lose states."""
     if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
         raise BadConfiguration(
             f"group {of.settings.kafka.group_id} has {count(members, 'member')}, which would write over what is "
@@ -173,7 +173,7 @@ def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_par
 
 
 def _values(of: Stateful, states: States) -> Iterator[bytes]:
-    """No request of the request topic wrote them, so whatever comes is newer."""
+    """Makes the changelog values. They carry no request's offset, so every later request is newer."""
     for start in range(0, len(states.keys), _PORTION):
         some = slice(start, start + _PORTION)
         used = states.used_ms[some]
@@ -182,13 +182,13 @@ def _values(of: Stateful, states: States) -> Iterator[bytes]:
 
 
 def reset(order: ResetOrder) -> int:
-    """0. Raises `Incomplete` for a key without state, and where no answer came, or an error; `BadConfiguration`.
+    """Have a key forgotten. Returns 0. Raises `Incomplete` for a key without state, and if no answer or an error came.
 
-    Two requests of its own, behind those of the key that wait: the first begins the key anew, for the model may fail on
-    its state, and the second has it forgotten. Their row is made up.
+    It sends two requests with a made-up row, which queue after the key's waiting requests. The first begins the key
+    anew, because the model may fail on its state. The second has it forgotten. Also raises `BadConfiguration`.
     """
     of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
-    # Where it lies, whichever partitioner its publishers have.
+    # The partitions come from the states, so the publishers' partitioner does not matter.
     for partition in [part.partition for part in _found(of, key, order.key)]:
         answer = _forgotten(of, key, partition, order.timeout)
         headers = headers_of(answer.headers)
@@ -204,7 +204,7 @@ def reset(order: ResetOrder) -> int:
 
 
 def _forgotten(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
-    """The answer to the request that has the key forgotten. Raises `Incomplete` when none came in time."""
+    """Returns the answer to the request that has the key forgotten. Raises `Incomplete` if none came in time."""
     kafka, name = of.settings.kafka, secrets.token_hex(8).encode()
     feeds = example_feeds(of.signature, 1, np.random.default_rng(0))
     request = encode_request(of.signature, feeds, encodings(of.signature)[0])

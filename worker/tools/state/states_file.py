@@ -2,10 +2,10 @@
 
 | array | dtype, shape | |
 |---|---|---|
-| `keys` | uint8 (bytes of all keys) | the keys, one behind the other |
-| `key_ends` | int64 (states) | where each ends in `keys` |
-| `partitions` | int32 (states) | of the request topic |
-| `partition_count` | int64 () | how many that had |
+| `keys` | uint8 (bytes of all keys) | the keys, one after the other |
+| `key_ends` | int64 (states) | the end of each key in `keys` |
+| `partitions` | int32 (states) | the key's partition of the request topic |
+| `partition_count` | int64 () | number of partitions of that topic |
 | `used_ms` | int64 (states) | timestamp of the last request, milliseconds since the epoch; -1: none |
 | `state/<input>` | the input's (states, *dims) | one for each tensor of the state |
 """
@@ -29,7 +29,7 @@ _DTYPES = {"keys": "u1", "key_ends": "i8", "partitions": "i4", "partition_count"
 
 
 class States(NamedTuple):
-    """The states of all keys; `tensors` in the order of the layout, each of shape (states, *dims)."""
+    """The states of all keys. `tensors` are in the order of the layout, each of shape (states, *dims)."""
 
     keys: Sequence[bytes]
     partitions: Array
@@ -43,7 +43,7 @@ def save(path: Path, layout: StateLayout, states: States) -> None:
     arrays = {f"{PREFIX}{at.spec.name}": array for at, array in zip(layout.tensors, states.tensors, strict=True)}
     unfinished = path.with_name(f"{path.name}.part")
     try:
-        unfinished.unlink(missing_ok=True)  # of a run that was killed, or a link to another file
+        unfinished.unlink(missing_ok=True)  # left by a killed command, or a link to another file
         with unfinished.open("xb") as file:
             np.savez(
                 file,
@@ -63,7 +63,7 @@ def save(path: Path, layout: StateLayout, states: States) -> None:
 
 
 def load_states(path: Path, layout: StateLayout) -> States:
-    """Raises `BadConfiguration` for a file that is damaged, or holds states of another model."""
+    """Reads the file. Raises `BadConfiguration` if it is damaged, or holds states of another model."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -80,7 +80,7 @@ def load_states(path: Path, layout: StateLayout) -> States:
 
 
 def _problems(arrays: Mapping[str, Array], layout: StateLayout) -> Iterator[str]:
-    """Each means nothing without those before it."""
+    """Yields problems of the file. Each check relies on the earlier ones, so only the first problem counts."""
     of_model = {f"{PREFIX}{tensor.spec.name}" for tensor in layout.tensors}
     if (ours := _DTYPES.keys() | of_model) != arrays.keys():
         yield f"holds {', '.join(sorted(arrays))}, where a file of this model's states has {', '.join(sorted(ours))}"

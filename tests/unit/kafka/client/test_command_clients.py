@@ -1,4 +1,4 @@
-"""A command that comes right after its topic was made finds it; one whose topic is missing says so soon."""
+"""A command that follows the creation of its topic finds it; with a missing topic it says so soon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABSENT, CLOSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATIO
 
 
 class Admin:
-    """Says of a topic what the test says, one after the other."""
+    """Gives the test's replies about a topic, one after the other."""
 
     def __init__(self, said: list[int | None]) -> None:
         self.said = said
@@ -32,7 +32,7 @@ class Admin:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """What the brokers say of the topic, one after the other; nothing more than that is asked."""
+    """The brokers' replies about the topic, one per question; any further question fails."""
     said: list[int | None] = []
     clock = Clock()
     contact = Contact(Admin(said), ClientLog(NO_LOG), None)  # type: ignore[arg-type]  # a fake
@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_just_now_is_asked_for_again(answers: list[int | N
 def test_a_topic_that_cannot_be_used_is_told_with_the_cure(
     answers: list[int | None], said: list[int | None], told: str
 ) -> None:
-    """One that is missing after two seconds, any other at once: it will not change by itself."""
+    """A missing topic is reported after two seconds, anything else at once: it will not change by itself."""
     answers += said
 
     with pytest.raises(BadConfiguration) as refused:

@@ -1,4 +1,4 @@
-"""What the clients are configured with, and what may not be passed through."""
+"""The configuration of the Kafka clients, and the keys that may not be passed through."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(**changes: object) -> KafkaSettings:
 
 
 def test_the_consumer_commits_nothing_by_itself() -> None:
-    """Only what the ledger says is ever committed."""
+    """Only offsets from the ledger are ever committed."""
     config = consumer_config(settings(), CONSUMER)
 
     assert config["enable.auto.commit"] is False
@@ -45,7 +45,7 @@ def test_the_consumer_commits_nothing_by_itself() -> None:
 
 
 def test_sessions_are_the_brokers_or_ours_by_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka refuses to start with both. A short session beats three times: two heartbeats may get lost."""
+    """librdkafka refuses a configuration with both. A short session has three heartbeats: two may get lost."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
     new = consumer_config(settings(), CONSUMER)
     classic = consumer_config(settings(session_timeout_ms=1500, group_instance_id="a-{hostname}"), CLASSIC)
@@ -58,7 +58,7 @@ def test_sessions_are_the_brokers_or_ours_by_protocol(monkeypatch: pytest.Monkey
 
 
 def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
-    """Nothing expires, and no batch is larger than the smallest topic takes."""
+    """Messages do not expire, and no batch is larger than the smallest topic takes."""
     config = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
 
     assert config["enable.idempotence"] is True
@@ -69,14 +69,14 @@ def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
 
 
 def test_a_producer_of_transactions_waits_no_longer_than_they_last() -> None:
-    """What is not sent by then is taken back by the broker, and read again; all else is as without transactions."""
+    """The broker then aborts the transaction, and its requests are read again. Other settings stay as they are."""
     config = transaction_config(settings(), "worker-0", 5_000, message_bytes=2_000_000, batch_bytes=50_000)
 
     assert (config["transactional.id"], config["transaction.timeout.ms"]) == ("worker-0", 5_000)
     assert config["message.timeout.ms"] == 5_000
     assert config["delivery.report.only.error"] is True
     without = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
-    assert without["enable.gapless.guarantee"] is True  # a transaction is taken back as a whole
+    assert without["enable.gapless.guarantee"] is True  # a transaction is aborted as a whole
     differing = {"message.timeout.ms", "enable.gapless.guarantee"}
     assert config == {
         **{key: value for key, value in without.items() if key not in differing},
@@ -85,7 +85,7 @@ def test_a_producer_of_transactions_waits_no_longer_than_they_last() -> None:
 
 
 def test_operators_may_tune_every_client() -> None:
-    """A passed-through key wins over a choice of ours."""
+    """A passed-through key wins over our own choice."""
     kafka = settings(config={"linger.ms": "20", "client.id": "mine", "queued.min.messages": "7"})
 
     assert producer_config(kafka, 1000, 1000)["linger.ms"] == "20"
@@ -95,7 +95,7 @@ def test_operators_may_tune_every_client() -> None:
 
 
 def test_how_often_a_member_must_poll_is_no_matter_of_clients_outside_the_group() -> None:
-    """They have the default session, and the client refuses to be made where that is longer."""
+    """They have the default session, and a client with a longer one cannot be made."""
     often = settings(config={"max.poll.interval.ms": "3000"})
 
     assert consumer_config(often, CLASSIC)["max.poll.interval.ms"] == "3000"
@@ -116,7 +116,7 @@ def test_how_often_a_member_must_poll_is_no_matter_of_clients_outside_the_group(
     ],
 )
 def test_a_promise_cannot_be_configured_away(key: str) -> None:
-    """Each denied key is one line that names it and says why."""
+    """Each denied key gets one line that names it and says why."""
     (line,) = denied_keys(settings(config={key: "1"}))
 
     assert line.startswith(f"WORKER_KAFKA__CONFIG: {key} is not passed through, ")
@@ -147,7 +147,7 @@ def test_a_password_reaches_the_client_and_no_text(tmp_path: Path) -> None:
 
 
 def test_tokens_come_from_the_identity_provider() -> None:
-    """OAUTHBEARER is OIDC: the client fetches and renews its tokens. Certificates go unchecked when asked for alone."""
+    """OAUTHBEARER means OIDC: the client fetches and renews its tokens. Certificates go unchecked only on request."""
     kafka = settings(
         security_protocol="SASL_SSL",
         sasl_mechanism="OAUTHBEARER",

@@ -1,4 +1,4 @@
-"""A cluster is there when an answer names a broker of it; else one line says why, and what to do."""
+"""A cluster is there when an answer names one of its brokers; otherwise one line says why, and what to do."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ UNTRUSTED = (
     ],
 )
 def test_a_line_is_told_by_its_meaning(said: str, told: str) -> None:
-    """Setting, broker, fact and cure."""
+    """The line names setting, broker, fact and cure."""
     assert (explained(KAFKA, said) or "").startswith(f"WORKER_KAFKA__{told}")
 
 
 def test_an_address_by_which_a_broker_calls_itself_is_told_as_such() -> None:
-    """The usual trouble with containers and tunnels: the first contact works, and every other does not."""
+    """This is common with containers and tunnels: only the first contact works."""
     assert "advertised.listeners" in (explained(KAFKA, REFUSED.replace("/bootstrap", "/1")) or "")
     assert "advertised.listeners" not in (explained(KAFKA, REFUSED) or "")
 
 
 @pytest.mark.parametrize("said", ["Authentication failed", "broker:9092/1: something else"])
 def test_a_line_that_is_not_known_is_left_as_it_is(said: str) -> None:
-    """Rather the client's own words than a wrong broker or a wrong cure."""
+    """The client's own words are better than a wrong broker or a wrong cure."""
     assert explained(KAFKA, said) is None
 
 
 class Admin:
-    """Tells of these brokers, a set at a time, the last one for ever. Has the time."""
+    """Answers with these sets of brokers, one at a time; the last set repeats. It is also the clock."""
 
     def __init__(self, *told: set[int]) -> None:
         self.told = deque(told)
@@ -101,7 +101,7 @@ class Admin:
 
 
 class RefusingAdmin(Admin):
-    """The client of a port where nothing listens: it says so when it is polled, and asking takes its whole time."""
+    """The client of a port where nothing listens: a poll reports it, and each question takes its whole time."""
 
     def __init__(self, config: dict[str, Any], logger: Any) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def connected(monkeypatch: pytest.MonkeyPatch, admin: Admin) -> Contact:
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, waiting: Callable[[str], object] | None) -> tuple[str, float]:
-    """The message, and how long it took where nothing listens."""
+    """The message, and the time it took, where nothing listens."""
     made: list[RefusingAdmin] = []
 
     def admin_client(config: dict[str, Any], logger: Any) -> RefusingAdmin:
@@ -139,7 +139,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, waiting: Callable[[str], object] | 
 
 
 def test_a_command_does_not_wait_where_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks, and the address with the cure."""
+    """It looks twice, and names the address with the cure."""
     message, took = refused(monkeypatch, None)
 
     assert message.startswith("WORKER_KAFKA__BOOTSTRAP_SERVERS: nothing listens at broker:9092 (connection refused)")
@@ -147,7 +147,7 @@ def test_a_command_does_not_wait_where_nothing_listens(monkeypatch: pytest.Monke
 
 
 def test_a_worker_waits_for_a_broker_and_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is started together with it is there a little later."""
+    """A broker that starts together with the worker is there a little later."""
     told: list[str] = []
 
     message, took = refused(monkeypatch, told.append)
@@ -157,7 +157,7 @@ def test_a_worker_waits_for_a_broker_and_says_so_at_once(monkeypatch: pytest.Mon
 
 
 def test_a_broker_that_is_not_let_in_again_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names no broker, itself neither: nothing could be asked of it. In the end it is given up, with its words."""
+    """It names no broker, not even itself, so it cannot be asked. In the end the worker gives up and quotes it."""
     assert connected(monkeypatch, Admin(set(), set(), {1})).cluster.controller_id == 1
     with pytest.raises(BadConfiguration, match="within 15 s: it says that no broker serves its cluster"):
         connected(monkeypatch, Admin(set()))

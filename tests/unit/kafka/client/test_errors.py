@@ -1,4 +1,4 @@
-"""What a consumer that Kafka refuses tells its operator to do."""
+"""The advice for the operator when Kafka refuses a consumer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worker.kafka.client.errors import FATAL, refusal
     ],
 )
 def test_a_refusal_says_what_to_do(code: int, cure: str) -> None:
-    """Told as it comes, and as KIP-848's come: within a fatal error."""
+    """It works for a plain error, and for KIP-848's, which come within a fatal error."""
     plain = KafkaError(code)
 
     assert cure in (refusal(plain) or "")

@@ -21,12 +21,12 @@ def log(clock: Clock) -> ClientLog:
 
 
 def refused(log: ClientLog, broker: str) -> None:
-    """As librdkafka says it."""
+    """A refused connection in librdkafka's words."""
     log.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", f"[thrd:{broker}]: {broker}: Connection refused")
 
 
 def test_what_goes_on_is_told_once_and_counted(log: ClientLog, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """The first line of each broker at once, then one every ten seconds that says how many were left out."""
+    """Each broker's first line is logged at once, then one every ten seconds that counts those left out."""
     for _ in range(51):
         refused(log, "b1:9092")
     refused(log, "b2:9092")
@@ -44,7 +44,7 @@ def test_what_goes_on_is_told_once_and_counted(log: ClientLog, clock: Clock, cap
 def test_a_transaction_that_waits_for_the_last_one_is_no_error(
     log: ClientLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka says so of each, and retries by itself; what else it says of transactions is logged."""
+    """librdkafka reports each as an error and retries by itself; its other errors about transactions are logged."""
     about = "[thrd:TxnCoordinator]: TxnCoordinator/1: Failed to add offsets to transaction on broker TxnCoordinator/1: "
     busy = "Broker: Producer attempted to update a transaction while another concurrent operation on the same "
 
@@ -57,7 +57,7 @@ def test_a_transaction_that_waits_for_the_last_one_is_no_error(
 
 
 def test_a_password_in_an_address_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
-    """The client quotes the address that it was given, where an operator may have put one."""
+    """The client quotes the address it was given, and an operator may have put a password there."""
     log.log(logging.ERROR, "%s", "OIDC", "c", '[thrd:main]: cannot retrieve a token from "http://u:geheim@host/t"')
 
     assert "geheim" not in caplog.text

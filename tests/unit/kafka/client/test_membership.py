@@ -1,4 +1,4 @@
-"""How a worker belongs to its group."""
+"""A worker's membership in its group."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from worker.kafka.client.membership import choose_membership
     ],
 )
 def test_the_protocol_follows_from_the_settings(changes: dict[str, object], protocol: str) -> None:
-    """KIP-848, unless a setting of the classic protocol is in use or it was chosen."""
+    """It is KIP-848, unless the classic protocol was chosen or one of its settings is in use."""
     assert choose_membership(settings(**changes)).protocol == protocol
 
 
 def test_a_broker_before_kip_848_gets_a_classic_member() -> None:
-    """Unless the operator insists. One that has it switched off says so when it is joined. A line says why."""
+    """An operator may insist on KIP-848; a broker where it is switched off refuses the join. A line says why."""
     auto = choose_membership(settings(), is_absent=True)
     insisted = choose_membership(settings(group_protocol="consumer"), is_absent=True)
 

@@ -1,4 +1,4 @@
-"""What is read from the statistics that librdkafka 2.16 gives; the texts are shortened ones of a real client."""
+"""The reading of librdkafka 2.16's statistics; the texts are shortened ones of a real client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def consumer(*partitions: dict[str, int | str]) -> str:
     ],
 )
 def test_a_partition_stands_where_it_is_committed(said: dict[str, int], next_offset: int) -> None:
-    """Before the first commit, at the first record that we have not been given."""
+    """Before the first commit, it stands at the first record that the client has not given us."""
     assert read_consumer(consumer(partition(**said))).standings == {
         Partition("requests", 0): Standing(next_offset, 100)
     }
@@ -68,7 +68,7 @@ def test_what_is_not_read_stands_nowhere(said: dict[str, int | str]) -> None:
 
 
 def test_connections_and_brokers_are_counted() -> None:
-    """The coordinator has a connection of its own, and is one of the brokers. The first statistics know of none."""
+    """The coordinator has its own connection, and is one of the brokers. The first statistics know none."""
     seen = read_consumer(consumer())
 
     assert (seen.connections, seen.brokers, seen.coordinator) == (2, 2, "up")
@@ -77,7 +77,7 @@ def test_connections_and_brokers_are_counted() -> None:
 
 @pytest.mark.parametrize(("broker", "answers"), [(1, 7), (2, 0), (-1, 0)])
 def test_a_partition_is_read_up_to_what_comes_next(broker: int, answers: int) -> None:
-    """With what its own broker has answered; as a coordinator it has another connection."""
+    """The answers of its own broker count; a coordinator's are on another connection."""
     seen = read_consumer(consumer(partition(broker=broker, fetchq_cnt=3)))
 
     assert seen.reaches == {Partition("requests", 0): Reach(99, 100, 120, is_fetched=False, answers=answers)}
@@ -88,14 +88,14 @@ def test_a_partition_is_read_up_to_what_comes_next(broker: int, answers: int) ->
 def test_batches_that_could_not_be_parsed_count_at_one_position(
     number: int, position: int, unparsed: int | None
 ) -> None:
-    """At another one, or where nothing is fetched, the count is of something else."""
+    """At another position, or where nothing is fetched, the count belongs to something else."""
     text = consumer(partition(), partition(fetch_state="stopped"))
 
     assert unparsed_at(text, Partition("requests", number), position) == unparsed
 
 
 def test_a_client_is_throttled_by_the_broker_that_holds_it_up_longest() -> None:
-    """Each broker counts for itself, in milliseconds since the last text; the coordinator's own entry may have none."""
+    """Each broker counts alone, in milliseconds since the last text; the coordinator's entry may have no count."""
     brokers: dict[str, dict[str, object]] = {
         "a": {"throttle": {"sum": 849, "cnt": 21}},
         "b": {"throttle": {"sum": 100}},

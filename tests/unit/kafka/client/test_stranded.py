@@ -1,4 +1,4 @@
-"""When a client is given up for a new start: without a broker, or with an old login."""
+"""A worker gives up a client for a new start when it has no broker, or an old login."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.kafka.client.stranded import ASK_AGAIN_AFTER, LOST_AFTER, LoginFiles
 
 
 class Brokers:
-    """Makes clients that reach them, or do not."""
+    """Makes clients that reach the brokers, or do not."""
 
     def __init__(self) -> None:
         self.are_away = False
@@ -36,7 +36,7 @@ class Brokers:
 
 
 class Post:
-    """A client of which is heard, beside brokers."""
+    """A client's reports, and its brokers."""
 
     def __init__(self) -> None:
         self.brokers, self.clock = Brokers(), Clock()
@@ -47,7 +47,7 @@ class Post:
 
 
 def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
-    """It has none to connect to, whether it waits for one or not. The reason says for how long."""
+    """It has no broker to connect to, even if it waits for one. The reason says for how long."""
     post = Post()
     assert not post.why()
     post.clock.now += LOST_AFTER - 1
@@ -62,7 +62,7 @@ def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
 
 @pytest.mark.parametrize("whose", ["are_away", "is_refused"])
 def test_where_a_new_client_is_not_answered_either_it_is_asked_again_later(whose: str) -> None:
-    """It is the brokers' to come back. A certificate may be gone: then a client cannot even be made."""
+    """The brokers must come back. A certificate may be gone, too: then no client can be made."""
     post = Post()
     setattr(post.brokers, whose, True)
     post.why()
@@ -78,7 +78,7 @@ def test_where_a_new_client_is_not_answered_either_it_is_asked_again_later(whose
 
 
 def test_a_client_that_has_found_a_broker_again_is_not_stranded() -> None:
-    """However soon it loses it again."""
+    """It may lose the broker again at once."""
     post = Post()
     post.why()
     post.clock.now += LOST_AFTER
@@ -96,7 +96,7 @@ def test_a_client_that_has_found_a_broker_again_is_not_stranded() -> None:
     [
         (KafkaError._AUTHENTICATION, "new", True),
         (KafkaError._SSL, "new", True),
-        (KafkaError._ALL_BROKERS_DOWN, "new", False),  # connections that stand are not asked again
+        (KafkaError._ALL_BROKERS_DOWN, "new", False),  # open connections do not log in again
         (KafkaError._AUTHENTICATION, "", False),
         (KafkaError._AUTHENTICATION, None, False),
     ],
@@ -105,7 +105,7 @@ def test_a_client_that_has_found_a_broker_again_is_not_stranded() -> None:
 def test_a_refusal_after_a_login_file_changed_wants_a_new_start(
     tmp_path: Path, code: int, now: str | None, *, is_told: bool
 ) -> None:
-    """With the file's name and the client's words. While nothing new is there the refusal is waited out."""
+    """The reason has the file's name and the client's words. Without a new file the worker waits."""
     file = tmp_path / "password"
     file.write_text("old")
     files = LoginFiles([file, tmp_path / "never.there"])

@@ -1,4 +1,4 @@
-"""The names of transactions: whose they are."""
+"""Transactional ids, and the process or group that each belongs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = st.text("ab-@%/4", max_size=5)
 
 
 def test_without_a_pattern_no_two_processes_share_a_name() -> None:
-    """The group's name comes first, so that one rule of access covers all of them."""
+    """The group's name comes first, so that one access rule covers all of them."""
     first, second = resolve_transactional_id(None, "g"), resolve_transactional_id(None, "g")
 
     assert first.text != second.text
@@ -23,7 +23,7 @@ def test_without_a_pattern_no_two_processes_share_a_name() -> None:
 
 
 def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same after a restart, and so another process may have it."""
+    """The name stays after a restart, so another process may have it too."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
 
     assert resolve_transactional_id("a-{hostname}-{hostname}", "g") == ("a-worker-0-worker-0", "a-", False, True)
@@ -37,7 +37,7 @@ def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.Monkey
 @example([("a", "@"), ("a-@", "")])
 @example([("a", "%40"), ("a", "@")])
 def test_no_two_members_of_whatever_groups_share_a_name(members: list[tuple[str, str]]) -> None:
-    """Groups whose names begin alike, and the same instance in two groups: each has its own."""
+    """This includes groups whose names begin alike, and one instance name in two groups."""
     (group, instance), (other_group, other_instance) = members
 
     name = resolve_transactional_id(None, group, instance)
@@ -50,7 +50,7 @@ def test_no_two_members_of_whatever_groups_share_a_name(members: list[tuple[str,
     [(None, None, "g-"), (None, "one", "g-"), ("a-{hostname}", None, "a-"), ("fixed", None, "fixed-")],
 )
 def test_a_name_to_try_is_never_one_that_serves(pattern: str | None, instance: str | None, head: str) -> None:
-    """To begin with a replica's own name would shut that replica out."""
+    """A first try under a replica's own name would fence that replica off."""
     name = resolve_transactional_id(pattern, "g", instance)
 
     relative, another = name.relative(), name.relative()

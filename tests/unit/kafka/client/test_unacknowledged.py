@@ -1,4 +1,4 @@
-"""What a producer's statistics say of topics that take nothing; the figures are those of a real client (2.16)."""
+"""Topics that take no messages, found in a producer's statistics; the figures are those of a real client (2.16)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from worker.kafka.client.statistics import SILENCE, Unacknowledged
 
 
 def topic(*partitions: tuple[int, int]) -> dict[str, object]:
-    """Its partitions: how many messages were produced to each, and up to which of them all are acknowledged."""
+    """Statistics of a topic: each partition's number of messages, and the last one of the acknowledged prefix."""
     counts = [*enumerate(partitions), (-1, (0, 0))]
     return {"partitions": {str(at): {"msgs": msgs, "acked_msgid": acked} for at, (msgs, acked) in counts}}
 
 
 def text(messages: int, **topics: dict[str, object]) -> str:
-    """One text: `messages` are all that the client has."""
+    """A statistics text; `messages` counts all that the client holds."""
     return json.dumps({"msg_cnt": messages, "brokers": {"a:9092/1": {"state": "UP"}}, "topics": topics})
 
 
 class Heard:
-    """What is told of a producer, whose statistics come whenever the test says."""
+    """A watched producer whose statistics come when the test says so."""
 
     def __init__(self) -> None:
         self.clock, self.onlooker = Clock(), Onlooker()
@@ -38,7 +38,7 @@ class Heard:
 
 
 def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
-    """Also one that was refused and waits to be sent again, which the client counts in no queue of its partition."""
+    """A refused message that waits to be sent again counts too, though the client counts it in no partition's queue."""
     heard = Heard()
 
     brokers = heard.after(1, text(14, answers=topic((9, 4), (9, 0)), rejected=topic((5, 5))))
@@ -49,7 +49,7 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
 
 
 def test_a_producer_without_acknowledgements_names_its_topics(caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each half a minute."""
+    """A line comes every half minute."""
     heard = Heard()
     for _ in range(int(2 * SILENCE)):
         heard.after(1, text(119, answers=topic((119, 0)), rejected=topic((5, 5))))
@@ -62,7 +62,7 @@ def test_a_producer_without_acknowledgements_names_its_topics(caplog: pytest.Log
 
 @pytest.mark.parametrize("acknowledged", [1, 119])
 def test_an_acknowledgement_ends_the_silence(caplog: pytest.LogCaptureFixture, acknowledged: int) -> None:
-    """A slow topic is not one that takes nothing; one that owes nothing may be silent for hours."""
+    """A slow topic still takes messages, and a topic that owes nothing may be silent for hours."""
     heard = Heard()
     heard.after(1, text(119, answers=topic((119, 0))))
     heard.after(SILENCE - 1, text(119 - acknowledged, answers=topic((119, acknowledged))))
@@ -72,12 +72,12 @@ def test_an_acknowledgement_ends_the_silence(caplog: pytest.LogCaptureFixture, a
 
 
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception would come out of whatever call serves the client."""
+    """An exception would come out of any call that serves the client."""
     assert Heard().after(1, '{"topics": {"answers": {}}}') is None
 
     assert caplog.messages == ["the producer's statistics are not understood: KeyError('partitions')"]
 
 
 def test_without_a_watcher_nothing_is_read() -> None:
-    """As in a command that tries whether the broker opens transactions."""
+    """A command that tries whether the broker opens transactions has no watcher."""
     assert Unacknowledged(None, ClientLog(logging.getLogger("kafka"))).heard("no JSON") is None

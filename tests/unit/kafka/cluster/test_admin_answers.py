@@ -1,4 +1,4 @@
-"""What a broker will not tell is None, however it does not tell it."""
+"""A question that a broker does not answer gives None, whatever the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker.kafka.cluster.admin_answers import known_offset, told, told_offset
 
 
 def test_a_refusal_and_silence_are_no_answer() -> None:
-    """The client may not ask, or the broker does not know the question; or the client's clock and ours run out."""
+    """The client may not ask, the broker does not know the question, or the client's time or ours runs out."""
     answered, refused = Future[str](), Future[str]()
     answered.set_result("said")
     refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
@@ -23,7 +23,7 @@ def test_a_refusal_and_silence_are_no_answer() -> None:
 
 
 def test_an_offset_that_is_none_is_no_answer() -> None:
-    """So the client tells of a leader that does not answer in time, and of no error."""
+    """The client reports a leader that does not answer in time like this, and without an error."""
     asked = Future[ListOffsetsResultInfo]()
     asked.set_result(cast("ListOffsetsResultInfo", SimpleNamespace(offset=OFFSET_INVALID)))
 

@@ -1,4 +1,4 @@
-"""The questions about topics at the start, beside a broker that has not heard of one yet."""
+"""The questions about topics at the start, to a broker that has not yet heard of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Broker:
-    """Hears of the topics at this time of the clock."""
+    """A broker that hears of the topics at this time of the clock."""
 
     def __init__(self, clock: Clock, hears_at: float) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Broker:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of both modules."""
+    """One clock for both modules."""
     clock = Clock()
     for module in (examination, command_clients):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
@@ -52,7 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def verdict_on(broker: Broker, cluster_id: str = "mockCluster1f", **changes: object) -> StartVerdict:
-    """Of a mock nothing but its topics is asked."""
+    """The verdict on a cluster. A mock cluster is asked only about its topics."""
     cluster: Any = ClusterMetadata()
     cluster.cluster_id = cluster_id
     return judge(settings(**changes), Contact(cast("Any", broker), broker.log, cluster), 1.0)
@@ -63,12 +63,12 @@ def problems(broker: Broker) -> list[str]:
 
 
 def test_a_topic_that_was_made_a_moment_ago_is_waited_for(clock: Clock) -> None:
-    """Not every broker has heard of it when the command that made it is back."""
+    """When the command that made it returns, not every broker has heard of it."""
     assert problems(Broker(clock, clock.now + 1.0)) == []
 
 
 def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
-    """And not one after the other."""
+    """They are not waited for one after the other."""
     began = clock.now
 
     assert len(problems(Broker(clock, began + 1000.0))) == 2
@@ -77,7 +77,7 @@ def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
 
 
 class Without(Broker):
-    """Has all topics but this one."""
+    """A broker that has all topics except this one."""
 
     def __init__(self, clock: Clock, topic: str) -> None:
         super().__init__(clock, clock.now)
@@ -91,7 +91,7 @@ class Without(Broker):
 
 
 class Advertised(Broker):
-    """Answers the first contact, and calls itself by an address where nothing listens."""
+    """A broker that answers the first contact, and calls itself by an address where nothing listens."""
 
     def describe_topics(self, *_: object, **__: object) -> dict[str, Future[object]]:
         silent: Future[object] = Future()
@@ -103,7 +103,7 @@ class Advertised(Broker):
 
 
 def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(clock: Clock) -> None:
-    """The usual trouble with containers and tunnels. Nothing more is asked: each question would wait for its time."""
+    """This is common with containers and tunnels. No more is asked, since each question would wait in vain."""
     verdict = verdict_on(Advertised(clock, clock.now), "real")
 
     (problem,) = verdict.problems
@@ -112,7 +112,7 @@ def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(clock:
 
 
 def test_a_reply_topic_that_is_not_there_keeps_no_worker_from_starting(clock: Clock) -> None:
-    """It may be another's. The operator is told, and requests that name it are."""
+    """Another team may own it. The operator gets a note; requests that name it get an error."""
     verdict = verdict_on(Without(clock, "mine"), reply_topics="mine,yours")
 
     assert verdict.problems == ()

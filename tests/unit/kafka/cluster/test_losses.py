@@ -1,4 +1,4 @@
-"""What is said of offsets and states that a group has lost, beside a cluster that tells them."""
+"""Lost offsets and states of a group, as a start reports them from what the cluster says."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(
     ("reset", "words"), [("earliest", "answered again"), ("latest", "passed over unanswered"), ("error", "ends")]
 )
 def test_an_offset_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, reset: str, words: str) -> None:
-    """With the records that its policy decides about."""
+    """The line counts the records that the policy decides about."""
     [line] = told(monkeypatch, {P1: 9}, {P0: 2}, {}, reset=reset)
 
     assert "no offset for 1 of 2 partitions with requests (requests/0), and offsets for 1" in line
@@ -51,11 +51,11 @@ def test_an_offset_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, rese
 @pytest.mark.parametrize(
     ("known", "begins", "ends"),
     [
-        ({P0: 9, P1: 9}, {}, {}),  # it has all
-        ({}, {}, {}),  # it is new
-        ({P1: 9}, {P0: 0}, {P0: 0}),  # nothing came there yet
-        ({P1: 9}, {P0: 9}, {P0: 9}),  # all of it was deleted
-        ({P0: 9, P1: 0}, {}, {STATES[1]: 0}),  # nothing was answered there
+        ({P0: 9, P1: 9}, {}, {}),  # it has all offsets
+        ({}, {}, {}),  # the group is new
+        ({P1: 9}, {P0: 0}, {P0: 0}),  # nothing has come there yet
+        ({P1: 9}, {P0: 9}, {P0: 9}),  # all its records were deleted
+        ({P0: 9, P1: 0}, {}, {STATES[1]: 0}),  # no request was answered there
     ],
 )
 def test_nothing_is_said_of_what_may_be_right(
@@ -64,12 +64,12 @@ def test_nothing_is_said_of_what_may_be_right(
     begins: Mapping[Partition, int],
     ends: Mapping[Partition, int],
 ) -> None:
-    """Of a group that has its offsets and states, or never had any."""
+    """The group has its offsets and states, or never had any."""
     assert told(monkeypatch, known, begins, ends) == []
 
 
 def test_states_that_are_gone_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changelog is empty in a partition where requests were answered, or begins behind its beginning."""
+    """A changelog partition is empty although requests were answered, or lacks its beginning."""
     [line] = told(monkeypatch, {P0: 5, P1: 9}, {STATES[0]: 3}, {STATES[1]: 0})
 
     assert "in 2 of 2 partitions (states/0, states/1)" in line

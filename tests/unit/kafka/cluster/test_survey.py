@@ -1,4 +1,4 @@
-"""What `check` warns of, and who must be allowed what."""
+"""Warnings of `check`, and the rights that a worker needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def told(*topics: TopicFacts, others: Mapping[str, str] = {}) -> list[str]:
 
 
 def test_each_fact_that_may_be_regretted_is_one_warning() -> None:
-    """A reader who is warned of everything reads nothing."""
+    """Too many warnings are not read."""
     assert told() == []
     assert [line.partition(":")[0] for line in told(topic("a", replication=1))] == ["a"]
     (shared,) = told(others={"other": "r"})
@@ -47,7 +47,7 @@ def test_each_fact_that_may_be_regretted_is_one_warning() -> None:
 
 
 def test_a_group_of_workers_is_known_by_its_members() -> None:
-    """Another program may read the topic; a worker that reads another topic is no trouble."""
+    """Another program may read the topic, and a worker that reads another topic is no trouble."""
 
     def group(name: str, client_id: str, topic: str) -> Any:
         assignment = SimpleNamespace(topic_partitions=[SimpleNamespace(topic=topic)])
@@ -66,7 +66,7 @@ def test_a_group_of_workers_is_known_by_its_members() -> None:
 
 
 def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_one() -> None:
-    """The table of the deploy guide."""
+    """They are the table of the deploy guide."""
     assert [right[:4] for right in needed(KAFKA)] == [
         ("REQUEST_TOPICS", "topic", "r", "Read"),
         ("RESPONSE_TOPIC", "topic", "a", "Write"),
@@ -89,7 +89,7 @@ def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_one() -> None:
     ],
 )
 def test_transactional_ids_are_ruled_by_their_common_beginning(pattern: str | None, resource: str) -> None:
-    """Each replica has its own; one that is spelled out is ruled alone."""
+    """Each replica has its own id; an id that is spelled out gets a rule for itself."""
     told = missing(needed_for_transactions(resolve_transactional_id(pattern, "g")), "write")
 
     variable = "WORKER_DELIVERY__TRANSACTIONAL_ID"

@@ -1,4 +1,4 @@
-"""Where records end that cannot be read."""
+"""The search for the end of records that cannot be read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Log:
-    """A partition as a client sees it: batches from a first offset to a last one, and why they cannot be read."""
+    """A partition as a client sees it: batches with first and last offset, and why they cannot be read."""
 
     def __init__(self, end: int, *batches: tuple[int, int, KafkaError | None], begin: int = 0) -> None:
         self.begin, self.end, self.batches = begin, end, batches
@@ -90,28 +90,28 @@ def found(monkeypatch: pytest.MonkeyPatch, log: Log, first: int | None, at: int)
     ("log", "at", "last"),
     [
         (Log(200, (0, 9, None), (10, 99, DAMAGED), (100, 199, None)), 10, 99),
-        (Log(200, (10, 99, DAMAGED), (100, 199, None)), 60, 99),  # from its middle
+        (Log(200, (10, 99, DAMAGED), (100, 199, None)), 60, 99),  # starts in its middle
         (Log(100, (10, 99, DAMAGED)), 10, 99),
-        (Log(150, (10, 99, DAMAGED), (100, 149, DAMAGED)), 10, 99),  # two of them
-        (Log(200, (10, 99, DAMAGED), (150, 199, None)), 10, 99),  # a gap that compaction left
-        (Log(200, (10, 99, DAMAGED)), 10, 99),  # markers alone
+        (Log(150, (10, 99, DAMAGED), (100, 149, DAMAGED)), 10, 99),  # two damaged batches
+        (Log(200, (10, 99, DAMAGED), (150, 199, None)), 10, 99),  # a gap left by compaction
+        (Log(200, (10, 99, DAMAGED)), 10, 99),  # only markers follow
         (Log(200, (10, 99, UNKNOWN_CODEC), (100, 199, DAMAGED)), 10, 99),
         (Log(11, (10, 10, DAMAGED)), 10, 10),
-        (Log(200, (10, 99, None)), 10, 9),  # it can be read by now
+        (Log(200, (10, 99, None)), 10, 9),  # the batch can be read by now
         (Log(200, (150, 199, None), begin=150), 10, 9),  # retention was faster
-        (Log(5), 10, 9),  # of another log
+        (Log(5), 10, 9),  # another log
     ],
 )
 def test_the_end_of_a_batch_is_found_beside_whatever_lies_behind_it(
     monkeypatch: pytest.MonkeyPatch, log: Log, at: int, last: int
 ) -> None:
-    """Records, a batch that cannot be read either, a gap, markers, or nothing yet. It is named by its first offset."""
+    """Records, another unreadable batch, a gap, markers or nothing may follow. Its first offset names it."""
     assert found(monkeypatch, log, 10, at) == (last, "")
 
 
 @pytest.mark.parametrize(("at", "end"), [(10, 20_030), (10, 20_010), (5_000, 20_030), (20_009, 20_010)])
 def test_a_search_takes_few_looks(monkeypatch: pytest.MonkeyPatch, at: int, end: int) -> None:
-    """Each takes a millisecond. Nothing at the end of the log is looked at."""
+    """Each look takes a millisecond. The search does not look at the end of the log."""
     log = Log(end, (10, 20_009, DAMAGED), (20_010, 20_029, None))
 
     assert found(monkeypatch, log, 10, at) == (20_009, "")
@@ -119,7 +119,7 @@ def test_a_search_takes_few_looks(monkeypatch: pytest.MonkeyPatch, at: int, end:
 
 
 def test_a_broker_that_falls_silent_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest of the batch is found the next time."""
+    """The next search finds the rest of the batch."""
     log = Log(200, (10, 99, DAMAGED), (100, 199, None))
     log.is_silent_from = 50
 
@@ -142,7 +142,7 @@ def test_a_broker_that_is_away_gives_nothing_up(monkeypatch: pytest.MonkeyPatch,
 
 
 class Spoiled(Log):
-    """Of what cannot be parsed the client says nothing; its statistics count how often it was fetched."""
+    """A log with batches that cannot be parsed: the client is silent, and its statistics count the fetches."""
 
     def __init__(self, end: int, *batches: tuple[int, int, KafkaError | None], spoiled: Collection[int]) -> None:
         super().__init__(end, *batches)
@@ -162,19 +162,19 @@ class Spoiled(Log):
     ("log", "first", "last"),
     [
         (Spoiled(30, (0, 29, None), spoiled=range(13, 20)), None, 19),
-        (Spoiled(20, spoiled=range(13, 20)), None, 19),  # the log ends with it
-        (Spoiled(30, (0, 29, None), spoiled=[*range(13, 18), *range(20, 26)]), None, 17),  # a good one between two
-        (Spoiled(30, (20, 29, DAMAGED), spoiled=range(13, 20)), None, 19),  # one that is told of behind it
+        (Spoiled(20, spoiled=range(13, 20)), None, 19),  # the log ends there
+        (Spoiled(30, (0, 29, None), spoiled=[*range(13, 18), *range(20, 26)]), None, 17),  # a good batch between two
+        (Spoiled(30, (20, 29, DAMAGED), spoiled=range(13, 20)), None, 19),  # an unreadable batch follows
         (Spoiled(30, (20, 29, None), spoiled=()), None, 12),  # it can be read: the client was only slow
-        (Spoiled(13, spoiled=range(13, 20)), None, 12),  # of another log
-        (Spoiled(5000, spoiled=range(13, 4000)), None, 12 + MOST_UNPARSED),  # a minute, and other questions wait
-        (Spoiled(30, (13, 15, DAMAGED), spoiled=range(16, 20)), 13, 15),  # behind one that the client tells of
+        (Spoiled(13, spoiled=range(13, 20)), None, 12),  # another log
+        (Spoiled(5000, spoiled=range(13, 4000)), None, 12 + MOST_UNPARSED),  # a minute, while other questions wait
+        (Spoiled(30, (13, 15, DAMAGED), spoiled=range(16, 20)), 13, 15),  # behind an unreadable batch
     ],
 )
 def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at(
     monkeypatch: pytest.MonkeyPatch, log: Spoiled, first: int | None, last: int
 ) -> None:
-    """One after the other: no good batch is stepped over, however short it is."""
+    """It looks at one after the other, so it skips no good batch, however short."""
     assert found(monkeypatch, log, first, 13) == (last, "")
     assert log.looks <= last - 13 + 3
 
@@ -183,13 +183,13 @@ def test_each_record_that_is_given_up_without_a_word_of_the_client_was_looked_at
     ("log", "last"),
     [
         (Spoiled(30, (0, 29, None), spoiled=()), 12),  # the broker is away or slow
-        (Spoiled(30, (15, 29, DENIED), spoiled=[13, 14]), 14),  # a right was taken away meanwhile
+        (Spoiled(30, (15, 29, DENIED), spoiled=[13, 14]), 14),  # a right was revoked meanwhile
     ],
 )
 def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
     monkeypatch: pytest.MonkeyPatch, log: Spoiled, last: int
 ) -> None:
-    """Silence, or an error about something else, says nothing of the records."""
+    """Silence, or an error about something else, proves nothing about the records."""
     log.is_silent_from = 13 if last == 12 else 30
 
     known, trouble = found(monkeypatch, log, None, 13)
@@ -200,14 +200,14 @@ def test_only_a_batch_that_was_fetched_and_not_parsed_is_given_up(
 
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
 def test_a_client_that_looks_unpacks_no_more_than_one_that_reads(most: str, unpacked: int) -> None:
-    """A record that the reader cannot unpack would be a good one to a client that can; and much is not needed."""
+    """If it unpacked more, records that the reader cannot unpack would look good; and more is not needed."""
     reading = consumer_config(settings(config={"receive.message.max.bytes": most}), Membership("consumer", ""))
 
     assert looking(reading)["receive.message.max.bytes"] == unpacked
 
 
 def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[tuple[Partition, int, int]]:
-    """The damages found after a client has stood at 13 for so long."""
+    """The damages found after a client has stood at offset 13 for so long."""
     found: list[tuple[Partition, int, int]] = []
     for second in range(seconds):
         watch.config["stats_cb"](statistics(P, 13, stable=stable, answers=second))
@@ -216,7 +216,7 @@ def after(watch: StallWatch, seconds: int, stable: int = 100) -> list[tuple[Part
 
 
 def test_a_reader_outside_the_group_looks_where_it_has_stood_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not sooner, for each look costs a client; again if nothing is damaged; and not behind an open transaction."""
+    """An earlier look would cost a client. It looks again if nothing is damaged, but not behind an open transaction."""
     log = Spoiled(30, (0, 29, None), spoiled=range(13, 20))
     monkeypatch.setattr(batch_end, "time", log)
 

@@ -1,4 +1,4 @@
-"""What of a partition may be handed out when the group, the broker or the client does not answer as it should."""
+"""Gates hold a partition's records back while the group, the broker or the client fails to answer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A source that holds two partitions and starts at the beginning."""
     here = new_world(monkeypatch)
     here.assign(P, Q)
-    here.client.asked.clear()  # where to begin
+    here.client.asked.clear()  # the questions of the start
     return here
 
 
 @pytest.fixture
 def latest(monkeypatch: pytest.MonkeyPatch) -> World:
-    """One that starts at the end."""
+    """A source that starts at the end."""
     return new_world(monkeypatch, auto_offset_reset="latest")
 
 
 def running(world: World) -> World:
-    """Both partitions flow and are marked."""
+    """Let both partitions flow, with their notes taken."""
     world.brings((P, 0), (Q, 0))
     world.notes_heard()
     world.client.asked.clear()
@@ -42,7 +42,7 @@ def running(world: World) -> World:
 
 
 def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: World) -> None:
-    """One question, and a commit each, at the group's offset where there is one, else at the record's own."""
+    """One question covers all. Each note is committed at the group's offset, or else at the record's own."""
     world.client.group = {P: (5, "attempts=1")}
 
     records = world.brings((P, 6), (P, 7), (Q, 3))
@@ -53,7 +53,7 @@ def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: W
 
 
 def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
-    """It is asked again, and what came meanwhile is kept for then."""
+    """The group is asked again, and records that came meanwhile are kept."""
     world.client.is_away = True
     assert world.brings((P, 3), (P, 4)) == []
     assert world.brings((P, 5)) == []
@@ -66,7 +66,7 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
 
 
 def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
-    """A whole backlog would be read and held. Handed out is never more than was asked for."""
+    """Otherwise a whole backlog would be held. The source hands out no more than asked for."""
     world.client.is_away = True
     records = [(P, at) for at in range(MOST_HELD)]
     world.brings(*records)
@@ -79,7 +79,7 @@ def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
 
 
 def test_what_is_large_of_all_partitions_together_is_fetched_no_more(world: World) -> None:
-    """A worker may hold hundreds of them, and the group may be away for all at once."""
+    """A worker may hold hundreds of partitions, and the group may be away for all at once."""
     partitions = [Partition("r", number) for number in range(2, 52)]
     world.assign(*partitions)
     world.client.is_away = True
@@ -96,7 +96,7 @@ def test_what_is_large_of_all_partitions_together_is_fetched_no_more(world: Worl
 
 
 def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: World) -> None:
-    """Else no rebalance is served until all of it is taken. What a fetch brings meanwhile stands behind."""
+    """Otherwise rebalances would wait until all is taken. Records fetched meanwhile come later."""
     world.client.is_away = True
     world.brings(*[(P, at) for at in range(20)])
     world.client.is_away = False
@@ -118,7 +118,7 @@ def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: W
 
 
 def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
-    """Its isolated runs would have no end. It is not noted twice for that."""
+    """Its isolated runs would have no end. The wait does not add a second note."""
     world.client.group = {P: (5, "attempts=3")}
     world.client.leaderless = {0}
     assert world.brings((P, 5)) == []
@@ -136,7 +136,7 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
 
 
 def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None:
-    """A record that ends the process at once must have been counted, and a mark that comes late would do harm."""
+    """A record that ends the process at once must have been counted, and a note that comes late would do harm."""
     world.client.hears_at_once = False
     assert world.brings((P, 0)) == []
     assert world.brings((P, 1)) == []
@@ -150,7 +150,7 @@ def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None
 
 
 def test_a_refused_note_is_sent_again(world: World) -> None:
-    """Not at once: the group is busy."""
+    """It waits a while, since the group is busy."""
     world.client.hears_at_once = False
     world.brings((P, 0))
     world.notes_heard(REFUSED)
@@ -188,7 +188,7 @@ def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(world: World
 
 
 def test_what_was_committed_since_the_client_asked_is_not_read_again(world: World) -> None:
-    """The transaction that was in doubt was committed after all: the partition goes on behind it."""
+    """The transaction in doubt was committed after all: the partition goes on behind it."""
     world.client.group = {P: (3, "")}
 
     assert world.brings((P, 0), (P, 1)) == []
@@ -199,7 +199,7 @@ def test_what_was_committed_since_the_client_asked_is_not_read_again(world: Worl
 
 
 def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> None:
-    """The topic was made anew: it is read from where the client begins, and the group told so. A rewind would loop."""
+    """The topic was made anew: it is read from the client's beginning, and noted so. A rewind would loop."""
     world.client.group = {P: (101, "attempts=7 trial")}
 
     assert world.brings((P, 0), (P, 1)) == [(P, 0), (P, 1)]
@@ -210,7 +210,7 @@ def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> N
 
 
 def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> None:
-    """A partition that came back has a mark of its own under way."""
+    """A partition that came back has a note of its own under way."""
     world.client.hears_at_once = False
     world.brings((P, 0))
     earlier = world.client.commits.pop()
@@ -228,7 +228,7 @@ def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> No
 
 
 def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
-    """Neither what the client still holds, nor what it brings while the group does not answer."""
+    """Records that the client still holds are dropped, and those it brings while the group does not answer."""
     running(world)
     world.client.group = {P: (2, "")}
     world.client.is_away = True
@@ -244,7 +244,7 @@ def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
 
 
 def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:
-    """Until then nothing comes."""
+    """Until then no record comes."""
     running(world)
     world.source.rewind([P])
     world.client.is_stuck = True
@@ -277,7 +277,7 @@ def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:
 
 
 def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(latest: World) -> None:
-    """In the poll that brings the assignment it is asked for and committed; until it is taken, nothing comes."""
+    """The end is asked for and committed in the poll that brings the assignment; no record comes before the commit."""
     latest.joins(P)
     assert latest.notes == [[(0, 100, "attempts=0 new")]]
     assert latest.brings((P, 101)) == []
@@ -291,7 +291,7 @@ def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(late
 
 
 def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
-    """What is published before may lie before the end that the worker begins at."""
+    """Records published before that may lie before the end where the worker begins."""
     latest.client.leaderless = {1}
     latest.joins(P, Q)
     assert latest.source.places_awaited == 2
@@ -305,7 +305,7 @@ def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
-    """The client tells no end of any that is asked about together with it."""
+    """If one has no leader, the client gives no end for any partition in that question."""
     latest.client.leaderless = {0}
 
     latest.joins(P, Q)
@@ -314,7 +314,7 @@ def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: Worl
 
 
 def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> None:
-    """The client began by itself; the partition starts there."""
+    """The client began by itself, so the partition starts there."""
     latest.client.is_away = True
     latest.joins(P)
     assert latest.brings((P, 90)) == []
@@ -330,7 +330,7 @@ def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> No
 
 
 def test_nothing_is_said_of_a_partition_where_something_waits(world: World) -> None:
-    """The client counts as passed what it gave us, and we may hold that, or have dropped it."""
+    """The client counts records as passed that we may hold, or have dropped."""
     world.client.position_of = {0: 6, 1: 3}
     world.client.script.append(lambda: [Incoming(P, 5), Incoming(Q, 2)])
     assert world.polled() == []

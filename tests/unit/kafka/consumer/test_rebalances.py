@@ -1,4 +1,4 @@
-"""How partitions come: where the client begins with them, and how a stand-by notices that it is in its group."""
+"""How partitions come: where the client begins to read, and how a stand-by notices that its group has it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UP, AWAY = "up", "query-coord"
 def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
     monkeypatch: pytest.MonkeyPatch, reset: str, place: int
 ) -> None:
-    """An error is the client's to tell, so that partition is left to it."""
+    """The client reports the error, so that partition is left to it."""
     world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.group = {P: (5, "attempts=1")}
 
@@ -30,7 +30,7 @@ def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
 
 
 def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By us: the client might not. Nothing comes of the partition meanwhile, wherever the client is in it."""
+    """The source asks, since the client might not. No record comes meanwhile, wherever the client reads."""
     world = new_world(monkeypatch)
     world.client.is_away = True
     world.joins(P)
@@ -47,7 +47,7 @@ def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyP
 
 
 def test_a_client_is_not_moved_while_it_looks_up_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would go there after all. What shows that it has found the place is a record, so it is not kept from one."""
+    """It would go there after all. Only a record shows that it has found its place, so the partition is not paused."""
     world = new_world(monkeypatch)
     world.client.group = {P: (5, "")}
     world.client.is_away = True
@@ -64,7 +64,7 @@ def test_a_client_is_not_moved_while_it_looks_up_where_it_begins(monkeypatch: py
 
 
 def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first record, which was dropped when it came too early."""
+    """It begins at the first record, which was dropped because it came too early."""
     world = new_world(monkeypatch)
     world.client.is_away = True
     world.joins(P)
@@ -82,7 +82,7 @@ def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytes
 def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reset: str
 ) -> None:
-    """There is no place to begin at meanwhile. The log says so: should it stand still, one knows where to look."""
+    """Meanwhile there is no place to begin at. The log says so, in case the partition stands still."""
     world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.is_away = True
     began = world.clock.now
@@ -98,7 +98,7 @@ def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
 
 
 def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be one that assigns everything anew, which an incremental call would break."""
+    """The strategy may assign everything anew, which an incremental call would break."""
     world = new_world(monkeypatch, config={"partition.assignment.strategy": "range"})
 
     world.assign(P)
@@ -108,7 +108,7 @@ def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypa
 
 
 def test_a_stand_by_is_in_once_its_coordinator_was_up_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once may be before the first heartbeat. It is told once, and again when the member was lost."""
+    """Once may be before the first heartbeat. The worker hears it once, and again after the member was lost."""
     world, told = new_world(monkeypatch), list[object]()
     world.assignments.assigned = told.append  # type: ignore[method-assign, assignment]
     up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})

@@ -1,4 +1,4 @@
-"""Requests that were deleted before they were read are told to the watcher with their number, once."""
+"""Requests that were deleted before they were read are reported to the watcher once, with their number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(monkeypatch: pytest.MonkeyPatch, onlooker: Onlooker) -> World:
 
 
 def reset(world: World, partition: Partition, lost: int) -> None:
-    """As librdkafka says it."""
+    """Log an offset reset in librdkafka's words."""
     said = (
         f"[thrd:main]: {partition.topic} [{partition.number}]: offset reset (at offset {lost} (leader epoch 0), broker "
         "1) to offset BEGINNING (leader epoch -1): fetch failed due to requested offset not available on the broker: "
@@ -40,7 +40,7 @@ def second_passes(world: World) -> None:
 def test_each_is_told_once_with_where_its_log_begins(
     world: World, onlooker: Onlooker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All are asked about at once. Lost twice within a second, a partition counts from where it was lost first."""
+    """One question covers all. A partition that is lost twice within a second counts from the first loss."""
     world.client.first = 60
     reset(world, P, 20)
     reset(world, Q, 30)
@@ -55,7 +55,7 @@ def test_each_is_told_once_with_where_its_log_begins(
 
 
 def test_what_the_broker_does_not_tell_is_asked_again(world: World, onlooker: Onlooker) -> None:
-    """Not every second: the loop waits for the answer."""
+    """It is not asked every second, since the loop waits for the answer."""
     world.client.first = 60
     reset(world, P, 20)
     reset(world, Q, 30)

@@ -1,4 +1,4 @@
-"""Whether a request topic is gone: believed at the second sight, taken back at the first."""
+"""Request topics that are gone: the second look confirms it, and the first look at a topic that is back ends it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Watch:
-    """Two topics, watched once a second by a clock that the test turns."""
+    """Two topics, watched once a second by the test's clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: dict[str, KafkaError] = {}
         self.is_away = False  # the cluster
-        self.is_silent = False  # it says nothing of the topic that it was asked about
+        self.is_silent = False  # its answer leaves out the topic
         self.looks = 0
-        self.open = 0  # clients
-        self.told: list[list[list[str]]] = []  # what is absent, and what is back
+        self.open = 0  # clients that are open
+        self.told: list[list[list[str]]] = []  # absent topics, and topics that are back
         self.partitions = {"orders": 200, "backfill": 4}
         self.counted: list[Mapping[str, int]] = []
         self.clock = Clock()
@@ -71,11 +71,11 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
-LOOK = LOOK_EVERY + 1  # what is found is heard a second later
+LOOK = LOOK_EVERY + 1  # the result is heard a second later
 
 
 def test_the_cluster_is_asked_again_and_again_by_one_client(watch: Watch) -> None:
-    """It tells how many partitions there are: where keys have states they move away from these with new ones."""
+    """It counts partitions: new ones would move keys away from the partitions with their states."""
     watch.seconds(LOOK)
     watch.partitions["orders"] = 210
     watch.seconds(LOOK)
@@ -87,7 +87,7 @@ def test_the_cluster_is_asked_again_and_again_by_one_client(watch: Watch) -> Non
 
 
 def test_a_topic_that_is_gone_is_told_at_the_second_sight_and_once(watch: Watch) -> None:
-    """A broker that has just started may not know of it yet. One that is back is told by the next look."""
+    """A broker that has just started may not know the topic yet. The next look reports a topic that is back."""
     watch.errors["orders"] = ABSENT
     watch.seconds(LOOK)
     watch.errors = {"backfill": ABSENT}
@@ -102,7 +102,7 @@ def test_a_topic_that_is_gone_is_told_at_the_second_sight_and_once(watch: Watch)
 
 
 def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
-    """What was absent stays so, and what was there, too; nor is a topic gone that may not be seen."""
+    """Absent and present topics stay so. A topic that may not be seen is not gone."""
     watch.errors = {"orders": ABSENT, "backfill": CLOSED}
     watch.seconds(2 * LOOK)
     watch.is_away = True
@@ -114,7 +114,7 @@ def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
 
 
 def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: Watch) -> None:
-    """The client hands on an answer that leaves out what was asked about (seen with 2.16)."""
+    """The client hands on an answer that leaves out the topic asked about (seen with 2.16)."""
     watch.is_silent = True
     watch.seconds(LOOK)
     watch.is_silent, watch.errors = False, {"orders": ABSENT}
@@ -125,7 +125,7 @@ def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: 
 
 
 def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(watch: Watch) -> None:
-    """Nor is one counted of which the broker names no partition yet."""
+    """A topic whose partitions the broker does not name yet is left out too."""
     watch.errors = {"orders": ABSENT, "backfill": CLOSED}
     watch.seconds(LOOK)
     watch.errors, watch.partitions = {}, {"orders": 3, "backfill": 0}
@@ -135,7 +135,7 @@ def test_a_topic_that_is_gone_has_none_and_one_that_may_not_be_seen_is_left_out(
 
 
 def test_one_question_is_asked_at_a_time(watch: Watch) -> None:
-    """However long its answer takes."""
+    """This holds however long its answer takes."""
     watch.is_slow = True
 
     watch.seconds(4 * LOOK)

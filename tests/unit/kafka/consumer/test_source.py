@@ -1,4 +1,4 @@
-"""The source beside a client that follows a script: what happens between two of its calls."""
+"""The source with a client that follows a script: events between two of its calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_taken_away_in_a_call_is_not_among_its_records(world: World) -> 
 
 
 def test_what_came_before_a_partition_left_is_not_of_the_one_that_came_back(world: World) -> None:
-    """Both in one call: it begins where the group stands, and what was read before is read again."""
+    """Both happen in one call: the partition begins where the group stands, and earlier records are read again."""
 
     def fetch() -> list[Incoming]:
         world.revoke(P)
@@ -69,7 +69,7 @@ def test_a_stop_in_a_revoke_is_raised_as_it_is(world: World) -> None:
 
 
 def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> None:
-    """The client is sent back to it, so the rest of the partition's records would be read twice."""
+    """The client seeks back to it, so later records of the partition would be read twice."""
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
     world.client.script.append(lambda: [Incoming(P, 4), Incoming(P, 5, damaged), Incoming(P, 6), Incoming(Q, 7)])
 
@@ -78,7 +78,7 @@ def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> Non
 
 
 def test_each_commit_has_its_result(world: World) -> None:
-    """Partition by partition: what Kafka took, and why it did not take the rest."""
+    """The result says for each partition if Kafka took the offset, or why not."""
     refused = SimpleNamespace(
         topic="r", partition=1, offset=8, metadata=None, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
     )
@@ -106,7 +106,7 @@ def test_each_commit_has_its_result(world: World) -> None:
     ],
 )
 def test_a_commit_that_fails_for_now_stops_nothing(world: World, code: int) -> None:
-    """The group moves on; what is still ours is committed by the next one."""
+    """The group moves on; the next commit carries what is still ours."""
     world.commit_heard(TopicPartition("r", 0, 4), error=KafkaError(code))
 
     (result,) = world.source.commit_results()
@@ -117,7 +117,7 @@ def test_a_commit_that_fails_for_now_stops_nothing(world: World, code: int) -> N
 
 @pytest.mark.parametrize("code", [KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED])
 def test_a_commit_that_is_refused_for_good_stops_the_worker(world: World, code: int) -> None:
-    """Nothing we answer could ever be committed."""
+    """No answer could ever be committed."""
     world.commit_heard(TopicPartition("r", 0, 4), error=KafkaError(code))
 
     with pytest.raises(KafkaFatal, match="Kafka refuses this consumer"):
@@ -137,9 +137,9 @@ def test_a_commit_that_is_refused_for_good_stops_the_worker(world: World, code: 
 def test_what_shuts_a_member_out_is_told_with_its_cure(
     world: World, said: str, cure: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under KIP-848 the client calls all of it fatal, and quotes what the broker said. Told once."""
+    """Under KIP-848 the client calls all of it fatal, and quotes the broker. The log has it once."""
     world.client.script.append(lambda: [Incoming(P, 5)])
-    world.polled()  # it has been in the group
+    world.polled()  # now it is in the group
 
     def fetch() -> list[Incoming]:
         world.client.config["error_cb"](KafkaError(KafkaError._FATAL, said, True))
@@ -157,7 +157,7 @@ def test_what_shuts_a_member_out_is_told_with_its_cure(
 def test_a_login_that_the_producer_finds_refused_ends_the_worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The consumer may have no connection to be refused, and nothing to try one for."""
+    """The consumer may have no connection that could be refused, and no reason to open one."""
     certificate = tmp_path / "own.pem"
     certificate.write_text("old")
     world = new_world(monkeypatch, ssl_certificate_location=certificate)
@@ -170,7 +170,7 @@ def test_a_login_that_the_producer_finds_refused_ends_the_worker(
 
 
 def test_a_consumer_that_has_lost_its_brokers_ends_the_worker(world: World) -> None:
-    """Though the brokers answer any other client: a new start is one."""
+    """The brokers answer any other client, and a new start makes one."""
 
     def fetch() -> list[Incoming]:
         world.client.config["stats_cb"]("{}")
@@ -197,7 +197,7 @@ def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCap
 def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The client remembers its own last commit alone. Ours, later, count again."""
+    """The client remembers only its own last commit. Our later commits count again."""
     world = new_world(monkeypatch, onlooker := Onlooker())
     lags = []
 
@@ -214,7 +214,7 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
 
 
 def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) -> None:
-    """A header's name is bytes to Kafka, and may be no UTF-8. The records beside it are none of its business."""
+    """A header's name is bytes to Kafka, and may be no UTF-8. Other records keep their headers."""
     world.brings((P, 4))
     coming = [Incoming(P, at, looks=[] if at in (6, 7, 9) else None) for at in range(5, 10)]
     world.client.script.append(lambda: list(coming))
@@ -227,7 +227,7 @@ def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) 
 
 
 def test_headers_are_looked_at_once_where_an_error_comes_beside_them(world: World) -> None:
-    """Those that cannot be read end the process when they are looked at again."""
+    """A second look at unreadable headers ends the process."""
     world.brings((P, 4))
     odd, wrong = Incoming(P, 5, looks=[]), Incoming(Q, 0, KafkaError(KafkaError._TRANSPORT))
     world.client.script.append(lambda: [odd, wrong, Incoming(P, 6)])
@@ -238,7 +238,7 @@ def test_headers_are_looked_at_once_where_an_error_comes_beside_them(world: Worl
 
 
 def test_a_source_that_is_left_from_another_thread_tells_and_gives_nothing_more(world: World) -> None:
-    """The worker hangs: its group gets the partitions, and nothing is committed past what may be dropped meanwhile."""
+    """The worker hangs: its group gets the partitions, and it commits nothing past records it may drop meanwhile."""
     world.client.position_of = {0: 7}
     world.will_revoke(*world.client.held)
 
@@ -272,7 +272,7 @@ def test_a_source_that_closes_is_not_left_beside_that(world: World) -> None:
 def test_only_a_classic_member_without_partitions_says_that_it_leaves(
     monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"], instance: str | None, *, holds: bool
 ) -> None:
-    """The client says it for the others; a static member says nothing: it comes back."""
+    """The client leaves for the others; a static member says nothing, since it comes back."""
     world = new_world(monkeypatch, group_instance_id=instance)
     world.source.membership = Membership(protocol, "test")
     if holds:
@@ -290,7 +290,7 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
 def test_a_classic_member_joins_anew_when_a_topic_it_reads_is_gone_and_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"], times: list[int]
 ) -> None:
-    """Its group would hand the old topic's places on to the new one. Not where its client has seen to it by itself."""
+    """Otherwise the old topic's offset would be committed in the new one. A client that noticed first need not."""
     world = new_world(monkeypatch, protocol=protocol)
     world.assign(P)
     left = []

@@ -21,7 +21,7 @@ REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 
 
 class Store:
-    """A consumer of which only commits are asked, and what it has of them: all but those that it refuses."""
+    """A consumer that only commits. It keeps each commit, except those that it refuses."""
 
     def __init__(self) -> None:
         self.commits: list[TopicPartition] = []
@@ -63,12 +63,12 @@ def offsets(store: Store, clock: Clock) -> KafkaOffsets:
 
 
 def heard(offsets: KafkaOffsets, store: Store, error: KafkaError | None = None) -> Any:
-    """The last commit comes back."""
+    """Let the result of the last commit arrive."""
     return offsets.heard(error, store.commits[-1:])
 
 
 def begun(offsets: KafkaOffsets, store: Store, earlier: Attempts = NONE) -> None:
-    """An attempt that the group has taken."""
+    """Begin an attempt, and let the group take its note."""
     note = offsets.begin_attempt(P, 5, earlier)
     assert not offsets.note(P, note)
     heard(offsets, store)
@@ -76,7 +76,7 @@ def begun(offsets: KafkaOffsets, store: Store, earlier: Attempts = NONE) -> None
 
 
 def test_the_delivery_hears_of_no_note(offsets: KafkaOffsets, store: Store) -> None:
-    """What the group refuses is returned all the same, for it may be for good."""
+    """A refusal is returned all the same, for it may be final."""
     offsets.note_start(P, 100)
 
     assert heard(offsets, store, REFUSED) == [REFUSED]
@@ -85,7 +85,7 @@ def test_the_delivery_hears_of_no_note(offsets: KafkaOffsets, store: Store) -> N
 
 
 def test_an_attempt_counts_those_before_it(offsets: KafkaOffsets, store: Store) -> None:
-    """At the offset where the group stands."""
+    """The note lies at the offset where the group stands."""
     begun(offsets, store, Attempts(2))
 
     assert store.last == (5, "attempts=3")
@@ -94,7 +94,7 @@ def test_an_attempt_counts_those_before_it(offsets: KafkaOffsets, store: Store) 
 def test_a_group_without_a_commit_of_the_delivery_is_new_until_there_is_one(
     offsets: KafkaOffsets, store: Store
 ) -> None:
-    """Also after deaths. What another tool has stored, or a worker that knew no such word, is a sign of service."""
+    """Deaths do not change that. A commit of another tool, or of a worker without that word, counts as service."""
     begun(offsets, store, NEW)
     assert store.last == (5, "attempts=1 new")
     assert read_attempts("attempts=1 new") == Attempts(1, is_new=True)
@@ -108,7 +108,7 @@ def test_a_group_without_a_commit_of_the_delivery_is_new_until_there_is_one(
 
 
 def test_a_worker_that_stands_back_leaves_its_group_where_it_began(offsets: KafkaOffsets, store: Store) -> None:
-    """With no attempt noted: its end was no record's doing. Exactly once it stands behind what is answered.
+    """It notes no attempt, since no record ended it. Exactly once, the group stands behind answered records.
 
     Partitions that served or left are not touched.
     """
@@ -132,7 +132,7 @@ def test_a_worker_that_stands_back_leaves_its_group_where_it_began(offsets: Kafk
 def test_the_note_of_a_record_that_ran_is_withdrawn_when_its_answer_is_to_be_committed(
     offsets: KafkaOffsets, store: Store
 ) -> None:
-    """As `withdraw_note` does it: to be called until the group has taken it. Of another record there is no note."""
+    """It is called until the group has taken it, like `withdraw_note`. Other records have no note."""
     begun(offsets, store)
     assert offsets.withdraw_notes({P: 9})
     offsets.note_isolated_run(P, 8)
@@ -150,7 +150,7 @@ def test_the_note_of_a_record_that_ran_is_withdrawn_when_its_answer_is_to_be_com
 
 @pytest.fixture
 def leaving(offsets: KafkaOffsets, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> KafkaOffsets:
-    """A record is noted to run alone, and time passes while the group is waited for."""
+    """A record is noted to run alone; waiting for the group lets time pass."""
     monkeypatch.setattr(group_offsets, "time", SimpleNamespace(sleep=clock.wait))
     begun(offsets, store)
     offsets.note_isolated_run(P, 8)
@@ -163,7 +163,7 @@ def leaving(offsets: KafkaOffsets, store: Store, clock: Clock, monkeypatch: pyte
 def test_the_note_of_a_run_that_is_broken_off_is_cleared_though_the_group_refuses(
     leaving: KafkaOffsets, store: Store, refused: int
 ) -> None:
-    """No result is heard where its partition leaves. So the group is asked, and told again."""
+    """A leaving partition hears no result, so the group is asked, and told again."""
     store.refuses = refused
 
     leaving.clear_note(P, 8, 1.0)
@@ -175,7 +175,7 @@ def test_the_note_of_a_run_that_is_broken_off_is_cleared_though_the_group_refuse
 def test_the_note_of_a_run_that_is_settled_is_cleared_by_the_commit_of_its_answer(
     leaving: KafkaOffsets, store: Store, refused: int
 ) -> None:
-    """The delivery's own was refused."""
+    """The delivery's own commit was refused."""
     store.refuses = refused
     leaving.commit({P: 9})
 
@@ -187,7 +187,7 @@ def test_the_note_of_a_run_that_is_settled_is_cleared_by_the_commit_of_its_answe
 def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
     leaving: KafkaOffsets, store: Store, clock: Clock
 ) -> None:
-    """Its partitions are held up meanwhile, or the end of the process."""
+    """The wait holds up its partitions, or the end of the process."""
     store.refuses, began = 1000, clock.now
 
     leaving.clear_note(P, 8, 1.0)
@@ -197,7 +197,7 @@ def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
 
 
 def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store) -> None:
-    """We are alive. A note at another offset, or with another count, is of another process."""
+    """This process is alive. A note at another offset, or with another count, is from another process."""
     begun(offsets, store)
     offsets.forget([P])
 
@@ -207,7 +207,7 @@ def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store)
 
 
 def test_a_record_of_which_another_process_died_stays_one(offsets: KafkaOffsets, store: Store) -> None:
-    """Its partition left before its answer was committed, and comes back; a later record is another matter."""
+    """Its partition left before its answer was committed, and came back. A later record has no such history."""
     begun(offsets, store, Attempts(3, is_isolated=True))
     offsets.forget([P])
 

@@ -1,4 +1,4 @@
-"""The text beside a committed offset."""
+"""The text stored with a committed offset."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_the_text_does_not_change() -> None:
     ],
 )
 def test_anything_else_is_none_of_ours(text: str | None) -> None:
-    """Other tools write there too."""
+    """Other tools write texts there too."""
     assert read_attempts(text) is None

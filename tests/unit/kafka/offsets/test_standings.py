@@ -1,4 +1,4 @@
-"""A group that does not say where it stands is asked again, and holds up no partition that flows for long."""
+"""A group that does not give its offsets is asked again, and a flowing partition is not held up for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.kafka.offsets.standings import ANSWER_TIMEOUT
 def test_what_waits_for_an_answer_is_held_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked for after a while, and the log says that it waits."""
+    """The group is asked again after a while, and the log says that partitions wait."""
     world = new_world(monkeypatch)
     world.client.group = {P: (3, ""), Q: (7, "")}
     world.assign(P, Q)
@@ -32,7 +32,7 @@ def test_what_waits_for_an_answer_is_held_and_the_others_go_on(
 
 
 def test_after_a_question_in_vain_one_is_asked_about_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group tells of all that are asked about together, or of none."""
+    """The group answers for all partitions in a question, or for none."""
     world = new_world(monkeypatch)
     world.client.group = {P: (3, ""), Q: (7, "")}
     world.assign(P, Q)

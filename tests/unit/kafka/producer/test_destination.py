@@ -1,4 +1,4 @@
-"""Where an answer goes, and why it may get there never."""
+"""The destination of an answer, and the reasons why it may never get there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DESTINATIONS = Destinations({"answers": 4, "dead-letters": 2}, frozenset({"dead-
 
 @pytest.mark.parametrize("key", [None, b""])
 def test_without_a_key_the_request_s_partition_decides(key: bytes | None) -> None:
-    """Order holds there too, though the topics differ in size; not every client counts an empty key as one."""
+    """This keeps the order even if topics differ in size. Not every client counts an empty key as a key."""
     assert DESTINATIONS.without_key("answers", key, 5, None) == (key, 1)
 
 
 def test_a_compacted_topic_gets_an_empty_key() -> None:
-    """It takes no record without one, and one publisher without keys could end every worker."""
+    """A compacted topic takes no record without a key, and one publisher without keys could end every worker."""
     assert DESTINATIONS.without_key("dead-letters", None, 5, None) == (b"", 1)
 
 
@@ -37,7 +37,7 @@ def test_a_compacted_topic_gets_an_empty_key() -> None:
 def test_a_refusal_that_a_new_start_cures_is_told_from_one_that_passes(
     topic: str | None, code: int, *, is_final: bool
 ) -> None:
-    """A broker that is away, or a producer that is broken, says nothing of the topic."""
+    """A broker that is away, or a broken producer, says nothing about the topic."""
     destinations = Destinations({"answers": 4, "mine": 2}, replies=frozenset({"mine"}))
 
     assert destinations.is_final(topic, KafkaError(code)) is is_final
@@ -67,7 +67,7 @@ def test_only_a_topic_that_requests_name_is_gone_on_without(topic: str | None, *
     ],
 )
 def test_a_refusal_names_the_topic_and_the_cure(code: int, said: str) -> None:
-    """The client gives up a topic that is gone in words that do not name it; the broker says little of its reasons."""
+    """The client's error does not name a topic that is gone, and the broker gives few reasons."""
     told = why_refused("answers", KafkaError(code))
 
     assert said in told

@@ -1,4 +1,4 @@
-"""The producer's queue when it is full, beside a client that has room for so many messages."""
+"""The sink when the producer's queue is full, with a client that has room for a few messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NarrowClient:
         self._queue.append(((topic, key, value, partition, list(headers)), on_delivery))
 
     def poll(self, _timeout: float) -> int:
-        while self._queue:  # one by one, and let go of its callback, as the client does
+        while self._queue:  # one by one, and releases its callback, as the client does
             message, _ = self._queue.pop(0)
             self.delivered.append(message)
         return 0
@@ -74,7 +74,7 @@ def message(number: int, key: bytes | None = b"k") -> Message:
 
 
 def chosen(number: int) -> int | None:
-    """The partition that the requester of every third answer wants it in."""
+    """The partition that every third answer's requester asks for."""
     return number % 4 if number % 3 == 0 else None
 
 
@@ -83,7 +83,7 @@ def as_singles(numbers: range) -> Sequence[Message]:
 
 
 def as_run(numbers: range) -> Sequence[Message]:
-    """As the answers to the records of one `Run` come."""
+    """Messages in the form of the answers to one `Run`."""
     headers: list[Headers] = [[("n", b"%d" % number)] for number in numbers]
     values = [b"%d" % number for number in numbers]
     return MessageRun("a", [b"k"] * len(numbers), values, headers, 5, [chosen(number) for number in numbers])
@@ -97,14 +97,14 @@ Form = Callable[[range], Sequence[Message]]
 
 
 class Refused:
-    """The report of a message."""
+    """The delivery report of a message."""
 
     def topic(self) -> str:
         return "a"
 
 
 class Full(KafkaSink):
-    """A sink over a narrow client."""
+    """A sink with a narrow client."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sink, "Producer", NarrowClient)
@@ -119,7 +119,7 @@ class Full(KafkaSink):
 
 @forms
 def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
-    """Nothing is dropped, nothing overtakes or goes twice, and a place comes back when its last one is durable."""
+    """Nothing is dropped, overtaken or sent twice. A place returns when its last message is durable."""
     full = Full(monkeypatch)
     first, second = places(2)
 
@@ -137,7 +137,7 @@ def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: py
 
 
 def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ceases to take messages a moment before it reports the one that was refused."""
+    """It stops taking messages a moment before it reports the refused one."""
     full = Full(monkeypatch)
     first, second = places(2)
     full.send(as_singles(range(1)), first)
@@ -161,7 +161,7 @@ def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeyp
 def test_the_reason_is_the_refusal_and_no_message_that_was_let_go_for_it(
     monkeypatch: pytest.MonkeyPatch, *, is_told: bool
 ) -> None:
-    """The client may report others first; where it reports none besides, they are the reason. None is durable."""
+    """The client may report purged messages first; they are the reason only if no refusal follows. None is durable."""
     full = Full(monkeypatch)
     full.send(as_singles(range(1)), *places(1))
     codes = iter([KafkaError._PURGE_QUEUE, *([KafkaError.MSG_SIZE_TOO_LARGE] if is_told else [])])
@@ -180,7 +180,7 @@ def test_the_reason_is_the_refusal_and_no_message_that_was_let_go_for_it(
 
 
 def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its place is never reported as durable, although the client lets go of the callback."""
+    """Its place is never reported as durable, although the client releases the callback."""
     full = Full(monkeypatch)
     (place,) = places(1)
     full.client.broken = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
@@ -193,7 +193,7 @@ def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pyte
 
 
 class Narrow(TransactionalProducer):
-    """A transactional producer over a narrow client."""
+    """A transactional producer with a narrow client."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transactional_producer, "Producer", NarrowClient)
@@ -205,7 +205,7 @@ class Narrow(TransactionalProducer):
 
 
 def test_a_transaction_that_finds_no_room_cannot_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker is away, and the loop has partitions to serve. What was not sent is missing, so nothing counts."""
+    """The broker is away, and the loop must go on. A message is missing, so the transaction must fail."""
     narrow = Narrow(monkeypatch)
     (place,) = places(1)
     narrow.begin()
@@ -220,7 +220,7 @@ def test_a_transaction_that_finds_no_room_cannot_be_committed(monkeypatch: pytes
 
 
 def test_a_message_that_a_transaction_never_takes_spoils_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows it is dropped."""
+    """Later messages are dropped."""
     narrow = Narrow(monkeypatch)
     (place,) = places(1)
     narrow.begin()
@@ -233,7 +233,7 @@ def test_a_message_that_a_transaction_never_takes_spoils_it(monkeypatch: pytest.
 
 
 def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An abort purges what was not sent: that is no refusal, and the first one stays the reason."""
+    """An abort purges unsent messages: that is no refusal, and the first refusal stays the reason."""
     narrow = Narrow(monkeypatch)
     heard = narrow.client.config["on_delivery"]
 
@@ -250,7 +250,7 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
 
 
 def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that follow are its consequences."""
+    """The later ones are its consequences."""
     full = Full(monkeypatch)
     first, second = places(2)
 
@@ -262,7 +262,7 @@ def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Answered:
-    """A new client, which the brokers answer."""
+    """A new client that the brokers answer."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         assert config["bootstrap.servers"]
@@ -274,7 +274,7 @@ class Answered:
 
 @pytest.mark.parametrize("waiting", [0, 7])
 def test_a_producer_that_has_lost_its_brokers_ends_the_worker(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
-    """Whether answers wait in it or not: those that come would wait for ever. A new start is another client."""
+    """It ends without waiting answers, too, since later ones would wait for ever. A new start makes a new client."""
     monkeypatch.setattr(sink, "Consumer", Answered)
     full = Full(monkeypatch)
     said = json.dumps({"brokers": {}, "msg_cnt": waiting})

@@ -1,4 +1,4 @@
-"""The committer, with producers that do as they are told: which call follows which trouble."""
+"""The committer with producers that follow a script: which call follows which trouble."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUESTS = Partition("requests", 0)
 
 
 def trouble(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> Trouble:
-    """As the client raises it."""
+    """The trouble as the client raises it."""
     return trouble_of(KafkaException(KafkaError(code, "the reason", fatal, retriable, abort)))
 
 
@@ -41,17 +41,17 @@ FIXED = TransactionalId("worker-0", "worker-", is_unique=False, is_stable=True)
 
 
 class ScriptedProducer:
-    """Has the shape of a `TransactionalProducer`. `script` says what each call returns; without one, all goes well."""
+    """Stands for a `TransactionalProducer`. `script` gives each call's results; without one, all calls succeed."""
 
     def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
         self.is_final = False
-        self.reply: str | None = None  # the topic that requests name, where it is what refused
+        self.reply: str | None = None  # the topic that requests name, if it refused
         self.opened_at = 0.0
-        self.absent: str | None = None  # what it says of a topic that is gone
+        self.absent: str | None = None  # the message about a topic that is gone
         self.calls: list[str] = []
-        self.members: list[object] = []  # whose offsets they were
+        self.members: list[object] = []  # the member of each sending of offsets
         self.offsets: list[object] = []
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class ScriptedProducer:
 
 
 class Stage:
-    """Transactions over the producers given, in turn."""
+    """Transactions over the given producers, one after the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -128,12 +128,12 @@ class Stage:
         return made
 
     def sleep(self, seconds: float) -> None:
-        """The clock went on, and nothing else did."""
+        """Advance only the clock."""
         monotonic = time.monotonic
         self._monkeypatch.setattr("worker.kafka.transactions.committer.time.monotonic", lambda: monotonic() + seconds)
 
     def hurry(self) -> None:
-        """A call is taken for lost soon."""
+        """Make a call count as lost soon."""
         self._monkeypatch.setattr(committer, "OFFSETS_TIMEOUT", 0.01)
         self._monkeypatch.setattr(committer, "STUCK_AFTER", 0.03)
         self._monkeypatch.setattr(committer, "LOOK", 0.01)
@@ -151,7 +151,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
-    """One answer in a transaction of its own."""
+    """Commit one answer in its own transaction."""
     opened.begin()
     (place,) = places(1)
     opened.send([Message("answers", b"k", value, [], 0)], place)
@@ -229,7 +229,7 @@ def test_each_trouble_has_its_way_out(
     failure: str | None,
     calls: list[list[str]],
 ) -> None:
-    """The transaction ends as said, and the next one is committed. Only a commit without an answer is in doubt."""
+    """The transaction ends as said, and the next one is committed. Only an unanswered commit is in doubt."""
     producers = [ScriptedProducer(**script) for script in scripts]
     opened = stage.opened(*producers)
     opened.wait_until_ready(PATIENCE)
@@ -246,7 +246,7 @@ def test_each_trouble_has_its_way_out(
 def test_an_id_that_is_no_other_s_is_taken_again_though_it_was_fenced_at_once(
     stage: Stage, name: TransactionalId
 ) -> None:
-    """Even while it is taken over. A second process under a static member's name is refused by the group."""
+    """This holds even during the takeover. The group refuses a second process under a static member's name."""
     first, second, third = ScriptedProducer(commit=[FENCED]), ScriptedProducer(initialise=[FENCED]), ScriptedProducer()
     opened = stage.opened(first, second, third, name=name)
     opened.wait_until_ready(PATIENCE)
@@ -259,7 +259,7 @@ def test_an_id_that_is_no_other_s_is_taken_again_though_it_was_fenced_at_once(
 
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_an_answer_that_its_topic_will_never_take_ends_the_worker(stage: Stage, *, is_reported: bool) -> None:
-    """By the message's report or by the commit's own error. Nothing is open any more, so that no reader waits."""
+    """The message's report or the commit's own error says so. The transaction is aborted, so no reader waits."""
     too_large = trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True)._replace(text="too large")
     producer, other = ScriptedProducer(commit=[] if is_reported else [too_large]), ScriptedProducer()
     producer.is_final = is_reported
@@ -270,11 +270,11 @@ def test_an_answer_that_its_topic_will_never_take_ends_the_worker(stage: Stage, 
         commit(opened, b"refused" if is_reported else b"v")
 
     assert "abort" in producer.calls
-    assert other.calls == []  # the end of the transaction may never come in that topic, and its id be held up
+    assert other.calls == []  # its transaction may never end in that topic, and hold up the id
 
 
 def test_a_reply_topic_that_refuses_an_answer_is_named(stage: Stage) -> None:
-    """Also to the loop's thread: the next process may have to do without it."""
+    """The loop's thread learns the name: the next process may have to do without that topic."""
     producer = ScriptedProducer()
     producer.reply = "replies"
     opened = stage.opened(producer, ScriptedProducer())
@@ -287,7 +287,7 @@ def test_a_reply_topic_that_refuses_an_answer_is_named(stage: Stage) -> None:
 
 
 def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage) -> None:
-    """The group moves on to another epoch with every rebalance, and refuses the offsets of an earlier one."""
+    """Each rebalance moves the group to another epoch, and offsets of an earlier epoch are refused."""
     producer, epochs = ScriptedProducer(), count(1)
     opened = stage.opened(producer, member=lambda: next(epochs))
     opened.wait_until_ready(PATIENCE)
@@ -300,7 +300,7 @@ def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage
 
 
 def test_what_is_open_at_the_end_is_taken_back(stage: Stage) -> None:
-    """Readers would else wait for it until its timeout."""
+    """Otherwise readers would wait for it until its timeout."""
     producer = ScriptedProducer()
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)
@@ -312,7 +312,7 @@ def test_what_is_open_at_the_end_is_taken_back(stage: Stage) -> None:
 
 
 def test_a_commit_without_an_end_ends_with_the_worker(stage: Stage) -> None:
-    """The broker is away: it takes back by itself what is never ended."""
+    """The broker is away, and aborts an unfinished transaction by itself."""
     producer = ScriptedProducer(commit=repeat(TIMED_OUT))
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)
@@ -328,7 +328,7 @@ def test_a_commit_without_an_end_ends_with_the_worker(stage: Stage) -> None:
 
 @pytest.mark.parametrize("script", [repeat(TIMED_OUT), [LEFT]])
 def test_a_transaction_that_fails_names_a_topic_that_is_gone(stage: Stage, script: Iterable[Trouble]) -> None:
-    """The client itself says that messages were left, or late, and not why."""
+    """The client only says that messages were left or late, not why."""
     producer = ScriptedProducer(commit=script)
     producer.absent = "topic answers was deleted"
     opened = stage.opened(producer, ScriptedProducer(), timeout_ms=1)
@@ -338,7 +338,7 @@ def test_a_transaction_that_fails_names_a_topic_that_is_gone(stage: Stage, scrip
 
 
 def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
-    """No other producer is opened, and every further question has the same answer."""
+    """No other producer is opened, and every further question gets that answer."""
     opened = stage.opened(ScriptedProducer(commit=[FENCED]))
     opened.wait_until_ready(PATIENCE)
 
@@ -349,7 +349,7 @@ def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
 
 
 def test_a_committer_that_dies_is_told(stage: Stage) -> None:
-    """Nothing waits for ever for a thread that is no more."""
+    """Nothing waits for ever for a dead thread."""
     opened = stage.opened(ScriptedProducer(commit=[ZeroDivisionError("a mistake")]))
     opened.wait_until_ready(PATIENCE)
 
@@ -358,7 +358,7 @@ def test_a_committer_that_dies_is_told(stage: Stage) -> None:
 
 
 class StuckProducer(ScriptedProducer):
-    """Its `send_offsets` comes back when it is let go."""
+    """A producer whose `send_offsets` returns only when it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ class StuckProducer(ScriptedProducer):
 
 
 def stuck_in(stage: Stage, stuck: StuckProducer, *others: ScriptedProducer) -> KafkaTransactions:
-    """A transaction whose end does not come back."""
+    """A transaction whose end does not return."""
     stage.hurry()
     opened = stage.opened(stuck, *others)
     opened.wait_until_ready(PATIENCE)
@@ -384,14 +384,14 @@ def stuck_in(stage: Stage, stuck: StuckProducer, *others: ScriptedProducer) -> K
 
 
 def told(opened: KafkaTransactions) -> Ending:
-    """It is looked at again and again, as the loop does."""
+    """Look for the ending again and again, as the loop does."""
     while (ending := opened.ended(0.001)) is None:
         pass
     return ending
 
 
 def test_a_call_that_does_not_come_back_is_given_up(stage: Stage) -> None:
-    """Another producer with the same id goes on, and how far the lost one came is for the broker to say."""
+    """Another producer with that id goes on; the broker decides how far the lost one came."""
     other = ScriptedProducer()
     opened = stuck_in(stage, StuckProducer(), other)
 
@@ -403,7 +403,7 @@ def test_a_call_that_does_not_come_back_is_given_up(stage: Stage) -> None:
 
 
 def test_a_lost_call_that_comes_back_ends_its_client(stage: Stage) -> None:
-    """Nothing is committed by it any more."""
+    """It commits nothing more."""
     stuck = StuckProducer()
     told(stuck_in(stage, stuck, ScriptedProducer()))
 
@@ -414,7 +414,7 @@ def test_a_lost_call_that_comes_back_ends_its_client(stage: Stage) -> None:
 
 
 def test_a_process_that_stood_still_abandons_no_committer(stage: Stage) -> None:
-    """What was not looked at was not waited for: an hour's sleep is one look."""
+    """Only time between looks counts as waiting: an hour's sleep is one look."""
     stuck = StuckProducer()
     opened = stuck_in(stage, stuck)
 
@@ -459,7 +459,7 @@ def test_what_is_not_acknowledged_is_told_by_the_loop_s_thread(stage: Stage) -> 
     ],
 )
 def test_each_class_of_error_has_one_reaction(found: Trouble, reaction: Reaction) -> None:
-    """What is fatal wins over what may be repeated. A producer that the broker has forgotten is never used again."""
+    """A fatal error wins over a retriable one. A producer that the broker has forgotten is never used again."""
     assert found.reaction is reaction
 
 
@@ -470,7 +470,7 @@ def test_each_class_of_error_has_one_reaction(found: Trouble, reaction: Reaction
 def test_only_another_process_takes_an_id_before_its_time(
     stage: Stage, name: TransactionalId, open_for: float, *, is_alive: bool
 ) -> None:
-    """The broker takes a transaction back after its timeout, and no other process has a random id."""
+    """The broker aborts a transaction after its timeout, and no other process has a random id."""
     opened = stage.opened(ScriptedProducer(commit=[FENCED]), ScriptedProducer(), name=name)
     opened.wait_until_ready(PATIENCE)
     opened.begin()
@@ -495,7 +495,7 @@ def test_only_another_process_takes_an_id_before_its_time(
     ],
 )
 def test_a_broker_that_opens_no_transactions_is_quoted_with_the_cure(stage: Stage, code: int, said: str) -> None:
-    """At the start it is a matter of configuration, later it is Kafka that changed its mind."""
+    """At the start the configuration is wrong; later, Kafka has changed."""
     closed = ScriptedProducer(initialise=[trouble(code, fatal=True)])
     with pytest.raises(BadConfiguration, match=re.escape(said)):
         stage.opened(closed).wait_until_ready(PATIENCE)

@@ -1,4 +1,4 @@
-"""The figures of a load, whether they are the contender's, and the sentences that they lead to."""
+"""The figures of a load, the check that they measure the contender, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_window_holds_half_a_second_of_answers_within_its_bounds() -> None:
 
 
 def test_a_latency_counts_from_the_instant_a_request_was_due() -> None:
-    """A request that left late has waited all the same; one without an answer has waited until the end."""
+    """A request that left late has waited, too; an unanswered request has waited until the end."""
     pace, dues = Steady(100.0, 200), np.arange(200) / 100
     sent = Sent(5.0, dues)
     late = Sent(5.0, dues + 0.5)
@@ -63,7 +63,7 @@ def test_a_latency_counts_from_the_instant_a_request_was_due() -> None:
 
 
 def test_a_closed_loop_counts_the_answers_after_its_warm_up() -> None:
-    """A window that is empty half of the time makes the rate the generator's."""
+    """If the window is empty half of the time, the generator limits the rate."""
     pace = Window(least=50, most=50, seconds=2.0)
     sent = np.linspace(0.0, 2.5, 2500)
 
@@ -75,7 +75,7 @@ def test_a_closed_loop_counts_the_answers_after_its_warm_up() -> None:
 
 
 def test_a_quantile_needs_as_many_samples_as_can_show_it() -> None:
-    """A p99 needs a hundred."""
+    """A p99 needs a hundred samples."""
     assert set(latency_ms(np.ones(99))) == {"p50"}
     assert set(latency_ms(np.ones(100))) == {"p50", "p99"}
 
@@ -89,7 +89,7 @@ def contender(name: str, rate: float, *, is_paced: bool = True) -> Contender:
 
 
 def figures(costs: Costs, *, is_paced: bool = True) -> Figures:
-    """A worker that answers 5,000 requests a second, 200 µs each."""
+    """The figures of a worker that answers 5,000 requests a second, 200 µs each."""
     worker = contender("the worker", 5000.0, is_paced=is_paced)
     return Figures([worker, contender("the plain loop", 2500.0), contender("one by one", 1000.0)], costs, 500.0, "json")
 
@@ -106,19 +106,19 @@ def figures(costs: Costs, *, is_paced: bool = True) -> Figures:
     ],
 )
 def test_the_limit_is_what_takes_the_time(costs: Costs, limit: str, is_paced: bool) -> None:  # noqa: FBT001 - pytest's
-    """The model's lane, the encoding within the loop, the rest of the loop, the load itself, or none of these."""
+    """It is the model's lane, the encoding within the loop, the rest of the loop, the load itself, or none of these."""
     assert figures(costs, is_paced=is_paced).limit == limit
 
 
 def test_plain_rows_are_never_the_limit() -> None:
-    """Nothing is cheaper to read: it is the loop then."""
+    """Nothing is cheaper to read, so the loop is the limit."""
     rows = replace(figures(Costs(5.0, 150.0, 190.0)), encoding="rows")
 
     assert rows.limit == "loop"
 
 
 def test_the_verdict_says_what_batching_buys_and_what_the_limit_is() -> None:
-    """With the figures that it follows from."""
+    """Each sentence has the figures that it follows from."""
     buys, limit = verdict(figures(Costs(5.0, 150.0, 190.0)))
 
     assert buys.startswith("Batching pays here: the worker answers 5,000 requests a second, 2.0 times as many as the")

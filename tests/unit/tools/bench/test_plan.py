@@ -31,7 +31,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def test_the_worker_has_the_callers_settings_and_none_of_its_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a topic for dead letters or an instance's id is set."""
+    """This includes a topic for dead letters, and an instance's id."""
     started: list[dict[str, str]] = []
     monkeypatch.setattr(plan_module, "Replica", lambda own, *_, **__: started.append(own))
     more = {"WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters", "WORKER_KAFKA__GROUP_INSTANCE_ID": "me"}
@@ -60,7 +60,7 @@ def test_the_worker_has_the_callers_settings_and_none_of_its_topics(
 def test_what_cannot_be_measured_is_refused_before_anything_starts(
     tmp_path: Path, order: BenchOrder, more: dict[str, str], cause: str
 ) -> None:
-    """With the option or the setting that it is about."""
+    """The error names the option or the setting."""
     if order.model is not None:
         order = BenchOrder(encoding=order.encoding, model=save(two_in_two_out(), tmp_path, "two"))
 

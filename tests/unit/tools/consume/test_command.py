@@ -1,4 +1,4 @@
-"""Which records are the newest that are wanted, and what `consume` says where it did not look through all."""
+"""`consume` finds the newest records that are wanted, and says when it did not look through all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.tools.options import ConsumeOrder
 
 
 class Topic:
-    """Stands in for a reader: two partitions, each with a record a second, of which every so many is an error."""
+    """Stands for a reader: two partitions with a record a second, of which each `every`th is an error."""
 
     def __init__(self, records: int, every: int) -> None:
         self._every = every
@@ -30,7 +30,7 @@ class Topic:
         self._offsets = offsets
 
     def read(self, _: float) -> list[Record]:
-        """Nothing at first."""
+        """The first read brings nothing."""
         self._reads += 1
         if self._reads == 1:
             return []
@@ -44,13 +44,13 @@ class Topic:
 
 
 def newest(topic: Topic, wish: ConsumeOrder) -> list[tuple[int, int]]:
-    """Partitions and offsets of what the tail of a topic shows."""
+    """Partitions and offsets of the records that the tail of a topic shows."""
     come = _come(wish, cast("Reader", topic), _Search(wish), StopSignals())
     return [(record.partition.number, record.offset) for records in come for record in records]
 
 
 def test_the_newest_of_all_partitions_are_shown() -> None:
-    """By their time, oldest first; errors are found behind good answers."""
+    """Their times decide, oldest first; errors are found behind good answers."""
     assert newest(Topic(1000, every=100), ConsumeOrder(last=3)) == [(1, 998), (0, 999), (1, 999)]
     errors = newest(Topic(1000, every=100), ConsumeOrder(last=3, errors_only=True))
     assert errors == [(1, 801), (0, 900), (1, 901)]
@@ -59,7 +59,7 @@ def test_the_newest_of_all_partitions_are_shown() -> None:
 def test_what_was_not_looked_through_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A topic may be long, and its errors few. A topic that was read to its beginning has no more, and says nothing."""
+    """A topic may be long, with few errors. A topic that was read to its beginning needs no message."""
     monkeypatch.setattr(consume, "LOOK_THROUGH", 400)
     wish = ConsumeOrder(last=5, errors_only=True)
 

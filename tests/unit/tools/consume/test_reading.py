@@ -1,4 +1,4 @@
-"""Records as people read them: every encoding of an answer, requests, and whatever else lies in a topic."""
+"""Records as people read them: answers in every encoding, requests, and any other record of a topic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(reading: Reading, role: str = "outputs") -> list[tuple[str, str, objec
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF, OCTETS])
 def test_an_answer_is_read_in_every_encoding(accept: str) -> None:
-    """The same tensors, and who gave them."""
+    """All encodings give equal tensors, and the model's name."""
     reading = read(answered(accept))
 
     assert shown(reading) == [("y", "FP32", [1, 2], [0.5, 0.25])]
@@ -64,7 +64,7 @@ def test_an_answer_is_read_in_every_encoding(accept: str) -> None:
 
 @pytest.mark.parametrize("accept", [PROTOBUF, OCTETS])
 def test_strings_halves_and_truth_values_are_read_from_bytes(accept: str) -> None:
-    """Each as the datatype says, and as a line of JSON takes it."""
+    """They follow the datatype, in a form that a line of JSON allows."""
     reading = read(answered(accept, MIXED, *MIXED_ANSWER))
 
     assert shown(reading) == [
@@ -77,7 +77,7 @@ def test_strings_halves_and_truth_values_are_read_from_bytes(accept: str) -> Non
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 def test_an_error_is_read(accept: str) -> None:
-    """Its message and the id; no empty one is made up."""
+    """It has its message and the id; a missing id is not made up."""
     codec = codecs()
     refused = rejection(codec, as_json(document(id="a1", inputs=[{}]), ("accept", accept.encode())))
     (message,) = codec.encode(refused)
@@ -88,7 +88,7 @@ def test_an_error_is_read(accept: str) -> None:
 
 
 def test_rows_are_read_with_the_model_alone() -> None:
-    """Nothing in them says what they are. A file need not say how many elements a row has: they are flat then."""
+    """Rows do not describe themselves. If the file does not say how many elements a row has, they are shown flat."""
     rows = record(ANSWER.tobytes() * 2, AS_ROWS, OK)
 
     assert read(rows) == {}
@@ -99,7 +99,7 @@ def test_rows_are_read_with_the_model_alone() -> None:
 
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_request_is_read_too(encoding: Encoding) -> None:
-    """The original in a dead letter is one: it has no status."""
+    """The original in a dead letter is a request: it has no status."""
     encoded = encode_request(model(), {"x": f4([[1, 2, 3]])}, encoding)
 
     reading = read(record(encoded.value, *encoded.headers), model)
@@ -108,7 +108,7 @@ def test_a_request_is_read_too(encoding: Encoding) -> None:
 
 
 def binary(datatype: str, shape: list[int]) -> Record:
-    """Four bytes that claim to be this."""
+    """Four bytes that claim to be a tensor like this."""
     entry = {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": 4}}
     head = json.dumps({"outputs": [entry]}).encode()
     return record(head + b"\0\0\0\0", AS_ROWS, (HEAD_LENGTH, b"%d" % len(head)), OK)
@@ -140,12 +140,12 @@ def binary(datatype: str, shape: list[int]) -> Record:
     ],
 )
 def test_a_value_that_is_not_what_it_says_is_no_failure(odd: Record) -> None:
-    """It is shown as bytes: nothing else is known of it."""
+    """It is shown as bytes, since nothing else is known about it."""
     assert read(odd) == {}
 
 
 def test_a_line_of_json_moves_no_cursor() -> None:
-    """Control characters that JSON takes as they are come escaped, and mean the same; other text stays as it is."""
+    """Control characters that JSON allows are escaped without a change of meaning; other text stays."""
     text = "a\x7f\x80\x9b31m\x9f\xa0°é\u0080"
 
     found = json_line({text: [text]})

@@ -43,7 +43,7 @@ def request(data: bytes, shape: bytes = b"[1]") -> Record:
 
 
 def test_an_answer_is_a_line_of_whose_it_is_and_one_for_each_output() -> None:
-    """As many elements as there is room for."""
+    """It shows as many elements as fit."""
     few = lines(answer(np.array([[0.5, 0.25]], "<f4").tobytes(), AS_ROWS))
     many = lines(answer(np.arange(1000, 1100).astype("<f4").tobytes(), AS_ROWS))
 
@@ -61,12 +61,12 @@ def test_an_answer_is_a_line_of_whose_it_is_and_one_for_each_output() -> None:
     ],
 )
 def test_a_time_of_another_day_says_which_and_what_is_none_is_a_number(stamp: int | None, told: str) -> None:
-    """The clock alone would lie."""
+    """The time of day alone would mislead."""
     assert lines(answer(b"")._replace(timestamp_ms=stamp))[0].startswith(f"{told}  ok")
 
 
 def test_a_dead_letter_is_told_with_its_origin_and_its_original() -> None:
-    """Where the request lay, why it was rejected, and what it was."""
+    """The lines tell where the request lay, why it was rejected, and its content."""
     assert lines(request(b"[1]")._replace(headers=LETTER)) == [
         "12:00:00.007  dead letter NOT_FOUND  key k  source orders/3/17",
         "    input x: no",
@@ -86,13 +86,13 @@ def test_a_dead_letter_is_told_with_its_origin_and_its_original() -> None:
     ],
 )
 def test_a_value_that_is_not_understood_is_shown_as_it_is(value: bytes | None, told: str) -> None:
-    """As text where it is text."""
+    """Valid text is shown as text."""
     assert lines(record(value)) == ["12:00:00.007  record  key k  source answers/1/42", f"    {told}"]
 
 
 @pytest.mark.parametrize("given", [request(b"[" * 300 + b"1" + b"]" * 300), request(b"[1]", b'["%d"]' % 2**70)])
 def test_what_no_line_of_json_can_hold_is_its_value(given: Record) -> None:
-    """Nested too deep, or a number too large: as text, and nothing else of the record is missing."""
+    """Deep nesting or a large number makes the value text; the rest of the record is complete."""
     found = json.loads(json_of(given, read(given)))
 
     assert found["value"].encode() == given.value
@@ -101,7 +101,7 @@ def test_what_no_line_of_json_can_hold_is_its_value(given: Record) -> None:
 
 
 def test_nothing_of_a_record_reaches_a_terminal_raw() -> None:
-    """No colour, no movement, no turned writing."""
+    """It changes no colour, cursor or writing direction."""
     raw = EVIL.encode()
     error = answer(json_line({"error": EVIL}))
     tensor = json_line({"outputs": [{"name": EVIL, "shape": [1], "datatype": EVIL, "data": [EVIL]}]})
@@ -115,7 +115,7 @@ def test_nothing_of_a_record_reaches_a_terminal_raw() -> None:
 
 
 def test_a_document_has_everything() -> None:
-    """Place, time, key, headers and the tensors, or the error."""
+    """It has place, time, key, headers, and the tensors or the error."""
     value = json_line({"model_name": "m", "outputs": [{"name": "y", "shape": [1], "datatype": "FP32", "data": [0.5]}]})
     given, error = answer(value), record(b'{"error": "no", "id": "a1"}', ("status", b"error"))
 

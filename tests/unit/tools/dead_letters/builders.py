@@ -1,4 +1,4 @@
-"""Dead letters as a worker writes them, with defaults, and a way that they may be sent back."""
+"""Dead letters as a worker writes them, with defaults, and a fake way to send them back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dead_record(
 
 
 def letter(offset: int = 0, **given: Any) -> Letter:
-    """The same, read."""
+    """A dead letter, read from `dead_record`."""
     return read(dead_record(offset, **given))
 
 
@@ -46,9 +46,9 @@ class Sent(NamedTuple):
 
 
 class FakeWay:
-    """Stands in for a `Publisher`: what is handed over arrives, and is told of, with the next flush.
+    """Stands for a `Publisher`: records that were handed over arrive, and are reported, with the next flush.
 
-    It has no room each third time, and refuses values that are larger than `limit`.
+    Each third call finds no room, and values larger than `limit` are refused.
     """
 
     def __init__(self, topic: str, limit: int = 1000) -> None:

@@ -1,4 +1,4 @@
-"""One replay among fakes: what goes, when it counts as done, and what is told of the rest."""
+"""One replay among fakes: which letters go, when they count as done, and what is reported about the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = Partition("dead", 1)
 
 
 class Stage:
-    """Topics that letters may go to, all but `gone`, and what was committed, each time."""
+    """Topics that letters may go to, except `gone`, and the offsets of each commit."""
 
     def __init__(self, to: str | None = None) -> None:
         self.topics: dict[str, FakeWay] = {}
@@ -47,14 +47,14 @@ class Stage:
         return run
 
     def offsets(self, topic: str = "requests") -> list[int]:
-        """Of the requests that were sent back, where they lay."""
+        """The original offsets of the requests that were sent back."""
         return [
             int((dict(sent.headers)["replay-of"] or b"").rpartition(b"/")[2]) for sent in self.topics[topic].arrived
         ]
 
 
 def test_every_letter_goes_and_then_the_offsets_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Portion by portion, and at last behind markers of transactions, which are no letters."""
+    """They move portion by portion, and in the end past transaction markers, which are no letters."""
     monkeypatch.setattr(module, "PORTION", 2)
     stage = Stage()
 
@@ -66,7 +66,7 @@ def test_every_letter_goes_and_then_the_offsets_move(monkeypatch: pytest.MonkeyP
 
 
 def test_a_request_goes_back_as_it_was_to_where_it_lay() -> None:
-    """Key, value and headers; in a topic of fewer partitions, or another topic, where its key belongs."""
+    """It keeps key, value and headers. In a smaller topic, or another one, its key chooses the partition."""
     stage, elsewhere = Stage(), Stage(to="elsewhere")
     given = [letter(value=b"\0\xff", headers=[("h", b"\xff"), ("n", None)]), letter(1, key=None)]
 
@@ -113,7 +113,7 @@ def test_a_letter_that_cannot_go_is_named_and_holds_up_no_other(odd: Letter, tol
 
 
 def test_what_would_be_sent_is_counted_without_sending() -> None:
-    """By topic and code, up to the limit."""
+    """It is counted by topic and code, up to the limit."""
     stage = Stage()
     letters = [letter(0), letter(1, request_topic="gone"), letter(2), letter(3, code=Code.INTERNAL)]
 

@@ -1,4 +1,4 @@
-"""Reasons are grouped, however many letters there are, and a letter is shown whole and never raw."""
+"""Any number of letters is grouped by reason, and a letter is shown whole and never raw."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def of(message: str, *, code: Code = Code.INTERNAL, topic: str = "requests", at:
     ],
 )
 def test_numbers_make_no_difference(message: str, like: str) -> None:
-    """Names with digits in them do."""
+    """Digits within names do make a difference."""
     assert blurred(message) == like
 
 
 @pytest.mark.parametrize("piece", ["a-", "1", "1.", "-", "abcdef0 "])
 def test_a_message_without_end_is_read_in_a_moment(piece: str) -> None:
-    """Its beginning tells as much. The pattern looks ahead from every word, for a digit that may not be there."""
+    """Only its beginning is read. The pattern looks ahead from every word for a digit that may not be there."""
     began = time.process_time()
 
     found = blurred(piece * 50_000)
@@ -48,7 +48,7 @@ def test_a_message_without_end_is_read_in_a_moment(piece: str) -> None:
 
 
 def test_letters_with_one_reason_are_one_entry() -> None:
-    """How many, since when, until when, and where the first lies; a letter without a time counts."""
+    """It has the number, first and last time, and the first letter's place. A letter without a time counts, too."""
     letters = [of("got 1", at=4, ms=20), of("got 22", at=5, ms=30), of("got 3", at=6, ms=10)]
     letters.append(letter(7, code=Code.INTERNAL, message="got 4", time_ms=None))
 
@@ -59,7 +59,7 @@ def test_letters_with_one_reason_are_one_entry() -> None:
 
 
 def test_memory_does_not_grow_with_the_messages() -> None:
-    """Beyond a bound they share an entry, and are counted there."""
+    """Beyond a bound, reasons share an entry that counts them."""
     words = ["".join(chr(97 + (n // 26**k) % 26) for k in range(3)) for n in range(MOST_REASONS + 50)]
 
     found = reasons(of(word) for word in words)
@@ -69,7 +69,7 @@ def test_memory_does_not_grow_with_the_messages() -> None:
 
 
 def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFixture[str]) -> None:
-    """Escape sequences, marks that turn the writing round and markup are told, not obeyed."""
+    """Escape sequences, marks that change the writing direction, and markup are shown, not obeyed."""
     evil = b"[bold]\x1b[31m"
     given = letter(7, message="\x1b[2J", key=evil, value=evil + "\nnext\u202e".encode(), headers=[("h", evil)])
 
@@ -90,7 +90,7 @@ def test_a_letter_is_shown_whole_and_nothing_of_it_raw(capsys: pytest.CaptureFix
 
 
 def test_what_a_letter_has_not_got_is_told_and_bytes_are_base64(capsys: pytest.CaptureFixture[str]) -> None:
-    """With how much it was; the request in the members that `publish` takes."""
+    """The size of the missing part is shown. The request has the members that `publish` takes."""
     showing._print(console(), read(dead_record(value=b"x" * 5000, limit=2000)))
 
     assert '{"value": "5000 bytes"}' in capsys.readouterr().out
@@ -103,5 +103,5 @@ def test_what_a_letter_has_not_got_is_told_and_bytes_are_base64(capsys: pytest.C
     [("90s", 910_000), ("15m", 100_000), ("1d", 0), ("1970-01-01T00:00:05", 5000), ("1970-01-01T01:00+01:00", 0)],
 )
 def test_a_time_is_an_age_or_a_moment(text: str, found: int) -> None:
-    """Never before the epoch: Kafka takes -1 for the end."""
+    """It is never before the epoch: Kafka takes -1 for the end."""
     assert time_of(text, 1000.0) == found

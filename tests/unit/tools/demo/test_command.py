@@ -1,4 +1,4 @@
-"""The demo's last words: the figures, what the kill cost, and what to type next."""
+"""The demo's last output: the figures, the cost of the kill, and the commands to type next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flow(rate: float, p50: float) -> Flow:
 
 
 def test_both_figures_stand_next_to_each_other(screen: Console) -> None:
-    """In 80 columns."""
+    """They fit into 80 columns."""
     _show_speed(screen, (flow(8000, 0), flow(1000, 24.0)), (flow(16000, 0), flow(1000, 8.0)))
 
     table = shown(screen)
@@ -40,7 +40,7 @@ def test_both_figures_stand_next_to_each_other(screen: Console) -> None:
 
 
 def test_what_a_kill_costs_is_counted(screen: Console) -> None:
-    """Missing answers, repeated ones, and those of broken requests."""
+    """It counts missing answers, repeated answers, and answers to broken requests."""
     codes = ["INVALID_ARGUMENT"] * 3 + [""] * 95
     heard = Heard(np.arange(98), np.arange(98.0), codes, 7, '{"error": "the value is not JSON"}')
 
@@ -53,7 +53,7 @@ def test_what_a_kill_costs_is_counted(screen: Console) -> None:
 
 
 def test_it_ends_with_two_commands_to_paste(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each on a line of its own however long it is, with the program as it was called."""
+    """Each stands on one line of any length, and calls the program as the user did."""
     monkeypatch.setattr(sys, "argv", [".venv/bin/inference-worker", "demo"])
     monkeypatch.chdir(MODEL.parent)
 

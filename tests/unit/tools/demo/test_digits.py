@@ -11,7 +11,7 @@ from worker.tools.demo.digits import MODEL, held_out, requests
 
 
 def test_the_shipped_classifier_names_97_of_100_unseen_digits() -> None:
-    """And says so as probabilities that sum to one."""
+    """Its outputs are probabilities that sum to one."""
     session = onnxruntime.InferenceSession(MODEL.read_bytes(), providers=["CPUExecutionProvider"])
     images = held_out()
 
@@ -22,7 +22,7 @@ def test_the_shipped_classifier_names_97_of_100_unseen_digits() -> None:
 
 
 def test_a_request_is_an_image_as_json() -> None:
-    """Close enough that the classifier sees the image."""
+    """The numbers are exact enough for the classifier."""
     images = held_out()
 
     asked = requests(images)

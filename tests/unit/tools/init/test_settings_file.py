@@ -1,4 +1,4 @@
-"""The file that `init` writes: read back, it says what was in force, and it holds no secret."""
+"""The file that `init` writes: it gives back the settings in force, and holds no secret."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from worker.settings import Settings, load
 from worker.tools.init.settings_file import WIDTH, settings_file
 
 MINIMUM = test_settings_shown.MINIMUM | {"WORKER_MODEL__PATH": "/models/model.onnx"}
-# One of each kind of value, and the names that a file must quote.
+# One value of each kind, and names that a file must quote.
 OF_EACH_KIND = {
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",  # with state there is one
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",  # with state there may be only one
     "WORKER_KAFKA__GROUP_ID": "of \"quotes\" and 'quotes', \\ ü \x7f",
     "WORKER_KAFKA__CHANGELOG_TOPIC": "states",
     "WORKER_KAFKA__CONFIG": '{"client.id": "it\'s", "fetch.wait.max.ms": 50}',
@@ -51,14 +51,14 @@ def read_back(text: str, folder: Path, environ: Mapping[str, str] = {}) -> Setti
 
 @pytest.mark.parametrize("more", [{}, OF_EACH_KIND], ids=["the least", "of each kind"])
 def test_the_file_says_what_is_in_force(more: Mapping[str, str], tmp_path: Path) -> None:
-    """Read without an environment, it makes the settings that it was written from."""
+    """Read without an environment, it gives the settings that it was written from."""
     environ = {**MINIMUM, **more}
 
     assert read_back(written(environ, tmp_path), tmp_path) == load(None, environ)
 
 
 def test_a_default_may_be_uncommented(tmp_path: Path) -> None:
-    """Every setting that stands in a comment is one, with the value that it has there."""
+    """Every setting in a comment is a real setting with its default value."""
     text = written(MINIMUM, tmp_path)
     lines = [line.removeprefix("# ") if " = " in line else line for line in text.splitlines()]
 
@@ -67,7 +67,7 @@ def test_a_default_may_be_uncommented(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
-    """It says where each is read instead, and works with those in the environment."""
+    """It says where each secret is read instead, and works with the secrets in the environment."""
     environ = {**MINIMUM, **LOGIN}
     text = written(environ, tmp_path)
     secrets = ("WORKER_KAFKA__SASL_PASSWORD", "WORKER_KAFKA__CONFIG")
@@ -80,7 +80,7 @@ def test_no_secret_is_in_the_file(tmp_path: Path) -> None:
 
 
 def test_objects_are_tables_and_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a reader can change them, and the folder can be moved. No line is longer than the others."""
+    """So a reader can change them, and the folder can be moved. No line is longer than the width."""
     monkeypatch.chdir(tmp_path)
 
     text = written(MINIMUM | OF_EACH_KIND | {"WORKER_MODEL__PATH": "models/m.onnx"}, Path("conf"))

@@ -1,4 +1,4 @@
-"""A reader begins in spite of a leader that was elected just now, and in spite of nothing that lasts."""
+"""A reader begins despite a newly elected leader, and fails on lasting problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Client:
-    """Answers with what `refusals` holds while there is any, raised or of the one partition; then with 7."""
+    """Answers with `refusals` while there are any, raised or for the one partition; then with 7."""
 
     def __init__(self, refusals: Iterable[KafkaError | KafkaException]) -> None:
         self.refusals = deque(refusals)
@@ -43,7 +43,7 @@ class Client:
     def assign(self, positions: list[TopicPartition]) -> None: ...
 
     def consume(self, most: int, timeout: float) -> list[Any]:
-        """The errors of the one partition, told instead of records."""
+        """Return the one partition's errors in the place of records."""
         told = [SimpleNamespace(partition=lambda: 0, error=lambda error=error: error) for error in self.refusals]
         self.refusals.clear()
         return told
@@ -74,7 +74,7 @@ def test_a_leader_that_was_elected_just_now_is_asked_again(
 
 @pytest.mark.parametrize("refusal", [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLOSED])
 def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.MonkeyPatch, refusal: KafkaError) -> None:
-    """Nobody would come to read there."""
+    """No record would ever come there."""
     found = made(monkeypatch)
     cast("Client", found._consumer).refusals.append(refusal)
 

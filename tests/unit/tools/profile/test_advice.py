@@ -1,4 +1,4 @@
-"""What one replica answers, what limits it, and which size is advised."""
+"""The advice for one replica: its capacity, its limit, and its batch size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def advised(
     ("fixed", "per_row", "request_s", "limit", "rows"),
     [
         (0.01, 0.001, 50e-6, "model", 256),
-        (0.0002, 0.000001, 200e-6, "encoding", 4),  # 256 rows would be of no use: the loop is busy with 4
+        (0.0002, 0.000001, 200e-6, "encoding", 4),  # 256 rows would not help: the loop is busy with 4
         (0.0002, 0.000001, 1e-6, "loop", 64),
     ],
 )
@@ -40,7 +40,7 @@ def test_the_slower_of_model_and_encoding_sets_the_size(
 
 
 def test_a_rate_takes_replicas_with_head_room() -> None:
-    """Three tenths stay free."""
+    """Three tenths of the capacity stay free."""
     one, many = (advised(0.01, 0.001, 50e-6, rate=rate) for rate in (1.0, 5000.0))
 
     assert (one.replicas, advised(0.01, 0.001, 50e-6).replicas) == (1, None)
@@ -49,7 +49,7 @@ def test_a_rate_takes_replicas_with_head_room() -> None:
 
 
 def test_a_budget_bounds_the_size() -> None:
-    """Batches that take too long for it are not advised; the rest of it is for waiting and the inference."""
+    """Batches that take too long are not advised. Without Kafka's 8 ms, the rest is for waiting and the inference."""
     found = advised(0.01, 0.001, 50e-6, budget=0.1)
 
     assert found.chosen.rows == 16

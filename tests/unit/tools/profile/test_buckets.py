@@ -1,4 +1,4 @@
-"""Which axis is padded, how long rows are along it, and where buckets end."""
+"""The choice of the padded axis, the lengths of rows along it, and the ends of buckets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def buckets(lengths: list[int], count: int) -> Buckets:
 
 
 def test_buckets_end_at_quantiles() -> None:
-    """Rounded up to eights, and no further than the longest row; equal shares fill equally fast."""
+    """They are rounded up to eights, up to the longest row; equal shares fill equally fast."""
     found = buckets(list(range(1, 101)), 4)
 
     assert found.boundaries == [32, 56, 80, 100]
@@ -37,7 +37,7 @@ def test_buckets_end_at_quantiles() -> None:
 
 
 def test_padding_before_is_that_of_batches_as_rows_come() -> None:
-    """Each padded to its longest."""
+    """Each batch is padded to its longest row."""
     assert buckets([8, 8, 8, 16, 8, 8, 8, 16], 2).before == pytest.approx(1 - 80 / 128)
 
 
@@ -52,7 +52,7 @@ def test_padding_before_is_that_of_batches_as_rows_come() -> None:
 def test_axes_with_one_name_are_padded_as_one(
     inputs: tuple[TensorSpec, ...], asked: str | None, named: str, spots: set[tuple[int, int]]
 ) -> None:
-    """As the mask of a text is."""
+    """The mask of a text is an example."""
     axis = axis_of(signature(*inputs), asked)
 
     assert (str(axis), set(axis.spots)) == (named, spots)
@@ -70,7 +70,7 @@ def test_axes_with_one_name_are_padded_as_one(
 def test_what_is_no_axis_to_pad_is_refused_with_the_axes_that_are(
     inputs: tuple[TensorSpec, ...], asked: str | None, told: str
 ) -> None:
-    """In one sentence."""
+    """The refusal is one sentence."""
     with pytest.raises(BadConfiguration) as refusal:
         axis_of(signature(*inputs), asked)
 
@@ -78,7 +78,7 @@ def test_what_is_no_axis_to_pad_is_refused_with_the_axes_that_are(
 
 
 def test_lengths_stand_one_on_each_line(tmp_path: Path) -> None:
-    """Each for as many rows as a request has."""
+    """Each length counts for as many rows as a request has."""
     path = tmp_path / "lengths.txt"
     path.write_text("5\n\n12\n")
 
@@ -87,7 +87,7 @@ def test_lengths_stand_one_on_each_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "0\n", "1000001\n", "5\nlong\n", None])
 def test_what_is_no_length_is_refused(tmp_path: Path, content: str | None) -> None:
-    """With the file's name."""
+    """The refusal has the file's name."""
     path = tmp_path / "lengths.txt"
     if content is not None:
         path.write_text(content)

@@ -1,4 +1,4 @@
-"""`inference-worker profile`: what it measures, prints, and refuses."""
+"""`inference-worker profile`: its measurements, its output, and its refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def profile(*arguments: object, columns: int = 80, given: str | None = None) -> 
 
 
 def found(*arguments: object, given: str | None = None) -> dict[str, Any]:
-    """What it prints for machines."""
+    """The JSON document that it prints."""
     result = profile(*arguments, "--json", given=given)
     assert result.exit_code == 0, result.output
     document: dict[str, Any] = json.loads(result.stdout)
@@ -38,7 +38,7 @@ def found(*arguments: object, given: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_page_tells_each_size_the_limit_and_what_to_set(model: Path, columns: int) -> None:
-    """In as many columns as there are."""
+    """It uses as many columns as there are."""
     result = profile(model, "--batch-sizes", "2,8", "--rate", 10, columns=columns)
 
     lines = result.stdout.splitlines()
@@ -92,7 +92,7 @@ def test_buckets_are_advised_for_a_sample_of_lengths(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_cannot_be_met_is_refused_with_the_least(model: Path) -> None:
-    """Exit code 2; what was measured is shown all the same."""
+    """The exit code is 2; the measurements are shown all the same."""
     result = profile(model, "--batch-sizes", "1,4", "--latency-budget-ms", 3, "--json")
 
     document = json.loads(result.stdout)
@@ -113,7 +113,7 @@ def test_a_budget_that_cannot_be_met_is_refused_with_the_least(model: Path) -> N
 def test_orders_that_cannot_be_carried_out_are_refused_before_anything_is_measured(
     model: Path, arguments: list[object], told: str
 ) -> None:
-    """In one sentence."""
+    """The refusal is one sentence."""
     result = profile(model, *arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
@@ -121,7 +121,7 @@ def test_orders_that_cannot_be_carried_out_are_refused_before_anything_is_measur
 
 
 def test_an_encoding_that_the_model_has_not_is_refused(tmp_path: Path) -> None:
-    """With those that it has."""
+    """The refusal names the possible encodings."""
     every = models.save(models.every_datatype(), tmp_path)
 
     refused = profile(every, "--encoding", "rows")
@@ -135,7 +135,7 @@ def test_an_encoding_that_the_model_has_not_is_refused(tmp_path: Path) -> None:
 def test_a_batch_that_would_close_earlier_is_left_out(
     model: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, most: int
 ) -> None:
-    """A row of the model has 16 bytes and 4 elements; a request that would be cut in pieces is not measured at all."""
+    """A row of the model has 16 bytes and 4 elements. A request that would be cut in pieces is not measured."""
     monkeypatch.setenv(f"WORKER_BATCHING__{setting}", value)
 
     document = found(model, "--batch-sizes", f"{most},{most + 1}")
@@ -151,5 +151,5 @@ def test_a_batch_that_would_close_earlier_is_left_out(
     [(1, [1 << n for n in range(11)]), (100, [100, 200, 400, 800]), (65_536, [65_536])],
 )
 def test_sizes_double_from_one_request(rows_per_request: int, sizes: list[int]) -> None:
-    """Up to 1,024 rows, or eight requests, and what the settings allow."""
+    """They go up to 1,024 rows, or eight requests, within the settings."""
     assert sizes_of(ProfileOrder(rows_per_request=rows_per_request)) == sizes

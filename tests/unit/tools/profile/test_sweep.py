@@ -1,4 +1,4 @@
-"""Batch sizes measured by a clock that is passed in, on a model that takes as long as the test says."""
+"""Batch sizes measured by a clock that is passed in, on a model with the test's run times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNATURE = Signature("m", "1", (TensorSpec("x", "FP32", (2,)),), (TensorSpec("y
 
 
 class Slow:
-    """A model whose inference takes a fixed time, and by the row; it remembers what it ran."""
+    """A model whose inference takes a fixed time and a time per row; it remembers its row counts."""
 
     def __init__(self, clock: Clock, *, fixed: float = 0.01, per_row: float = 0.0, fails_from: int = 1 << 30) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ def swept(model: Slow, clock: Clock, *sizes: int, told: list[int] | None = None)
 
 
 def test_each_size_is_measured_for_its_time() -> None:
-    """So many seconds each, with rows/s and latency by size, and progress slice by slice."""
+    """Each size gets so many seconds, and has rows/s and latency; progress is reported slice by slice."""
     clock, told = Clock(), list[int]()
 
     found = swept(Slow(clock, fixed=0.008, per_row=0.002), clock, 1, 4, told=told)
@@ -66,7 +66,7 @@ def test_each_size_is_measured_for_its_time() -> None:
 
 
 def test_sizes_take_turns() -> None:
-    """In rounds, there and back: a machine that slows down slows them all."""
+    """Rounds go up and down again, so a machine that slows down slows all sizes."""
     clock = Clock()
     model = Slow(clock, fixed=0.125)  # one inference fills a round
 
@@ -88,7 +88,7 @@ def test_sizes_take_turns() -> None:
 def test_sizes_stop_where_the_model_cannot_go_on(
     model: dict[str, float], measured: list[int], left_out: tuple[int, str]
 ) -> None:
-    """It fails, or no latency budget has room for it; the smaller ones are measured all the same."""
+    """The model fails, or takes too long for any latency budget; the smaller sizes are still measured."""
     clock = Clock()
 
     found = swept(Slow(clock, **model), clock, 1, 4, 8, 16)  # type: ignore[arg-type]  # a row count is a number too
@@ -98,7 +98,7 @@ def test_sizes_stop_where_the_model_cannot_go_on(
 
 
 def test_a_model_that_fails_is_refused() -> None:
-    """On the fewest rows, or later on a size that was warm: neither vanishes from the table in silence."""
+    """It may fail on the fewest rows, or later on a warm size: neither silently leaves the table."""
     clock = Clock()
 
     class Tired(Slow):
@@ -113,10 +113,10 @@ def test_a_model_that_fails_is_refused() -> None:
 
 @pytest.mark.parametrize("encoding", list(Encoding))
 def test_a_request_is_measured_in_every_encoding(encoding: Encoding) -> None:
-    """Decoded and answered by the worker's own codecs: each look at the clock is a second."""
+    """The worker's own codecs decode and answer it; each look at the clock takes a second."""
 
     class Ticking(Clock):
-        """Each look at it takes a second."""
+        """A clock on which each look takes a second."""
 
         def __call__(self) -> float:
             self.now += 1.0

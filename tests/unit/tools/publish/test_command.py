@@ -1,4 +1,4 @@
-"""What `publish` refuses before it looks for a broker."""
+"""Orders that `publish` refuses before it looks for a broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.tools.publish.command import _requests, publish
 
 @pytest.mark.parametrize("setting", ["RESPONSE_TOPIC", "DEAD_LETTER_TOPIC"])
 def test_nothing_is_published_to_where_workers_write(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    """Readers of answers would take the requests for some."""
+    """Readers of answers would take the requests for answers."""
     monkeypatch.setenv(f"WORKER_KAFKA__{setting}", "theirs")
 
     with pytest.raises(BadConfiguration, match=f"--topic theirs: is WORKER_KAFKA__{setting}, and its readers would"):
@@ -23,7 +23,7 @@ def test_nothing_is_published_to_where_workers_write(monkeypatch: pytest.MonkeyP
 
 
 def test_made_up_requests_of_a_model_with_state_want_a_key(tmp_path: Path) -> None:
-    """Each would be answered with an error."""
+    """Each request without a key would get an error."""
     path = models.save(models.gru(), tmp_path)
     environ = {"WORKER_MODEL__PATH": str(path), "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
 

@@ -1,4 +1,4 @@
-"""Whose answer is whose: places, repeats, strangers and latencies."""
+"""The match of answers and requests: places, repeats, strangers and latencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def answer(place: str, status: bytes = b"ok", code: bytes | None = None) -> Reco
 
 
 def published(*places: str) -> AwaitedAnswers:
-    """One request a second."""
+    """Answers awaited for these places, published one a second."""
     awaited = AwaitedAnswers()
     for now, place in enumerate(places):
         awaited.placed(float(now), place)
@@ -22,7 +22,7 @@ def published(*places: str) -> AwaitedAnswers:
 
 
 def test_each_request_is_matched_with_its_own_answer() -> None:
-    """By its place, and timed from the instant when it was published; a refused one waits for none."""
+    """The place matches them, and the publishing time starts the latency. A refused request awaits no answer."""
     awaited = published("t/0/0", "t/0/1")
     awaited.placed(5.0, None)
 
@@ -35,7 +35,7 @@ def test_each_request_is_matched_with_its_own_answer() -> None:
 
 
 def test_errors_are_answers_counted_by_code() -> None:
-    """The commonest first; an error without a code is counted too."""
+    """The commonest code comes first; an error without a code is counted, too."""
     awaited = published("t/0/0", "t/0/1", "t/0/2", "t/0/3")
     for number, code in enumerate([b"INTERNAL", b"NOT_FOUND", b"NOT_FOUND", None]):
         awaited.hear(answer(f"t/0/{number}", b"error", code), 5.0)
@@ -44,7 +44,7 @@ def test_errors_are_answers_counted_by_code() -> None:
 
 
 def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
-    """A repeat is no second answer, and none of its time counts."""
+    """A repeat is no second answer, and its time does not count."""
     awaited = published("t/0/0", "t/0/1")
 
     assert awaited.hear(answer("t/0/0"), 1.0)
@@ -57,7 +57,7 @@ def test_what_did_not_come_is_missing_and_what_came_twice_repeated() -> None:
 
 @pytest.mark.parametrize("place", ["t/0/9", "other/0/0", "", "\udcff"])
 def test_answers_to_others_are_passed_over(place: str) -> None:
-    """Whatever place they name."""
+    """They may name any place."""
     awaited = published("t/0/0")
     stranger = Record(Partition("a", 0), 0, None, b"", [("source", place.encode(errors="surrogateescape"))], None)
 
@@ -67,7 +67,7 @@ def test_answers_to_others_are_passed_over(place: str) -> None:
 
 
 def test_an_answer_may_come_before_the_place_is_known() -> None:
-    """It is timed by when it came; another one of its place is a repeat."""
+    """Its arrival ends its latency; another answer with that place is a repeat."""
     awaited = AwaitedAnswers()
     for now in (1.0, 2.0):
         assert not awaited.hear(answer("t/0/1"), now)

@@ -1,4 +1,4 @@
-"""What there is to publish: lines as they come, what each stands for, and requests made up for a model."""
+"""Requests to publish: lines in order, the meaning of each line, and requests made up for a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line(**members: Any) -> bytes:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[[bytes], Lines]]:
-    """Makes a file of that content, and reads it as `publish` does."""
+    """Makes a file with this content, and reads it as `publish` does."""
     with ExitStack() as files:
 
         def lines(content: bytes) -> Lines:
@@ -43,7 +43,7 @@ def values(source: Lines) -> list[bytes | None]:
 
 
 def test_lines_come_in_order_and_empty_ones_not_at_all(opened: Callable[[bytes], Lines]) -> None:
-    """Whatever ends a line, without an end behind the last one, and longer than a block, by which a file is read."""
+    """Line ends may differ or be missing at the end, and a line may be longer than a block of the reader."""
     long = b'{"value": "%b"}' % (b"x" * (2 * tool_lines.BLOCK))
     content = b"\n".join([BODY, b"", b"  ", BODY + b"\r", long, b'{"value": "last"}'])
 
@@ -51,7 +51,7 @@ def test_lines_come_in_order_and_empty_ones_not_at_all(opened: Callable[[bytes],
 
 
 def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> None:
-    """What stands before it has been handed on."""
+    """The requests before it have been handed on."""
     source = opened(BODY + b"\n\n{}\n")
 
     assert next(source) is not None
@@ -60,7 +60,7 @@ def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> 
 
 
 def test_a_line_without_end_is_refused(opened: Callable[[bytes], Lines], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it fills the memory."""
+    """It is refused before it fills the memory."""
     monkeypatch.setattr(tool_lines, "LONGEST", 100)
 
     with pytest.raises(BadConfiguration, match="more than 100 bytes"):
@@ -68,7 +68,7 @@ def test_a_line_without_end_is_refused(opened: Callable[[bytes], Lines], monkeyp
 
 
 def test_a_silent_pipe_gives_nothing_yet() -> None:
-    """So that the publisher can look after what is under way; a closed one is the end."""
+    """So the publisher can attend to requests under way. A closed pipe is the end."""
     reads, writes = os.pipe()
     source = read_lines(lines_of(reads, "standard input", 0.0), "standard input")
 
@@ -83,7 +83,7 @@ def test_a_silent_pipe_gives_nothing_yet() -> None:
 
 
 def test_a_request_is_published_to_the_byte() -> None:
-    """Its spacing and its unknown members included."""
+    """Spacing and unknown members are kept."""
     body = b'{ "inputs" : [],  "parameters": {"x": 1.50} }'
 
     assert read_line(body) == Publishable(body, None, AS_JSON)
@@ -105,7 +105,7 @@ def test_a_request_is_published_to_the_byte() -> None:
     ],
 )
 def test_a_line_that_is_neither_says_what_is_wrong(odd: bytes, told: str) -> None:
-    """And not what Python thinks of it."""
+    """The error does not quote Python's own message."""
     with pytest.raises(BadConfiguration) as failure:
         read_line(odd)
 

@@ -1,4 +1,4 @@
-"""Array files held against a model before the first inference, and lines of files and pipes as records."""
+"""Array files checked against a model before the first inference, and lines of files and pipes as records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decoded(rows: Rows, model: Signature) -> Request:
 
 @pytest.mark.parametrize("array", [ROWS, ROWS.astype(">f4"), np.asfortranarray(ROWS)])
 def test_rows_come_as_the_wire_has_them(tmp_path: Path, array: Array) -> None:
-    """Little-endian, row after row, chunk after chunk, however they lie in the file."""
+    """They come little-endian, row after row, chunk after chunk, whatever the file's layout is."""
     first, last = rows_of(saved(tmp_path, array), ONE)
 
     request = decoded(first, ONE)
@@ -56,7 +56,7 @@ def test_rows_come_as_the_wire_has_them(tmp_path: Path, array: Array) -> None:
 
 
 def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
-    """By name, in any order; an open dimension is the file's, and a compressed file is read too."""
+    """Names match, in any order. The file decides an open dimension, and may be compressed."""
     b = np.arange(8, dtype="<i8").reshape(4, 2)
     np.savez(tmp_path / "stored.npz", b=b, a=ROWS)
     np.savez_compressed(tmp_path / "small.npz", b=b, a=ROWS)
@@ -78,12 +78,12 @@ def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_the_model_does_not_take_are_refused_with_the_cure(tmp_path: Path, array: Array, words: str) -> None:
-    """One sentence, before the first inference."""
+    """The refusal is one sentence, before the first inference."""
     assert words in refusal(saved(tmp_path, array))
 
 
 def test_an_npz_must_hold_the_inputs_and_nothing_else(tmp_path: Path) -> None:
-    """With equal numbers of rows; and one array is no input for two."""
+    """Row counts must be equal, and one array is not enough for two inputs."""
     np.savez(tmp_path / "less.npz", a=ROWS)
     np.savez(tmp_path / "more.npz", a=ROWS, b=ROWS.astype("<i8"), c=ROWS)
     np.savez(tmp_path / "uneven.npz", a=ROWS, b=np.zeros((3, 1), "<i8"))
@@ -95,7 +95,7 @@ def test_an_npz_must_hold_the_inputs_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_file_that_ends_too_soon_is_told(tmp_path: Path) -> None:
-    """At once, or when it shrinks while it is read."""
+    """It may be short from the start, or shrink while it is read."""
     path = saved(tmp_path, ROWS)
     file = RowFile(path, "rows", ONE, OCTETS)
     os.truncate(path, path.stat().st_size - 1)
@@ -106,7 +106,7 @@ def test_a_file_that_ends_too_soon_is_told(tmp_path: Path) -> None:
 
 
 def mutated(whole: bytes, chance: random.Random) -> bytes:
-    """One to four bytes changed, put in or taken out, or the end cut off."""
+    """The file with one to four bytes changed, inserted or removed, or with its end cut off."""
     content = bytearray(whole)
     for _ in range(chance.choice([1, 1, 2, 4])):
         at, byte = chance.randrange(len(content)), chance.choice([0, 255, *b"(){'0,", chance.randrange(256)])
@@ -126,7 +126,7 @@ def mutated(whole: bytes, chance: random.Random) -> bytes:
 @pytest.mark.filterwarnings("ignore:Reading `.npy`:UserWarning")  # numpy takes a stray L for Python 2
 @pytest.mark.parametrize("name", ["numbers.npy", "two.npz"])
 def test_however_a_file_is_damaged_it_is_one_sentence(tmp_path: Path, name: str) -> None:
-    """Or it is read, where the damage lies in a number."""
+    """If the damage lies in a number, the file is read."""
     np.save(tmp_path / "numbers.npy", ROWS)
     np.savez(tmp_path / "two.npz", a=ROWS, b=np.zeros((4, 2), "<i8"))
     models = {"numbers.npy": ONE, "two.npz": TWO}
@@ -153,7 +153,7 @@ def read(folder: Path, content: bytes) -> list[Record]:
 
 
 def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
-    """In the same words; the next line is read as usual."""
+    """The words are the worker's; the next line is read as usual."""
     long = b"x" * 1_000_000
     codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
     records = read(tmp_path, b"a\n" + long + b"\nb\n")

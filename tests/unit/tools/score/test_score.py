@@ -1,4 +1,4 @@
-"""`inference-worker score` in this process: results, refusals, and files that are written whole or said to be parts."""
+"""`inference-worker score` in this process: results, refusals, and files that are complete or named as parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64, 1000])
 def test_rows_are_what_onnxruntime_computes_in_these_batches(tmp_path: Path, batch_size: int) -> None:
-    """To the last bit, because a batch has the rows that it would have in a loop by hand."""
+    """They agree to the last bit, because a batch has the rows of a hand-written loop."""
     rows = np.random.default_rng(0).standard_normal((500, 8), dtype=np.float32)
     model = save(mlp(8, (16,), 3), tmp_path)
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -62,10 +62,10 @@ def test_rows_are_what_onnxruntime_computes_in_these_batches(tmp_path: Path, bat
 def test_bad_rows_are_refused_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most_tokens: str
 ) -> None:
-    """NaN in the results, their reasons beside them, and an exit code that says so; also where a batch has few rows."""
+    """Results have NaN for them, an errors file has the reasons, and the exit code tells, also with small batches."""
     monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_TOKENS", most_tokens)
     rows = np.arange(400, dtype="<f4").reshape(100, 4)
-    rows[17, 2], rows[60, 0] = np.nan, -1  # refused before the model, and by what it answers
+    rows[17, 2], rows[60, 0] = np.nan, -1  # refused before the model, and by its answer
     model = save(square_root(), tmp_path)
 
     with pytest.raises(Incomplete) as told:
@@ -84,7 +84,7 @@ def test_bad_rows_are_refused_alone(
 
 
 def test_rows_on_which_the_model_fails_are_refused_alone(tmp_path: Path) -> None:
-    """Many in a row do not stop it: the warm-up batch proves that the device works."""
+    """Many in a row do not stop the run: the warm-up batch proves that the device works."""
     rows = np.arange(60, dtype="<i8").reshape(60, 1)
     model = save(lookup(rows=10, width=2), tmp_path)
 
@@ -98,7 +98,7 @@ def test_rows_on_which_the_model_fails_are_refused_alone(tmp_path: Path) -> None
 
 
 def test_a_broken_device_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No row is to blame then, and the rows before have their results in a part."""
+    """No row is to blame then; earlier rows have their results in a partial file."""
     rows = np.arange(60, dtype="<i8").reshape(60, 1)
     monkeypatch.setattr(Model, "probe", lambda _: RunFailure("the device is gone"))
 
@@ -111,7 +111,7 @@ def test_a_broken_device_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_model_that_loses_rows_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results written before may be those of other rows."""
+    """Earlier results may belong to other rows."""
     run = Model.run
 
     def losing(self: Model, feeds: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_model_that_loses_rows_stops_it(tmp_path: Path, monkeypatch: pytest.Mo
 def test_rows_that_change_one_another_are_warned_of(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], batch_size: int, *, is_told: bool
 ) -> None:
-    """A worker refuses such a model; scored, it shows what batches do to its rows."""
+    """A worker refuses such a model; scoring shows what batches do to its rows."""
     model = save(softmax_of_columns(), tmp_path)
 
     assert scored(model, saved(tmp_path, np.zeros((10, 4), "<f4")), tmp_path / "out.npy", batch_size) == 0
@@ -137,7 +137,7 @@ def test_rows_that_change_one_another_are_warned_of(
 
 
 def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the worker serves them: one array for a model of two inputs, in batches of exactly eight rows."""
+    """A worker serves them so: one array for a model of two inputs, in batches of exactly eight rows."""
     monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
     monkeypatch.setenv("WORKER_MODEL__INPUT_DEFAULTS", '{"b": 3}')
     model = save(for_rows(8, two_in_two_out()), tmp_path)
@@ -150,7 +150,7 @@ def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatc
 
 
 def test_rows_may_be_answered_as_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each is a request of its own."""
+    """Each row is a request."""
     rows = np.array([[4, 9], [np.nan, 1], [16, 25]], "<f4")
 
     with pytest.raises(Incomplete, match="1 of 3 rows refused"):
@@ -162,7 +162,7 @@ def test_rows_may_be_answered_as_lines(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 def test_half_precision_leaves_as_arrays_and_what_has_no_one_shape_as_lines(tmp_path: Path) -> None:
-    """JSON has no half precision, and .npy no text and no rows of different shapes."""
+    """JSON has no half precision; .npy has no text, and no rows of different shapes."""
     half, text = save(identities({"": "FP16"}), tmp_path, "half"), save(identities({"": "BYTES"}), tmp_path, "text")
     numbers = saved(tmp_path, np.ones((3, 2), "<f2"))
 
@@ -175,7 +175,7 @@ def test_half_precision_leaves_as_arrays_and_what_has_no_one_shape_as_lines(tmp_
 
 
 def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
-    """Neither results nor what a stopped run left; and the input not even with --force."""
+    """This protects results, and a stopped run's partial file. The input is protected even with --force."""
     model = save(square_root(1), tmp_path)
     file = saved(tmp_path, np.ones((5, 1), "<f4"))
     (tmp_path / "out.partial.npy").write_text("precious")
@@ -192,7 +192,7 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
 
 
 def test_orders_that_no_model_could_carry_out_are_refused_at_once(tmp_path: Path) -> None:
-    """Before the model is loaded, each with what to do instead."""
+    """Each is refused before the model is loaded, with what to do instead."""
     (tmp_path / "lines.jsonl").write_text("")
 
     for file, output, words in (

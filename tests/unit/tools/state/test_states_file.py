@@ -1,4 +1,4 @@
-"""A file of states: what is saved comes back, and what is damaged or of another model is refused in one line."""
+"""A file of states: saved states come back; damage, or another model's states, is refused in one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def states_of(keys: list[bytes]) -> States:
 
 
 def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
-    """Nor does one that a killed run left stand in the way."""
+    """A link that a killed run left is no obstacle either."""
     (tmp_path / "file").write_bytes(b"precious")
     (tmp_path / "states.npz.part").symlink_to(tmp_path / "file")
 
@@ -48,7 +48,7 @@ def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Pa
 
 @pytest.mark.parametrize("keys", [KEYS, []])
 def test_what_is_saved_comes_back(tmp_path: Path, keys: list[bytes]) -> None:
-    """Keys of any bytes, an empty one too, and tensors whose names have a slash; also no state at all."""
+    """Keys may have any bytes or none, tensor names a slash, and there may be no state at all."""
     states = states_of(keys)
     save(tmp_path / "states.npz", LAYOUT, states)
 
@@ -70,7 +70,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, keys: list[bytes]) -> None:
     ],
 )
 def test_another_models_states_are_refused(tmp_path: Path, other: StateLayout, said: str) -> None:
-    """By name, type or shape of a tensor."""
+    """The name, type or shape of a tensor differs."""
     save(tmp_path / "states.npz", LAYOUT, states_of(KEYS))
 
     with pytest.raises(BadConfiguration, match=said):
@@ -92,7 +92,7 @@ def test_another_models_states_are_refused(tmp_path: Path, other: StateLayout, s
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, name: str, value: np.ndarray | None, said: str) -> None:
-    """A file that was changed is not written to a changelog."""
+    """A changed file is not written to a changelog."""
     path = tmp_path / "states.npz"
     save(path, LAYOUT, states_of(KEYS))
     with np.load(path) as file:
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_refused_or_read(
     flipped: int,
     cut: bool,  # noqa: FBT001
 ) -> None:
-    """Never anything but one line: a byte changed anywhere, or an end that is missing."""
+    """A byte is changed anywhere, or the end is missing: the refusal is one line."""
     path = tmp_path_factory.mktemp("states") / "states.npz"
     save(path, LAYOUT, states_of(KEYS))
     content = bytearray(path.read_bytes())
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_refused_or_read(
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """And leaves nothing behind."""
+    """No file is left behind."""
     with pytest.raises(BadConfiguration, match="cannot be written: No such file"):
         save(tmp_path / "nowhere" / "states.npz", LAYOUT, states_of(KEYS))
     with pytest.raises(BadConfiguration, match="there is no such file"):
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_a_key_is_text_or_base64() -> None:
-    """Any bytes can be named."""
+    """So any bytes can be named."""
     assert key_of("ключ", is_base64=False) == "ключ".encode()
     assert key_of("AAH/", is_base64=True) == b"\x00\x01\xff"
     with pytest.raises(BadConfiguration, match="--base64: key-1 is not base64"):
