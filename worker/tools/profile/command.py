@@ -25,7 +25,7 @@ from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_op
 from worker.terminal.terminal import count, page, print_json, progress
 from worker.tools.options import ProfileOrder
 from worker.tools.profile.advice import advise
-from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
+from worker.tools.profile.buckets import BucketAdvice, axis_of, buckets_for, lengths_of_lines
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
@@ -101,7 +101,7 @@ def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
     return model
 
 
-def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> Buckets | None:
+def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> BucketAdvice | None:
     if order.lengths is None:
         return None
     axis = axis_of(model.signature, order.bucket_axis)
