@@ -240,7 +240,7 @@ class Transactions(Protocol):
 class GroupCommits(Protocol):
     """The group's commits outside of transactions."""
 
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
+    def has_note_under_way(self, partitions: Collection[Partition]) -> bool:
         """True if a commit outside transactions is under way for one of these; it could undo a transaction's commit."""
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:

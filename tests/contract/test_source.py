@@ -178,7 +178,7 @@ class Member:
         return not any(self.poll() for _ in range(polls))
 
     def settle_marks(self, *partitions: Partition) -> None:
-        self.poll_until(lambda: not self.source.is_marking(partitions))
+        self.poll_until(lambda: not self.source.has_note_under_way(partitions))
 
     def try_alone(self, partition: Partition, offset: int) -> None:
         self.poll_until(lambda: self.source.note_isolated_run(partition, offset))

@@ -47,7 +47,7 @@ def offsets_within(source: KafkaSource, seconds: float) -> list[int]:
 
 
 def settle_marks(source: KafkaSource, topic: str) -> None:
-    poll_until(source, lambda: not source.is_marking([Partition(topic, 0)]))
+    poll_until(source, lambda: not source.has_note_under_way([Partition(topic, 0)]))
 
 
 @quick_consumer

@@ -94,7 +94,7 @@ def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
         self._commit_lost_at = float("inf")
 
 
-def _commit_beside_a_mark(self: ExactlyOnce, now: float) -> bool:
+def _commit_beside_a_note(self: ExactlyOnce, now: float) -> bool:
     return self._is_complete or now >= self._commit_due
 
 
@@ -433,13 +433,13 @@ PLANTED: Mapping[str, Planted] = {
             test_at_least_once.world_of()
         ),
     ),
-    "a transaction ends beside a mark of its partition": Planted(
+    "a transaction ends beside a note of its partition": Planted(
         ExactlyOnce,
         "_is_due",
-        _commit_beside_a_mark,
+        _commit_beside_a_note,
         lambda _: test_exactly_once.test_a_transaction_waits_for_a_commit_outside_of_it(test_exactly_once.world_of()),
     ),
-    "records are handed out before their attempt is marked": Planted(
+    "records are handed out before their attempt is noted": Planted(
         Notes,
         "note",
         _believe_that_it_is_noted,

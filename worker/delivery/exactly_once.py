@@ -125,7 +125,7 @@ class ExactlyOnce:
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
-            is_soon = self._is_complete or self._commits.is_marking(self._offsets)
+            is_soon = self._is_complete or self._commits.has_note_under_way(self._offsets)
             return self._clock() + END_DUE if is_soon else self._commit_due
         return self._begin_at if self._waiting else None
 
@@ -184,7 +184,7 @@ class ExactlyOnce:
         If a record ran alone and its answer is inside, it ended no process. Its note goes before the transaction ends:
         to withdraw is to commit, and while the end is in doubt that would undo the transaction's own commit.
         """
-        return self._commits.withdraw_notes(self._offsets) and not self._commits.is_marking(self._offsets)
+        return self._commits.withdraw_notes(self._offsets) and not self._commits.has_note_under_way(self._offsets)
 
     @property
     def _is_complete(self) -> bool:

@@ -196,7 +196,7 @@ def _tell_once(self: Quarantine, run: Any) -> None:
 
 
 def _leave_the_note(self: ExactlyOnce) -> bool:
-    return not self._commits.is_marking(self._offsets)
+    return not self._commits.has_note_under_way(self._offsets)
 
 
 def _take_beside_an_isolated_run(self: Steps) -> bool:

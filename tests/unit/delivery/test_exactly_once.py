@@ -301,7 +301,7 @@ def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
 
 def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:
     """While a commit outside of transactions is under way, the next owner answers instead."""
-    world.source.marking.add(P0)
+    world.source.notes_under_way.add(P0)
     send(world, 4)
 
     world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
@@ -314,13 +314,13 @@ def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None
 
 def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
     """A commit that arrives between the two halves of the transaction's would undo it: Kafka keeps the later one."""
-    world.source.marking.add(P0)
+    world.source.notes_under_way.add(P0)
     send(world, 4)
 
     turn(world)
     assert not world.transactions.is_ending
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
-    world.source.marking.clear()
+    world.source.notes_under_way.clear()
     turn_after(world, 0.01)
 
     assert world.transactions.is_ending

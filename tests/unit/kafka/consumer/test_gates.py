@@ -140,12 +140,12 @@ def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None
     world.client.hears_at_once = False
     assert world.brings((P, 0)) == []
     assert world.brings((P, 1)) == []
-    assert world.source.is_marking([P])
+    assert world.source.has_note_under_way([P])
 
     world.notes_heard()
 
     assert world.polled_twice() == [(P, 0), (P, 1)]
-    assert not world.source.is_marking([P])
+    assert not world.source.has_note_under_way([P])
     assert not world.source.commit_results()
 
 
@@ -170,7 +170,7 @@ def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     world.client.commits.clear()
 
     world.clock.now += PATIENCE
-    assert not world.source.is_marking([P])
+    assert not world.source.has_note_under_way([P])
     world.polled()
 
     assert world.notes == [[(0, 0, "attempts=1 new")]]
@@ -221,7 +221,7 @@ def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> No
 
     world.commit_heard(*earlier)
 
-    assert world.source.is_marking([P])
+    assert world.source.has_note_under_way([P])
 
 
 # Rewinds
