@@ -697,7 +697,7 @@ class Onlooker:
     def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
         self.stalls = stalls
 
-    def place_lost(self, partition: Partition, lost: int, first: int) -> None:
+    def offset_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))
 
     def topics_absent(self, topics: Sequence[str]) -> None: ...

@@ -109,7 +109,7 @@ def assemble(
             stop_asked=lambda: signals.stop_asked,
             waiting_for_key=lambda: 0 if by_key is None else by_key.waiting,
             store_away_since=lambda: None if link is None else link.away_since,
-            places_awaited=lambda: source.places_awaited,
+            starts_awaited=lambda: source.starts_awaited,
         )
     )
     events.bounded(

@@ -290,18 +290,18 @@ def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(late
     assert latest.notes == [[(0, 100, "attempts=1")]]
 
 
-def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
+def test_a_start_is_awaited_until_it_is_committed(latest: World) -> None:
     """Records published before that may lie before the end where the worker begins."""
     latest.client.leaderless = {1}
     latest.joins(P, Q)
-    assert latest.source.places_awaited == 2
+    assert latest.source.starts_awaited == 2
 
     latest.notes_heard()
     latest.polled()
-    assert latest.source.places_awaited == 1
+    assert latest.source.starts_awaited == 1
     latest.revoke(Q)
 
-    assert latest.source.places_awaited == 0
+    assert latest.source.starts_awaited == 0
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
