@@ -88,7 +88,7 @@ class ExactlyOnce:
         self._is_urgent = False
         self._commit_due = 0.0  # when the open transaction must end
         self._begin_at = 0.0  # the earliest time for the next transaction
-        self._astray: set[Partition] = set()  # their answers were taken back; `turn` will return them, to be read again
+        self._astray: set[Partition] = set()  # their answers were taken back; `make_progress` returns them
         self._failures = 0  # in a row: until all partitions of failed transactions have come further
         self._failed_at: dict[Partition, _Failed] = {}  # partitions of failed transactions that have not come further
         self._most: float = inf  # records that a transaction may hold after failures, unless one record is searched for
@@ -101,7 +101,7 @@ class ExactlyOnce:
     def push(self) -> None:
         """Do nothing: a transaction ends when everything taken is in it, or when it is due, and sends all messages."""
 
-    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+    def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """End the transaction when it is time, and hear how the last one ended, waiting at most `timeout` seconds.
 
         Returns the partitions whose answers were taken back: forgotten here, to be read again. Raises `KafkaFatal`.
@@ -121,7 +121,7 @@ class ExactlyOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do; None if nothing is taken, or nothing taken is answered."""
+        """When `make_progress` has something to do; None if nothing is taken, or nothing taken is answered."""
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
