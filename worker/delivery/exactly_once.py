@@ -150,7 +150,7 @@ class ExactlyOnce:
             elif not self._inside:
                 self._begin_at = 0.0
                 self._fill()
-            elif not self._clears_notes():
+            elif not self._withdraw_notes():
                 break  # a note's result comes only with a poll, and this runs inside one
             else:
                 self._commit()
@@ -176,9 +176,9 @@ class ExactlyOnce:
         return not self._offsets.keys().isdisjoint(partitions)
 
     def _is_due(self, now: float) -> bool:
-        return (self._is_complete or now >= self._commit_due) and self._clears_notes()
+        return (self._is_complete or now >= self._commit_due) and self._withdraw_notes()
 
-    def _clears_notes(self) -> bool:
+    def _withdraw_notes(self) -> bool:
         """Withdraw the notes of the partitions inside. Returns True once the group has none, and no commit is pending.
 
         If a record ran alone and its answer is inside, it ended no process. Its note goes before the transaction ends:

@@ -141,7 +141,7 @@ class Gates:
                 self._pauses.release(partition, By.LOOP)
                 self._shut(partition, gate)
 
-    def adrift(self, partitions: Sequence[Partition]) -> None:
+    def rewind_adrift(self, partitions: Sequence[Partition]) -> None:
         """Rewind partitions that the client reads from their beginning, whatever the group's offset is."""
         self.rewind(partitions)
         for partition in partitions:
