@@ -872,7 +872,7 @@ class FakeRestorer:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
                 self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
-            if restoration.is_doubtful:
+            if restoration.must_begin_anew:
                 self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
                 self.begin(partition, attempt, None)
                 return

@@ -138,7 +138,7 @@ _comes_again, _last, _forget_with = Restoration._comes_again, Restoration.last, 
 
 def _trust_a_tail(self: Restoration, *given: Any, is_first: bool) -> None:
     _comes_again(self, *given, is_first=is_first)
-    self.is_doubtful = False
+    self.must_begin_anew = False
 
 
 def _miss_no_state(self: Restoration, *given: Any) -> RestoredRows:
