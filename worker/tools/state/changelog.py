@@ -18,7 +18,7 @@ from worker.settings import Settings, load
 from worker.state import StateLayout
 from worker.state.layout import Sieve
 from worker.state.outside_values import SOURCE, source_of
-from worker.terminal.command_line import remembered
+from worker.terminal.command_line import split_signature
 from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
@@ -61,7 +61,7 @@ def stateful_setup(config: Path | None) -> StatefulSetup:
         raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
     from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
 
-    layout, signature = remembered(inspect(settings.model).signature, settings.state)
+    layout, signature = split_signature(inspect(settings.model).signature, settings.state)
     assert layout is not None
     return StatefulSetup(settings, layout, signature)
 
