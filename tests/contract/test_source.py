@@ -177,7 +177,7 @@ class Member:
         """True if nothing comes for a while."""
         return not any(self.poll() for _ in range(polls))
 
-    def settle_marks(self, *partitions: Partition) -> None:
+    def await_notes(self, *partitions: Partition) -> None:
         self.poll_until(lambda: not self.source.has_note_under_way(partitions))
 
     def try_alone(self, partition: Partition, offset: int) -> None:
@@ -189,7 +189,7 @@ def hand_out(stage: Stage, partition: Partition, times: int) -> None:
     for _ in range(times):
         member = Member(stage)
         member.poll_until(lambda m=member: bool(m.records))  # type: ignore[misc]
-        member.settle_marks(partition)
+        member.await_notes(partition)
         member.source.close()
 
 
@@ -387,7 +387,7 @@ def test_progress_ends_the_count(stage: Stage) -> None:
     hand_out(stage, partition, times=2)
     member = Member(stage)
     member.read(partition, 10)
-    member.settle_marks(partition)
+    member.await_notes(partition)
     member.commit({partition: 1})
     member.source.close()
 
@@ -400,7 +400,7 @@ def test_progress_ends_the_count(stage: Stage) -> None:
 
 
 def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: Stage) -> None:
-    """The mark stays until the record is settled, however often the process dies before."""
+    """The note stays until the record is settled, however often the process dies before."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
@@ -507,7 +507,7 @@ def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
     member = Member(stage)
     for _ in range(5):
         member.read(partition, 10)
-        member.settle_marks(partition)
+        member.await_notes(partition)
         member.source.rewind([partition])
     member.source.close()
 

@@ -46,7 +46,7 @@ def offsets_within(source: KafkaSource, seconds: float) -> list[int]:
     return found
 
 
-def settle_marks(source: KafkaSource, topic: str) -> None:
+def await_notes(source: KafkaSource, topic: str) -> None:
     poll_until(source, lambda: not source.has_note_under_way([Partition(topic, 0)]))
 
 
@@ -90,7 +90,7 @@ def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) 
     send(kafka, topic, 100)
     source = joined(settings(kafka, topic), Told())
     read(source, 50)
-    settle_marks(source, topic)
+    await_notes(source, topic)
     producer = transaction(kafka)
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 20)], source.member())
 
@@ -166,7 +166,7 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     assert records[0].offset == expected
     poll_until(source, lambda: bool(onlooker.lost))
     assert onlooker.lost == [(Partition(topic, 0), 1000, 0)]
-    settle_marks(source, topic)
+    await_notes(source, topic)
     assert kafka.committed(config.group_id, topic) == {0: expected}
     source.close()
 
@@ -197,7 +197,7 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
 
 
 def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) -> None:
-    """The second consumer marks, rewinds and starts at the end as the first one would."""
+    """The second consumer notes, rewinds and starts at the end as the first one would."""
     cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
     topic = cluster.create_topic()
     config = settings(cluster, topic, auto_offset_reset="latest")
@@ -207,7 +207,7 @@ def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) 
     send(cluster, topic, 10)
 
     read(source, 10)
-    settle_marks(source, topic)
+    await_notes(source, topic)
     source.rewind([Partition(topic, 0)])
 
     assert source.membership.protocol == "classic"

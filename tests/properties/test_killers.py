@@ -92,7 +92,7 @@ def test_an_isolated_run_whose_answer_is_not_committed_begins_again(setup: Setup
     """Every second commit is refused: plain ones, notes, and within transactions."""
     killers = {(P0, 3): IN_A_BATCH}
     refused = [Fate(), Fate(refusal="refused for this time")] * 40
-    fates = {"commit": refused, "write offsets": refused, "mark": refused[:20]}
+    fates = {"commit": refused, "write offsets": refused, "note": refused[:20]}
 
     lives = live_through(replace(with_killers(setup, killers), fates=fates))
 
@@ -150,7 +150,7 @@ def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once
         lives.live(AFTER_A_DEATH)
     words = count()
     lives.weather.fates["produce"] = lambda: Fate(refusal="the topic is closed")
-    lives.weather.fates["mark"] = lambda: Fate(refusal="stale member epoch" if next(words) == refused else None)
+    lives.weather.fates["note"] = lambda: Fate(refusal="stale member epoch" if next(words) == refused else None)
 
     stopped = lives.live(AFTER_A_DEATH)
 

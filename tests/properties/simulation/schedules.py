@@ -177,7 +177,7 @@ class Play:
     def _slow_down(self) -> None:
         """Requests take longer, and reports come late and in any order between output partitions."""
         slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
-        slow = ["produce", "write", "commit", "mark", "write offsets", "commit transaction"]
+        slow = ["produce", "write", "commit", "note", "write offsets", "commit transaction"]
         kinds = self._dice.sample(slow + ["store"] * (self._setup.memory == "store"), 2)
         seed = self._dice.getrandbits(16)
         for kind in kinds:
@@ -212,7 +212,7 @@ class Play:
             (1, ("produce", Fate(refusal="the broker takes no such message"))),
             (2, ("write", Fate(refusal="the broker takes no such message"))),
             *((1, ("commit", fate)) for fate in commits),
-            *((1, ("mark", fate)) for fate in commits),
+            *((1, ("note", fate)) for fate in commits),
             *((1, ("write offsets", fate)) for fate in commits),
             *((2, ("commit transaction", fate)) for fate in commits[1:]),
             *((1, ("abort transaction", fate)) for fate in commits[1:]),

@@ -427,7 +427,7 @@ class SimSource:
             return self._group.commit(self._name, epoch, offsets)
 
         self._ask_group(
-            "commit" if all(not note for _, note in offsets.values()) else "mark",
+            "commit" if all(not note for _, note in offsets.values()) else "note",
             arrive,
             lambda refused: self._unheard.append(lambda: heard(refused)),
             lambda fate: self._deferred.append((self._clock.now + (fate.heard_after or 0.0), arrive)),
