@@ -70,7 +70,7 @@ def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
 
 def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
     """Live until all is answered, through all deaths."""
-    lives = Lives(scenario, last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(scenario, default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     lives.until_done(crashes)
     return lives
 
@@ -128,7 +128,7 @@ def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup)
 def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> None:
     """Refused answers stop the worker while a record runs alone: that record killed no process."""
     killers = {(P0, 3): IN_A_BATCH}
-    lives = Lives(with_killers(setup, killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(with_killers(setup, killers), default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     for _ in range(3):
         lives.live(AFTER_A_DEATH)
     lives.weather.fates[kind] = lambda: Fate(refusal="the topic is closed")
@@ -145,7 +145,9 @@ def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> N
 def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once(refused: int) -> None:
     """The group may have moved on to another epoch; it takes the next note."""
     killers = {(P0, 3): IN_A_BATCH}
-    lives = Lives(with_killers(GUARANTEES["at_least_once"], killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(
+        with_killers(GUARANTEES["at_least_once"], killers), default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL
+    )
     for _ in range(3):
         lives.live(AFTER_A_DEATH)
     words = count()

@@ -190,12 +190,12 @@ Check = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Planted:
-    """A bug: `owner`'s `name` has this `body`, and `by` must fail."""
+    """A bug: `owner`'s `name` has this `body`, and `check` must fail."""
 
     owner: type | ModuleType
     name: str
     body: Callable[..., Any]
-    by: Check
+    check: Check
 
 
 def on_a_source(test: Callable[[scripted.World], None]) -> Check:
@@ -457,8 +457,8 @@ PLANTED: Mapping[str, Planted] = {
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
     """The test that was written for it fails, and passes without the bug."""
-    planted.by(monkeypatch)
+    planted.check(monkeypatch)
 
     seen = AssertionError, pytest.fail.Exception  # the second comes when an expected exception is not raised
     with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(seen):
-        planted.by(monkeypatch)
+        planted.check(monkeypatch)

@@ -32,7 +32,7 @@ DEEDS = 40
 HEALING_SECONDS = 300.0  # a lost commit is waited for 60 s
 REFUSED = "refused for this time"
 # Transactional ids, and whether they come from a static member's instance id: two such ids never shut each other out.
-_NAMES = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
+_IDS = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
 
 
 T = TypeVar("T")
@@ -303,8 +303,8 @@ class Play:
             bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
             commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
         )
-        name, is_static = self._dice.choice(_NAMES)
-        return replace(setup, transactional_id=name, is_static=is_static, joins=self._dice.random() < 0.7)
+        transactional_id, is_static = self._dice.choice(_IDS)
+        return replace(setup, transactional_id=transactional_id, is_static=is_static, joins=self._dice.random() < 0.7)
 
     def _any(self, choices: Sequence[tuple[int, T]]) -> T:
         return self._dice.choice([choice for weight, choice in choices for _ in range(weight)])
