@@ -47,7 +47,7 @@ HOW = f"{ALONE:,} requests one after the other; {HEAP:,} with {IN_FLIGHT:,} unde
 COLUMNS = ("", "p50 ms", "p99 ms", "CPU us", "heap/s", "CPU us")
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """The broker, and the topics of requests and answers."""
 
     bootstrap: str
@@ -72,8 +72,8 @@ def main() -> None:
     kafka = Cluster(broker.bootstrap_servers)
     kafka.wait_until_coordinating()
     try:
-        with tempfile.TemporaryDirectory() as folder, serving(kafka, Path(folder)) as place:
-            found = take_turns(list(CONTENDERS), rounds, lambda name: measured(CONTENDERS[name](place)), lambda _: None)
+        with tempfile.TemporaryDirectory() as folder, serving(kafka, Path(folder)) as site:
+            found = take_turns(list(CONTENDERS), rounds, lambda name: measured(CONTENDERS[name](site)), lambda _: None)
     finally:
         broker.remove()
     medians = {name: Figure(*map(statistics.median, zip(*runs, strict=True))) for name, runs in found.items()}
@@ -84,14 +84,14 @@ def main() -> None:
 
 
 @contextmanager
-def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
+def serving(kafka: Cluster, folder: Path) -> Iterator[Site]:
     """Starts a worker and waits until it is ready. Nothing in this process reads its answers."""
     requests = kafka.create_topic("requests", partitions=PARTITIONS)
     job = Job(kafka, [requests], save(MODEL, folder), 64)
     with response_topic(kafka) as answers, running("worker", job, answers) as worker:
         assert worker.replica is not None
         worker.replica.wait_until_ready()
-        yield Place(kafka.bootstrap_servers, requests, answers)
+        yield Site(kafka.bootstrap_servers, requests, answers)
 
 
 def measured(asker: ByHand | ByClient) -> Figure:
@@ -118,9 +118,9 @@ def measured(asker: ByHand | ByClient) -> Figure:
 class ByClient:
     """The client library as a contender."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, site: Site) -> None:
         self._client = InferenceClient(
-            place.bootstrap, requests=place.requests, answers=place.answers, signature=SIGNATURE, in_flight=IN_FLIGHT
+            site.bootstrap, requests=site.requests, answers=site.answers, signature=SIGNATURE, in_flight=IN_FLIGHT
         )
 
     def one(self, number: int) -> None:
@@ -137,14 +137,14 @@ class ByClient:
 class ByHand:
     """The client written by hand: a producer and a consumer in one loop, without types, errors, timeouts or repeats."""
 
-    def __init__(self, place: Place) -> None:
-        server = {"bootstrap.servers": place.bootstrap}
-        self._topic = place.requests
+    def __init__(self, site: Site) -> None:
+        server = {"bootstrap.servers": site.bootstrap}
+        self._topic = site.requests
         self._producer = Producer(
             {**server, "linger.ms": 0, "enable.idempotence": True, "partitioner": "murmur2_random"}
         )
         self._consumer = Consumer({**server, "group.id": "by-hand", "enable.auto.commit": False})
-        asked = [TopicPartition(place.answers, number, OFFSET_END) for number in range(PARTITIONS)]
+        asked = [TopicPartition(site.answers, number, OFFSET_END) for number in range(PARTITIONS)]
         self._consumer.assign(self._consumer.offsets_for_times(asked, timeout=10))
 
     def one(self, number: int) -> None:

@@ -147,9 +147,9 @@ class FakeSource:
         self._started_at: dict[Partition, int] = {}
         self.commit_fate: Callable[[], CommitFate] = CommitFate
         self.commits: list[dict[Partition, int]] = []
-        self._unmarked: set[Partition] = set()  # assigned, but no record has come yet
+        self._not_begun: set[Partition] = set()  # assigned, but no record has come yet
         self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
-        self.marking: set[Partition] = set()  # a note for these is on its way
+        self.notes_under_way: set[Partition] = set()  # a note for these is on its way
         self._isolated: dict[Partition, tuple[int, bool]] = {}
         self.withheld: set[Partition] = set()
         self.rewound: list[Sequence[Partition]] = []
@@ -231,7 +231,7 @@ class FakeSource:
             return is_noted
         self._clock.stirred += 1
         self._isolated[partition] = offset, False
-        self.marking.add(partition)
+        self.notes_under_way.add(partition)
         self._clock.at(self._clock.now + 0.003, lambda: self._note_alone(partition, offset))
         return False
 
@@ -253,14 +253,14 @@ class FakeSource:
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         ran = {p: at for p, (at, _) in self._isolated.items() if offsets.get(p) == at + 1}
         for partition, at in ran.items():
-            if partition not in self.marking:
+            if partition not in self.notes_under_way:
                 self._clock.stirred += 1
-                self.marking.add(partition)
+                self.notes_under_way.add(partition)
                 self._clock.at(self._clock.now + 0.003, lambda p=partition, at=at: self._withdraw(p, at))  # type: ignore[misc]
         return not ran
 
-    def is_marking(self, partitions: Iterable[Partition]) -> bool:
-        return not self.marking.isdisjoint(partitions)
+    def has_note_under_way(self, partitions: Iterable[Partition]) -> bool:
+        return not self.notes_under_way.isdisjoint(partitions)
 
     def close(self) -> None:
         self.is_closed = True
@@ -284,12 +284,12 @@ class FakeSource:
         return [] if self.is_paused else [(p, self._position(p)) for p in self.next_offsets if self._is_open(p)]
 
     def _is_open(self, partition: Partition) -> bool:
-        is_in_doubt = partition in self._unmarked and self._told().is_in_doubt(partition)
+        is_in_doubt = partition in self._not_begun and self._told().is_in_doubt(partition)
         return not (is_in_doubt or partition in self.withheld)
 
     def _position(self, partition: Partition) -> int:
         """The next offset. Before a partition's first record, the group's committed offset counts too."""
-        committed = self._broker.committed.get(partition, 0) if partition in self._unmarked else 0
+        committed = self._broker.committed.get(partition, 0) if partition in self._not_begun else 0
         return max(self.next_offsets[partition], committed)
 
     def _fetch(self, most: int) -> list[Record]:
@@ -299,17 +299,17 @@ class FakeSource:
             if records:
                 fetched += records
                 self.next_offsets[partition] = records[-1].offset + 1
-                if partition in self._unmarked:
-                    self._mark(records[0])
+                if partition in self._not_begun:
+                    self._begin_attempt(records[0])
         return fetched
 
-    def _mark(self, first: Record) -> None:
+    def _begin_attempt(self, first: Record) -> None:
         """Note that the assignment's first record is begun, and report a partition that was begun too often."""
         partition = first.partition
         attempts, is_alone = self._broker.attempts.get(partition, (0, False))
         base = self._broker.committed.setdefault(partition, first.offset)
         self._broker.attempts[partition] = attempts + 1, is_alone
-        self._unmarked.remove(partition)
+        self._not_begun.remove(partition)
         self._begun_at[partition] = first.offset, attempts
         if attempts >= SUSPECT_FROM:
             poison = base if is_alone else None
@@ -321,18 +321,18 @@ class FakeSource:
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._broker.tried.add((partition, offset))
             self._isolated[partition] = offset, True
-            self.marking.discard(partition)
+            self.notes_under_way.discard(partition)
 
     def _withdraw(self, partition: Partition, offset: int) -> None:
         if partition in self.next_offsets and self._isolated.get(partition) == (offset, True):
             self.withdraw_note(partition, offset)
-            self.marking.discard(partition)
+            self.notes_under_way.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
         new = [p for p in partitions if p not in self.next_offsets]
         self.next_offsets.update((p, self._broker.committed.get(p, 0)) for p in new)
         self._started_at.update((p, self.next_offsets[p]) for p in new)
-        self._unmarked.update(new)
+        self._not_begun.update(new)
         self._told().assigned(new)
 
     def _revoke(self, partitions: Iterable[Partition]) -> None:
@@ -350,7 +350,7 @@ class FakeSource:
         for partition in partitions:
             del self.next_offsets[partition]
             self._isolated.pop(partition, None)
-            for left in (self._unmarked, self.marking, self.withheld):
+            for left in (self._not_begun, self.notes_under_way, self.withheld):
                 left.discard(partition)
 
     def _told(self) -> Assignments:
@@ -448,7 +448,7 @@ class FakeTransactions:
         self.inside += messages
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        assert not self._source.is_marking(offsets), "a commit outside would undo this one"
+        assert not self._source.has_note_under_way(offsets), "a commit outside would undo this one"
         self.commits.append((self.inside, dict(offsets)))
         fate, inside, offsets = self.fate(), self.inside, dict(offsets)
         self._end(fate, lambda: self._take(fate, inside, offsets))
@@ -697,7 +697,7 @@ class Onlooker:
     def stalled(self, stalls: Mapping[Partition, Stall]) -> None:
         self.stalls = stalls
 
-    def place_lost(self, partition: Partition, lost: int, first: int) -> None:
+    def offset_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))
 
     def topics_absent(self, topics: Sequence[str]) -> None: ...
@@ -872,7 +872,7 @@ class FakeRestorer:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
                 self._portions.append(restoration.forgotten([message.key or b""], [tombstone_of(message.headers)]))
-            if restoration.is_doubtful:
+            if restoration.must_begin_anew:
                 self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
                 self.begin(partition, attempt, None)
                 return

@@ -129,8 +129,8 @@ def _listen(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSta
 
 def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
     """Examine the cluster while the modules that serve are imported. Raises `BadConfiguration`."""
-    with ThreadPoolExecutor(1, "examination") as aside:
-        examination = aside.submit(_examined_topics, settings, events)
+    with ThreadPoolExecutor(1, "examination") as executor:
+        examination = executor.submit(_examined_topics, settings, events)
         import worker.assembly  # noqa: PLC0415, F401  # see the module's docstring
 
         topics = examination.result().shutting(_refused_twice(settings.kafka.reply_topics))
@@ -154,7 +154,7 @@ def _served(
 
     for note in topics.notes:
         events.warned("topic_noted", note=note)
-    lost = _aside(partial(losses, settings.kafka, topics))
+    lost = _on_other_thread(partial(losses, settings.kafka, topics))
     events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=closing)
     for why in lost.result():  # before the worker commits anything
@@ -163,11 +163,11 @@ def _served(
     return worker.run()
 
 
-def _aside(work: Callable[[], list[str]]) -> Future[list[str]]:
+def _on_other_thread(work: Callable[[], list[str]]) -> Future[list[str]]:
     """Do the work in a thread of its own."""
-    aside = ThreadPoolExecutor(1, "losses")
-    found = aside.submit(work)
-    aside.shutdown(wait=False)
+    executor = ThreadPoolExecutor(1, "losses")
+    found = executor.submit(work)
+    executor.shutdown(wait=False)
     return found
 
 

@@ -53,8 +53,8 @@ class Start(NamedTuple):
     closing: ExitStack
 
 
-class Stateful(NamedTuple):
-    """The part that a model with state adds; `signature` has the inputs and outputs left for requests and answers."""
+class StatefulParts(NamedTuple):
+    """The parts that a model with state adds; `signature` has the inputs and outputs left for requests and answers."""
 
     states: KeyStates
     signature: Signature
@@ -70,8 +70,8 @@ class Stateful(NamedTuple):
         return by_key
 
 
-def stateful_of(start: Start, model: Model, ledger: OffsetLedger) -> Stateful | None:
-    """The part that this model's state adds; None for a model without state. Raises `BadConfiguration`."""
+def stateful_parts(start: Start, model: Model, ledger: OffsetLedger) -> StatefulParts | None:
+    """The parts that this model's state adds; None for a model without state. Raises `BadConfiguration`."""
     state, changelog = start.settings.state, start.settings.kafka.changelog_topic
     if not state.tensors:
         return None
@@ -81,10 +81,10 @@ def stateful_of(start: Start, model: Model, ledger: OffsetLedger) -> Stateful | 
     if state.store is not None:
         link, events, most = _link(start), start.events, state.keys_in_memory
         states = OutsideStates(layout, ledger, link, events, most_in_memory=most, ttl=state.ttl_s, date=time.time)
-        return Stateful(states, signature, link)
+        return StatefulParts(states, signature, link)
     assert changelog is not None
     room = longest_key(changelog, start.topics.max_bytes[changelog], layout.dtype.itemsize)
-    return Stateful(_states_in(changelog, start, layout, ledger), signature, max_key_bytes=room)
+    return StatefulParts(_states_in(changelog, start, layout, ledger), signature, max_key_bytes=room)
 
 
 def _states_in(changelog: str, start: Start, layout: StateLayout, ledger: OffsetLedger) -> KeyStates:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.assembled_states import GIVE_UP_TIMEOUT, Start, Stateful, stateful_of
+from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
 from worker.codecs.message_sizes import lack_of_room
 from worker.codecs.registry import Codecs, SingleCodecs
 from worker.codecs.wire_contract import Wire
@@ -85,7 +85,7 @@ def assemble(
     model = _warm_model(settings, events)
     lanes = _lanes(settings, model, closing)
     ledger = LEDGERS[settings.delivery.order]()
-    stateful = stateful_of(start, model, ledger)
+    stateful = stateful_parts(start, model, ledger)
     signature, states, link = model.signature, None, None
     if stateful is not None:
         states, signature, link, _ = stateful
@@ -109,7 +109,7 @@ def assemble(
             stop_asked=lambda: signals.stop_asked,
             waiting_for_key=lambda: 0 if by_key is None else by_key.waiting,
             store_away_since=lambda: None if link is None else link.away_since,
-            places_awaited=lambda: source.places_awaited,
+            starts_awaited=lambda: source.starts_awaited,
         )
     )
     events.bounded(
@@ -162,7 +162,7 @@ def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, s
     return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
 
 
-def _stacker(settings: Settings, model: Model, stateful: Stateful | None) -> Stacker:
+def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:
     non_finite = {
         "refuse_non_finite_input": settings.model.non_finite_input == "reject",
         "refuse_non_finite_output": settings.model.non_finite_output == "error",
@@ -210,7 +210,7 @@ def _delivery(
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
     ledger: OffsetLedger,
-    stateful: Stateful | None,
+    stateful: StatefulParts | None,
     encoder: Encoder,
 ) -> Delivery:
     """The delivery that the guarantee needs. Raises `BadConfiguration` if the broker opens no transactions for us."""

@@ -175,7 +175,7 @@ class Delivery(Protocol):
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do, reports included."""
+        """When `make_progress` has something to do, reports included."""
 
     @property
     def is_idle(self) -> bool:
@@ -183,7 +183,7 @@ class Delivery(Protocol):
 
     def send(self, places: Sequence[Place]) -> None: ...
 
-    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+    def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """Settle and commit answers that are due. Returns partitions to read again, because answers were taken back."""
 
     def push(self) -> None:
@@ -240,7 +240,7 @@ class Transactions(Protocol):
 class GroupCommits(Protocol):
     """The group's commits outside of transactions."""
 
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
+    def has_note_under_way(self, partitions: Collection[Partition]) -> bool:
         """True if a commit outside transactions is under way for one of these; it could undo a transaction's commit."""
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:

@@ -70,11 +70,11 @@ class Answer(Future[Result]):
     def end(self, outcome: Outcome) -> None:
         """End the answer with this outcome. Only the thread that took it out of the table calls this."""
         with self._owner.lock:
-            is_made = self.ends(outcome)
+            is_made = self.end_locked(outcome)
         if is_made:
             self.tell()
 
-    def ends(self, outcome: Outcome) -> bool:
+    def end_locked(self, outcome: Outcome) -> bool:
         """Do the part of `end` that needs the lock. If this returns True, call `tell` after the lock is released."""
         self._outcome = outcome
         return self._is_made

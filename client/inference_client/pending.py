@@ -159,7 +159,7 @@ class Pending:
             else:
                 left.append((message, request_id))
         with self.lock:
-            waited_for = [answer for answer, outcome in ended if answer.ends(outcome)]
+            waited_for = [answer for answer, outcome in ended if answer.end_locked(outcome)]
         for answer in waited_for:
             answer.tell()
         self._tell_of_room()  # once for all messages: each waiting thread wakes, and finds room for many

@@ -26,7 +26,7 @@ MEMBERSHIPS = {
 LOGGER = logging.getLogger("librdkafka")
 
 
-class Told:
+class Heard:
     """A source's callbacks about its partitions, in order."""
 
     def __init__(self) -> None:
@@ -142,10 +142,10 @@ class Member:
     """A source with its callbacks and its records."""
 
     def __init__(self, stage: Stage) -> None:
-        self.told = Told()
+        self.heard = Heard()
         self.records: list[Record] = []
         self.results: list[CommitResult] = []
-        self.source = stage.join(self.told)
+        self.source = stage.join(self.heard)
 
     def poll(self, most: int = 100, timeout: float = 0.05) -> Sequence[Record]:
         records = self.source.poll(most, timeout)
@@ -156,11 +156,11 @@ class Member:
     def poll_until(self, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not is_so():
-            assert time.monotonic() < deadline, f"{self.told.events} {len(self.records)} records {self.results}"
+            assert time.monotonic() < deadline, f"{self.heard.events} {len(self.records)} records {self.results}"
             self.poll()
 
     def poll_until_all_held(self, stage: Stage) -> None:
-        self.poll_until(lambda: self.told.held == set(stage.partitions))
+        self.poll_until(lambda: self.heard.held == set(stage.partitions))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         self.source.commit(offsets)
@@ -177,8 +177,8 @@ class Member:
         """True if nothing comes for a while."""
         return not any(self.poll() for _ in range(polls))
 
-    def settle_marks(self, *partitions: Partition) -> None:
-        self.poll_until(lambda: not self.source.is_marking(partitions))
+    def await_notes(self, *partitions: Partition) -> None:
+        self.poll_until(lambda: not self.source.has_note_under_way(partitions))
 
     def try_alone(self, partition: Partition, offset: int) -> None:
         self.poll_until(lambda: self.source.note_isolated_run(partition, offset))
@@ -189,7 +189,7 @@ def hand_out(stage: Stage, partition: Partition, times: int) -> None:
     for _ in range(times):
         member = Member(stage)
         member.poll_until(lambda m=member: bool(m.records))  # type: ignore[misc]
-        member.settle_marks(partition)
+        member.await_notes(partition)
         member.source.close()
 
 
@@ -231,9 +231,9 @@ def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
 
     while len(member.records) < 20:
         for record in member.poll():
-            assert record.partition in member.told.held
+            assert record.partition in member.heard.held
 
-    assert sorted(member.told.events) == [("assigned", p) for p in sorted(stage.partitions)]
+    assert sorted(member.heard.events) == [("assigned", p) for p in sorted(stage.partitions)]
     member.source.close()
 
 
@@ -279,8 +279,8 @@ def test_closing_revokes_what_is_held(stage: Stage) -> None:
 
     member.source.close()
 
-    assert not member.told.held
-    assert sorted(member.told.events)[-4:] == [("revoked", p) for p in sorted(stage.partitions)]
+    assert not member.heard.held
+    assert sorted(member.heard.events)[-4:] == [("revoked", p) for p in sorted(stage.partitions)]
 
 
 def test_a_rewound_partition_is_read_again_from_the_commit(stage: Stage) -> None:
@@ -362,7 +362,7 @@ def test_a_partition_handed_out_three_times_without_progress_is_suspect(stage: S
     member = Member(stage)
     member.poll_until(lambda: len(member.records) == 14)
 
-    assert member.told.suspects == [Suspect(suspect, 3, None, 12)]
+    assert member.heard.suspects == [Suspect(suspect, 3, None, 12)]
     member.source.close()
 
 
@@ -374,9 +374,9 @@ def test_a_suspect_is_told_before_its_first_record(stage: Stage) -> None:
 
     member = Member(stage)
     while not member.poll(most=3):
-        """Its first records are waited for."""
+        pass  # its first records are waited for
 
-    assert member.told.suspects == [Suspect(partition, 3, None, 10)]
+    assert member.heard.suspects == [Suspect(partition, 3, None, 10)]
     member.source.close()
 
 
@@ -387,7 +387,7 @@ def test_progress_ends_the_count(stage: Stage) -> None:
     hand_out(stage, partition, times=2)
     member = Member(stage)
     member.read(partition, 10)
-    member.settle_marks(partition)
+    member.await_notes(partition)
     member.commit({partition: 1})
     member.source.close()
 
@@ -395,12 +395,12 @@ def test_progress_ends_the_count(stage: Stage) -> None:
     member = Member(stage)
     member.read(partition, 9)
 
-    assert not member.told.suspects
+    assert not member.heard.suspects
     member.source.close()
 
 
 def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: Stage) -> None:
-    """The mark stays until the record is settled, however often the process dies before."""
+    """The note stays until the record is settled, however often the process dies before."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
@@ -415,7 +415,7 @@ def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: 
     offsets = member.read(partition, 6)
 
     assert offsets == list(range(4, 10))
-    assert member.told.suspects == [Suspect(partition, 5, 4, 10)]
+    assert member.heard.suspects == [Suspect(partition, 5, 4, 10)]
     member.source.close()
 
 
@@ -426,7 +426,7 @@ def with_an_isolated_run(stage: Stage, partition: Partition) -> Member:
     member = Member(stage)
     member.read(partition, 10)
     member.try_alone(partition, 0)
-    member.told.last_act = lambda: member.source.withdraw_note(partition, 0)
+    member.heard.last_act = lambda: member.source.withdraw_note(partition, 0)
     return member
 
 
@@ -434,7 +434,7 @@ def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
     """Fail the test unless the next owner counts the attempt and knows of no isolated run."""
     heir = Member(stage)
     heir.read(partition, 10)
-    assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
+    assert heir.heard.suspects == [Suspect(partition, 4, None, 10)]
     heir.source.close()
 
 
@@ -452,7 +452,7 @@ def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(st
     """A worker that ends clears it: no poll follows, and in `close` the client reports nothing of the group."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
-    member.told.last_act = None
+    member.heard.last_act = None
 
     member.source.clear_note(partition, 0, 5.0)
     member.source.close()
@@ -464,14 +464,14 @@ def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stag
     """The commit of its answer may have been refused. There was progress: the next owner has no suspect."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
-    member.told.last_act = None
+    member.heard.last_act = None
 
     member.source.clear_note(partition, 1, 5.0)
     member.source.close()
 
     heir = Member(stage)
     assert heir.read(partition, 9) == list(range(1, 10))
-    assert heir.told.suspects == []
+    assert heir.heard.suspects == []
     heir.source.close()
 
 
@@ -490,7 +490,7 @@ def test_the_notes_of_records_that_ran_are_withdrawn_before_their_answers_are_co
     """Only notes of records just below the offsets to commit are withdrawn."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
-    member.told.last_act = None
+    member.heard.last_act = None
 
     assert member.source.withdraw_notes({partition: 2, stage.partitions[1]: 1})
     assert not member.source.withdraw_notes({partition: 1})
@@ -507,7 +507,7 @@ def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
     member = Member(stage)
     for _ in range(5):
         member.read(partition, 10)
-        member.settle_marks(partition)
+        member.await_notes(partition)
         member.source.rewind([partition])
     member.source.close()
 
@@ -515,5 +515,5 @@ def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
     member = Member(stage)
     member.read(partition, 10)
 
-    assert [suspect.attempts for suspect in member.told.suspects] == [3]
+    assert [suspect.attempts for suspect in member.heard.suspects] == [3]
     member.source.close()

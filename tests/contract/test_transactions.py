@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.contract.test_sink import places
-from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Ending, Message, Partition, Place
@@ -49,7 +49,7 @@ class FakeStage:
         self._broker = Broker()
         clock = Clock()
         source = FakeSource(self._broker, clock)
-        source.subscribe(Told())
+        source.subscribe(Heard())
         source.assign(self.requests)
         source.poll(1, 0.0)
         self.transactions: Transactions = FakeTransactions(self._broker, clock, source)

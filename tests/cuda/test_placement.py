@@ -13,7 +13,7 @@ import onnxruntime as ort
 from tests.gpu.nets import NETS
 from tests.models import gru
 from worker.inference.device import CPU, CUDA, _session, operators
-from worker.inference.model_file import Source
+from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import ORT_ERRORS
 
 LEFT = "assigned to the default CPU EP"
@@ -33,7 +33,7 @@ def refusal(model: bytes) -> str:
 
 def left_to_cpu(model: bytes) -> Sequence[str]:
     """The operator of each node that is left to the CPU."""
-    return operators(_session(Source(model, is_ort=False), [CUDA, CPU], 1), CPU)
+    return operators(_session(LoadableModel(model, is_ort=False), [CUDA, CPU], 1), CPU)
 
 
 def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu_and_named() -> None:

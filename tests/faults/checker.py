@@ -49,7 +49,7 @@ class Checker:
 
     def __init__(self, servers: str, group: str, topics: Topics, books: Books, history: History) -> None:
         self.unanswered_looks = 0  # because the broker was away
-        self.is_blind = True  # until a look is answered; at the end: the last commits were not seen
+        self.last_look_failed = True  # until a look is answered; at the end: the last commits were not seen
         self._books = books
         self._history = history
         self._topics = topics
@@ -127,10 +127,10 @@ class Checker:
             ends = _offsets(self._looker.offsets_for_times(asked, timeout=ANSWER_WITHIN))
         except KafkaException:  # the broker is away
             self.unanswered_looks += 1
-            self.is_blind = True
+            self.last_look_failed = True
             self._learn_leaders()
             return
-        self.is_blind = False
+        self.last_look_failed = False
         by_number = {number: offset for (_, number), offset in committed.items() if offset >= 0}
         self._history.write("looked", committed=by_number)
         self._looks.put(Look(at, by_number, {self._places[place]: end for place, end in ends.items()}))

@@ -74,14 +74,14 @@ class Outcome:
     faults: Counter[str]
     seconds: float
     unanswered_looks: int
-    is_blind: bool  # the last look at the commits met no broker, so they are not judged
+    last_look_failed: bool  # the last look at the commits met no broker, so they are not judged
     folder: Path
     kept_in: str  # the place of states
 
     @property
     def broken(self) -> list[str]:
         """The names of broken promises; empty: all were kept."""
-        unjudged = ["commits not judged"] if self.books.unjudged or self.is_blind else []
+        unjudged = ["commits not judged"] if self.books.unjudged or self.last_look_failed else []
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
@@ -190,7 +190,7 @@ class Mix:
             self._done,
             seconds,
             self._checker.unanswered_looks,
-            self._checker.is_blind,
+            self._checker.last_look_failed,
             self._folder,
             "the changelog" if self._store is None else "a store outside",
         )

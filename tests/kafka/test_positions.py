@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
@@ -46,8 +46,8 @@ def offsets_within(source: KafkaSource, seconds: float) -> list[int]:
     return found
 
 
-def settle_marks(source: KafkaSource, topic: str) -> None:
-    poll_until(source, lambda: not source.is_marking([Partition(topic, 0)]))
+def await_notes(source: KafkaSource, topic: str) -> None:
+    poll_until(source, lambda: not source.has_note_under_way([Partition(topic, 0)]))
 
 
 @quick_consumer
@@ -55,7 +55,7 @@ def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluste
     """This holds however much was read ahead, and while records are withheld, paused and released."""
     topic = kafka.create_topic("requests", partitions=4)
     send(kafka, topic, BACKLOG, partitions=4)
-    source = joined(settings(kafka, topic), Told(), MEMBERSHIPS[f"kafka-{protocol}"])
+    source = joined(settings(kafka, topic), Heard(), MEMBERSHIPS[f"kafka-{protocol}"])
     dice = random.Random(5)
     partitions = [Partition(topic, number) for number in range(4)]
     expected = dict.fromkeys(partitions, 0)
@@ -88,9 +88,9 @@ def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) 
     """No record comes and the loop goes round until the outcome is known; then the outcome counts."""
     topic = kafka.create_topic()
     send(kafka, topic, 100)
-    source = joined(settings(kafka, topic), Told())
+    source = joined(settings(kafka, topic), Heard())
     read(source, 50)
-    settle_marks(source, topic)
+    await_notes(source, topic)
     producer = transaction(kafka)
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 20)], source.member())
 
@@ -107,7 +107,7 @@ def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) 
     cluster = Cluster(hurt_broker.bootstrap_servers)
     topic = cluster.create_topic()
     send(cluster, topic, 100)
-    source = joined(settings(cluster, topic), Told())
+    source = joined(settings(cluster, topic), Heard())
     read(source, 50)
     source.commit({Partition(topic, 0): 20})
     poll_until(source, lambda: bool(source.commit_results()))
@@ -136,7 +136,7 @@ def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
     producer.flush()
     send(kafka, topic, 3)
     config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, Told())
+    source = joined(config, Heard())
     poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
 
     producer.commit_transaction()
@@ -154,8 +154,8 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     send(kafka, topic, 10)
     config = settings(kafka, topic, auto_offset_reset=reset)
     commit(config, TopicPartition(topic, 0, 1000))
-    source = joined(config, told := Told(), onlooker=(onlooker := Onlooker()))
-    poll_until(source, lambda: bool(told.held))
+    source = joined(config, heard := Heard(), onlooker=(onlooker := Onlooker()))
+    poll_until(source, lambda: bool(heard.held))
     if published:
         poll_until(source, lambda: any("offset reset" in line for line in caplog.messages))
         offsets_within(source, 1.0)  # it asks where the end is
@@ -166,7 +166,7 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     assert records[0].offset == expected
     poll_until(source, lambda: bool(onlooker.lost))
     assert onlooker.lost == [(Partition(topic, 0), 1000, 0)]
-    settle_marks(source, topic)
+    await_notes(source, topic)
     assert kafka.committed(config.group_id, topic) == {0: expected}
     source.close()
 
@@ -185,7 +185,7 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
     member = Consumer({"group.id": config.group_id, "bootstrap.servers": kafka.bootstrap_servers})
     dead.send_offsets_to_transaction([TopicPartition(topic, 1, 5)], member.consumer_group_metadata(), PATIENCE)
     member.close()
-    source = joined(config, Told(), MEMBERSHIPS[f"kafka-{protocol}"])
+    source = joined(config, Heard(), MEMBERSHIPS[f"kafka-{protocol}"])
 
     untouched = read(source, 8)
     dead.commit_transaction(PATIENCE)
@@ -197,17 +197,17 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
 
 
 def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) -> None:
-    """The second consumer marks, rewinds and starts at the end as the first one would."""
+    """The second consumer notes, rewinds and starts at the end as the first one would."""
     cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
     topic = cluster.create_topic()
     config = settings(cluster, topic, auto_offset_reset="latest")
-    source = joined(config, Told(), CONSUMER)
+    source = joined(config, Heard(), CONSUMER)
     # It has partitions before it has asked where they end.
     poll_until(source, lambda: cluster.committed(config.group_id, topic) == {0: 0})
     send(cluster, topic, 10)
 
     read(source, 10)
-    settle_marks(source, topic)
+    await_notes(source, topic)
     source.rewind([Partition(topic, 0)])
 
     assert source.membership.protocol == "classic"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.contract.test_sink import collect, places
-from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
@@ -75,7 +75,7 @@ def poll_until(source: KafkaSource, is_so: Callable[[], bool]) -> None:
         source.poll(1, 0.05)
 
 
-class Counting(Told):
+class Counting(Heard):
     """Counts its assignments, empty ones too."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Counting(Told):
         self.times += 1
 
 
-class CommitsLast(Told):
+class CommitsLast(Heard):
     """Commits its settled records as the last act before its partitions move."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def test_a_commit_sent_last_in_a_revoke_arrives_before_the_partitions_move(kafka
     topic = kafka.create_topic("requests", partitions=4)
     kafka.produce(topic, [Sent(b"k", b"v", (), n % 4) for n in range(80)])
     config = settings(kafka, topic)
-    old, new = CommitsLast(), Told()
+    old, new = CommitsLast(), Heard()
     old.source = joined(config, old, MEMBERSHIPS[protocol])
     read(old.source, 80)
     old.settled = {Partition(topic, number): 7 + number for number in range(4)}
@@ -151,7 +151,7 @@ def test_a_replica_that_its_classic_group_has_not_let_in_is_told_nothing(kafka: 
     """It is not ready while it waits for a member that does not answer, though the coordinator does."""
     classic = MEMBERSHIPS["kafka-classic"]
     config = settings(kafka, kafka.create_topic("requests", partitions=2))
-    first = joined(config, holder := Told(), classic)
+    first = joined(config, holder := Heard(), classic)
     poll_until(first, lambda: len(holder.held) == 2)
     second = joined(config, in_it := Counting(), classic)
     poll_until(second, lambda: in_it.times > 0)  # halfway: the first one has not given up a partition yet
@@ -172,9 +172,9 @@ def test_a_replica_without_a_partition_leaves_its_group_when_it_ends(kafka: Clus
     """Nobody waits a session for a stand-by that has ended: it leaves the group at once."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     config = settings(kafka, kafka.create_topic())
-    first = joined(config, holder := Told(), MEMBERSHIPS[protocol])
+    first = joined(config, holder := Heard(), MEMBERSHIPS[protocol])
     poll_until(first, lambda: bool(holder.held))
-    second = joined(config, Told(), MEMBERSHIPS[protocol])
+    second = joined(config, Heard(), MEMBERSHIPS[protocol])
     deadline = time.monotonic() + PATIENCE
     while members(admin, config.group_id) < 2:
         assert time.monotonic() < deadline, "the stand-by does not join"
@@ -199,7 +199,7 @@ def members(admin: AdminClient, group: str) -> int:
 def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
     """The client does not swallow a failure while partitions move."""
 
-    class Failing(Told):
+    class Failing(Heard):
         def assigned(self, partitions: Sequence[Partition]) -> None:
             raise KafkaFatal("the sink is broken")
 
@@ -215,8 +215,8 @@ def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
     """A commit by a member that the group does not know is reported as failed; nothing is raised."""
     topic = kafka.create_topic()
     config = settings(kafka, topic)
-    source = joined(config, told := Told(), MEMBERSHIPS["kafka-classic"])
-    poll_until(source, lambda: bool(told.held))
+    source = joined(config, heard := Heard(), MEMBERSHIPS["kafka-classic"])
+    poll_until(source, lambda: bool(heard.held))
     source.close()
     source.commit({Partition(topic, 0): 1})
 
@@ -237,7 +237,7 @@ def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBrok
     damage(hurt_broker, topic)
     hurt_broker.start()
 
-    source = joined(settings(cluster, topic), Told())
+    source = joined(settings(cluster, topic), Heard())
     records = read(source, 5)
 
     assert [(r.offset, r.value) for r in records] == [(0, b"good"), (1, None), (2, None), (3, None), (4, b"also good")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
 from tests.kafka.test_source_sink import joined, read, settings
@@ -40,7 +40,7 @@ def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, p
     kafka.produce(topic, BOMB, AS_ONE)
     began = time.monotonic()
 
-    source = joined(settings(kafka, topic, config=SMALL), Told(), MEMBERSHIPS[f"kafka-{protocol}"])
+    source = joined(settings(kafka, topic, config=SMALL), Heard(), MEMBERSHIPS[f"kafka-{protocol}"])
     records = read(source, 9_010)
     kafka.produce(topic, GOOD)
     behind = read(source, 5)
@@ -57,7 +57,7 @@ def test_a_partition_with_such_a_batch_does_not_hold_up_the_others(kafka: Cluste
     """Records that come to the others meanwhile are handed out meanwhile."""
     topic = kafka.create_topic("requests", partitions=2)
     kafka.produce(topic, [Sent(b"k", bytes(4_000), (), 0)] * 3_000, AS_ONE)
-    source = joined(settings(kafka, topic, config=SMALL), Told())
+    source = joined(settings(kafka, topic, config=SMALL), Heard())
     late: list[float] = []
     seen, began = 0, time.monotonic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
@@ -128,7 +128,7 @@ def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka:
     packed.produce(topic, b"not yet", b"k")
     packed.flush()
 
-    source = joined(settings(kafka, topic, config=SMALL), Told())
+    source = joined(settings(kafka, topic, config=SMALL), Heard())
     records = read(source, 6_000)
     source.close()
     packed.abort_transaction()
@@ -142,7 +142,7 @@ def test_a_large_batch_in_good_faith_is_simply_read(kafka: Cluster) -> None:
     values = [b"%d" % n + bytes(58 * 1024) for n in range(2_000)]
     kafka.produce(topic, [Sent(b"k", value) for value in values], AS_ONE)
 
-    source = joined(settings(kafka, topic), Told())
+    source = joined(settings(kafka, topic), Heard())
     records = read(source, 2_000)
     source.close()
 

@@ -65,7 +65,7 @@ def _simulated(guarantee: str, mutant: Mutant) -> Bug:
 def _single(name: str, planted: Planted) -> Bug:
     def test() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            planted.by(patch)
+            planted.check(patch)
 
     where = partial(mock.patch.object, planted.owner, planted.name, planted.body)
     return Bug(f"unit: {name}", where, {"its own": test}, (AssertionError,))

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import signature, spec
-from worker.tools.profile.buckets import Buckets, axis_of, buckets_for
+from worker.tools.profile.buckets import BucketAdvice, axis_of, buckets_for
 
 AXIS = axis_of(signature(spec("x", "FP32", (None,))), None)
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=60)
 
 
-def buckets(lengths: list[int], count: int) -> Buckets:
+def buckets(lengths: list[int], count: int) -> BucketAdvice:
     return buckets_for(AXIS, np.array(lengths, np.int64), count, 8)
 
 

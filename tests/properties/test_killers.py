@@ -70,7 +70,7 @@ def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
 
 def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
     """Live until all is answered, through all deaths."""
-    lives = Lives(scenario, last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(scenario, default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     lives.until_done(crashes)
     return lives
 
@@ -92,7 +92,7 @@ def test_an_isolated_run_whose_answer_is_not_committed_begins_again(setup: Setup
     """Every second commit is refused: plain ones, notes, and within transactions."""
     killers = {(P0, 3): IN_A_BATCH}
     refused = [Fate(), Fate(refusal="refused for this time")] * 40
-    fates = {"commit": refused, "write offsets": refused, "mark": refused[:20]}
+    fates = {"commit": refused, "write offsets": refused, "note": refused[:20]}
 
     lives = live_through(replace(with_killers(setup, killers), fates=fates))
 
@@ -128,7 +128,7 @@ def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup)
 def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> None:
     """Refused answers stop the worker while a record runs alone: that record killed no process."""
     killers = {(P0, 3): IN_A_BATCH}
-    lives = Lives(with_killers(setup, killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(with_killers(setup, killers), default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     for _ in range(3):
         lives.live(AFTER_A_DEATH)
     lives.weather.fates[kind] = lambda: Fate(refusal="the topic is closed")
@@ -145,12 +145,14 @@ def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> N
 def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once(refused: int) -> None:
     """The group may have moved on to another epoch; it takes the next note."""
     killers = {(P0, 3): IN_A_BATCH}
-    lives = Lives(with_killers(GUARANTEES["at_least_once"], killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    lives = Lives(
+        with_killers(GUARANTEES["at_least_once"], killers), default_crash=AFTER_A_DEATH, most_lives=LIVES_IN_ALL
+    )
     for _ in range(3):
         lives.live(AFTER_A_DEATH)
     words = count()
     lives.weather.fates["produce"] = lambda: Fate(refusal="the topic is closed")
-    lives.weather.fates["mark"] = lambda: Fate(refusal="stale member epoch" if next(words) == refused else None)
+    lives.weather.fates["note"] = lambda: Fate(refusal="stale member epoch" if next(words) == refused else None)
 
     stopped = lives.live(AFTER_A_DEATH)
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
-from tests.unit.tools.dead_letters.builders import FakeWay, letter
+from tests.unit.tools.dead_letters.builders import FakePublisher, letter
 from worker.codecs.dead_letters import Letter
 from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON
 from worker.core.records import Headers, Partition
 from worker.tools.dead_letters import replay as module
 from worker.tools.dead_letters.letters import Wanted
-from worker.tools.dead_letters.replay import Replay, Ways
+from worker.tools.dead_letters.replay import Publishers, Replay
 from worker.tools.kafka.publisher import Publisher
 
 TOPICS = ["a", "b"]
@@ -33,21 +33,21 @@ class Life:
     def __init__(self, steps: int | None, arriving: int = 0) -> None:
         self._steps = steps
         self._arriving = arriving
-        self._ways: list[MortalWay] = []
+        self._publishers: list[MortalPublisher] = []
 
     def step(self) -> None:
         if self._steps == 0:
-            for way in self._ways:
-                way.arrive(self._arriving)
+            for publisher in self._publishers:
+                publisher.arrive(self._arriving)
             raise Killed
         self._steps = None if self._steps is None else self._steps - 1
 
-    def open_way(self, log: Counter[bytes], topic: str) -> Publisher:
-        self._ways.append(MortalWay(self, log, topic))
-        return cast("Publisher", self._ways[-1])
+    def open_publisher(self, log: Counter[bytes], topic: str) -> Publisher:
+        self._publishers.append(MortalPublisher(self, log, topic))
+        return cast("Publisher", self._publishers[-1])
 
 
-class MortalWay(FakeWay):
+class MortalPublisher(FakePublisher):
     """Takes a step for each record handed over, and for each acknowledgement."""
 
     def __init__(self, life: Life, log: Counter[bytes], topic: str) -> None:
@@ -106,10 +106,10 @@ def test_a_replay_killed_anywhere_loses_nothing(kinds: list[tuple[int, str]], ki
                 committed.update(offsets)
                 commits += 1
 
-            ways = Ways(lambda name, life=life: life.open_way(log, name), "dead", None)  # type: ignore[misc]  # bound
+            publishers = Publishers(lambda name, life=life: life.open_publisher(log, name), "dead", None)  # type: ignore[misc]  # bound
             left = [one for one in topic if one.record.offset >= committed.get(one.record.partition, 0)]
             try:
-                Replay(ways, Envelopes(JSON), commit).run(left, lambda: ends, Wanted())  # type: ignore[arg-type]  # a dict
+                Replay(publishers, Envelopes(JSON), commit).run(left, lambda: ends, Wanted())  # type: ignore[arg-type]  # a dict
             except Killed:
                 met("killed before the first commit", is_so=not commits and bool(left))
                 met("killed between two commits", is_so=bool(commits) and committed != ends)

@@ -216,12 +216,12 @@ class Walk:
         for message, place in zip(sink.sent[self.judged :], sink.sent_for[self.judged :], strict=True):
             if message.topic == "responses":
                 found = self.record_of(message)
-                line = place.line, self.company(found)
+                line = place.line, self.order_line(found)
                 assert self.last_sent.get(line, -1) < found.offset
                 self.last_sent[line] = found.offset
         self.judged = len(sink.sent)
 
-    def company(self, found: Record) -> Hashable:
+    def order_line(self, found: Record) -> Hashable:
         """Names, within a partition, the records whose answers leave in order."""
         if self.order == "partition":
             return None

@@ -94,7 +94,7 @@ def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
         self._commit_lost_at = float("inf")
 
 
-def _commit_beside_a_mark(self: ExactlyOnce, now: float) -> bool:
+def _commit_beside_a_note(self: ExactlyOnce, now: float) -> bool:
     return self._is_complete or now >= self._commit_due
 
 
@@ -138,7 +138,7 @@ _comes_again, _last, _forget_with = Restoration._comes_again, Restoration.last, 
 
 def _trust_a_tail(self: Restoration, *given: Any, is_first: bool) -> None:
     _comes_again(self, *given, is_first=is_first)
-    self.is_doubtful = False
+    self.must_begin_anew = False
 
 
 def _miss_no_state(self: Restoration, *given: Any) -> RestoredRows:
@@ -190,12 +190,12 @@ Check = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Planted:
-    """A bug: `owner`'s `name` has this `body`, and `by` must fail."""
+    """A bug: `owner`'s `name` has this `body`, and `check` must fail."""
 
     owner: type | ModuleType
     name: str
     body: Callable[..., Any]
-    by: Check
+    check: Check
 
 
 def on_a_source(test: Callable[[scripted.World], None]) -> Check:
@@ -433,13 +433,13 @@ PLANTED: Mapping[str, Planted] = {
             test_at_least_once.world_of()
         ),
     ),
-    "a transaction ends beside a mark of its partition": Planted(
+    "a transaction ends beside a note of its partition": Planted(
         ExactlyOnce,
         "_is_due",
-        _commit_beside_a_mark,
+        _commit_beside_a_note,
         lambda _: test_exactly_once.test_a_transaction_waits_for_a_commit_outside_of_it(test_exactly_once.world_of()),
     ),
-    "records are handed out before their attempt is marked": Planted(
+    "records are handed out before their attempt is noted": Planted(
         Notes,
         "note",
         _believe_that_it_is_noted,
@@ -457,8 +457,8 @@ PLANTED: Mapping[str, Planted] = {
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
     """The test that was written for it fails, and passes without the bug."""
-    planted.by(monkeypatch)
+    planted.check(monkeypatch)
 
     seen = AssertionError, pytest.fail.Exception  # the second comes when an expected exception is not raised
     with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(seen):
-        planted.by(monkeypatch)
+        planted.check(monkeypatch)

@@ -34,8 +34,8 @@ from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings, Settings, load
 from worker.settings.effective import effective
 from worker.state import StateLayout
-from worker.terminal.command_line import CLOSING, remembered
-from worker.terminal.terminal import count, page, print_json
+from worker.terminal.command_line import CLOSING, split_signature
+from worker.terminal.terminal import count, print_json, table_console
 
 # The setting that names a topic, and what the topic holds.
 _HOLDS = {
@@ -55,7 +55,7 @@ def check(order: CheckOrder) -> int:
     if order.as_json:
         print_json(report.as_json())
     else:
-        show(page(), report)
+        show(table_console(), report)
     return report.exit_code
 
 
@@ -94,7 +94,7 @@ def examined(
 def _look_at_model(settings: Settings, report: Report) -> Model | None:
     try:
         model = load_as_set(settings.model, settings.batching)
-        layout, signature = remembered(model.signature, settings.state)
+        layout, signature = split_signature(model.signature, settings.state)
     except Stop as stop:
         report.add(stop)
         return None
@@ -136,7 +136,7 @@ def _states(layout: StateLayout) -> str:
 def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, bytes]]:
     """The row of the warm-up as a request, and its answer, both as they would be in Kafka."""
     kafka = settings.kafka
-    _, signature = remembered(model.signature, settings.state)
+    _, signature = split_signature(model.signature, settings.state)
     possible, feeds = encodings(signature), model.blank(1)
     request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
     codecs = Codecs([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
@@ -228,7 +228,7 @@ def _look_at_room(model: Model, settings: Settings, report: Report) -> None:
         max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
         reply_bytes={topic: limits[topic] for topic in kafka.reply_topics if topic in limits},
     )
-    layout, signature = remembered(model.signature, settings.state)
+    layout, signature = split_signature(model.signature, settings.state)
     report.warn(*lack_of_room(signature, wire))
     changelog = kafka.changelog_topic
     if layout is not None and changelog is not None and changelog in limits:

@@ -75,7 +75,7 @@ class AtLeastOnce:
             self._is_pushed = True
             self._sink.push()
 
-    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+    def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time.
 
         Returns no partitions: nothing sent is ever taken back, so none has to be read again.
@@ -89,7 +89,7 @@ class AtLeastOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do, reports included; None if nothing is taken or uncommitted."""
+        """When `make_progress` has something to do, reports included; None if nothing is taken or uncommitted."""
         if self.is_idle:
             return None
         due = self._commit_due if self._commit_lost_at is None else max(self._commit_due, self._commit_lost_at)

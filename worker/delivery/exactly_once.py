@@ -88,7 +88,7 @@ class ExactlyOnce:
         self._is_urgent = False
         self._commit_due = 0.0  # when the open transaction must end
         self._begin_at = 0.0  # the earliest time for the next transaction
-        self._astray: set[Partition] = set()  # their answers were taken back; `turn` will return them, to be read again
+        self._astray: set[Partition] = set()  # their answers were taken back; `make_progress` returns them
         self._failures = 0  # in a row: until all partitions of failed transactions have come further
         self._failed_at: dict[Partition, _Failed] = {}  # partitions of failed transactions that have not come further
         self._most: float = inf  # records that a transaction may hold after failures, unless one record is searched for
@@ -101,7 +101,7 @@ class ExactlyOnce:
     def push(self) -> None:
         """Do nothing: a transaction ends when everything taken is in it, or when it is due, and sends all messages."""
 
-    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+    def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """End the transaction when it is time, and hear how the last one ended, waiting at most `timeout` seconds.
 
         Returns the partitions whose answers were taken back: forgotten here, to be read again. Raises `KafkaFatal`.
@@ -121,11 +121,11 @@ class ExactlyOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do; None if nothing is taken, or nothing taken is answered."""
+        """When `make_progress` has something to do; None if nothing is taken, or nothing taken is answered."""
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
-            is_soon = self._is_complete or self._commits.is_marking(self._offsets)
+            is_soon = self._is_complete or self._commits.has_note_under_way(self._offsets)
             return self._clock() + END_DUE if is_soon else self._commit_due
         return self._begin_at if self._waiting else None
 
@@ -150,7 +150,7 @@ class ExactlyOnce:
             elif not self._inside:
                 self._begin_at = 0.0
                 self._fill()
-            elif not self._clears_notes():
+            elif not self._withdraw_notes():
                 break  # a note's result comes only with a poll, and this runs inside one
             else:
                 self._commit()
@@ -176,15 +176,15 @@ class ExactlyOnce:
         return not self._offsets.keys().isdisjoint(partitions)
 
     def _is_due(self, now: float) -> bool:
-        return (self._is_complete or now >= self._commit_due) and self._clears_notes()
+        return (self._is_complete or now >= self._commit_due) and self._withdraw_notes()
 
-    def _clears_notes(self) -> bool:
+    def _withdraw_notes(self) -> bool:
         """Withdraw the notes of the partitions inside. Returns True once the group has none, and no commit is pending.
 
         If a record ran alone and its answer is inside, it ended no process. Its note goes before the transaction ends:
         to withdraw is to commit, and while the end is in doubt that would undo the transaction's own commit.
         """
-        return self._commits.withdraw_notes(self._offsets) and not self._commits.is_marking(self._offsets)
+        return self._commits.withdraw_notes(self._offsets) and not self._commits.has_note_under_way(self._offsets)
 
     @property
     def _is_complete(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.model_file import Source
+from worker.inference.model_file import LoadableModel
 from worker.inference.onnxruntime_errors import ORT_ERRORS, is_out_of_memory, load_failure, readable
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -64,17 +64,19 @@ class Unusable(Exception):
     """A device that was tried cannot be used. The message names the cause."""
 
 
-def open_named(source: Source, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
+def open_named(
+    loadable: LoadableModel, wanted: str, providers: Sequence[str], threads: int, options: Options
+) -> Opened:
     """Open a session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
 
     Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
     """
     if wanted == "cpu" and not providers:
-        return open_cpu(source, threads, "WORKER_MODEL__DEVICE is cpu")
+        return open_cpu(loadable, threads, "WORKER_MODEL__DEVICE is cpu")
     try:
         if providers:
-            return _open_providers(source, providers, threads, options)
-        return open_cuda(source, wanted, threads, options)
+            return _open_providers(loadable, providers, threads, options)
+        return open_cuda(loadable, wanted, threads, options)
     except Unusable as cause:
         setting = f"PROVIDERS is {','.join(providers)}" if providers else f"DEVICE is {wanted}"
         raise BadConfiguration(
@@ -84,17 +86,17 @@ def open_named(source: Source, wanted: str, providers: Sequence[str], threads: i
         ) from cause
 
 
-def open_cpu(source: Source, threads: int, reason: str) -> Opened:
+def open_cpu(loadable: LoadableModel, threads: int, reason: str) -> Opened:
     """Open a session on the CPU. Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
     try:
-        return Opened(_session(source, [CPU], threads), Device("cpu", reason))
+        return Opened(_session(loadable, [CPU], threads), Device("cpu", reason))
     except ORT_ERRORS as error:
         raise BadConfiguration(
             f"ONNX Runtime {ort.__version__} cannot load the model: {load_failure(error)}"
         ) from error
 
 
-def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Opened:
+def open_cuda(loadable: LoadableModel, wanted: str, threads: int, options: Options) -> Opened:
     """Open a session on a GPU: `auto`, `cuda` or `cuda:n`. Raises `Unusable`, or `BadConfiguration` for the model."""
     number = int(wanted.partition(":")[2] or 0)
     if CUDA not in ort.get_available_providers():
@@ -102,7 +104,7 @@ def open_cuda(source: Source, wanted: str, threads: int, options: Options) -> Op
     if not _has_driver():
         raise Unusable("this machine shows no NVIDIA driver (in a container: started without its GPUs)")
     cuda = (CUDA, _options_of(CUDA, options) | {"device_id": str(number)})
-    session = _session_or_cause(source, [cuda, CPU], threads)
+    session = _session_or_cause(loadable, [cuda, CPU], threads)
     reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
     return Opened(session, Device(f"cuda:{number}", reason))
 
@@ -129,17 +131,17 @@ def _options_of(provider: str, options: Options) -> dict[str, str]:
     return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
 
 
-def _open_providers(source: Source, providers: Sequence[str], threads: int, options: Options) -> Opened:
+def _open_providers(loadable: LoadableModel, providers: Sequence[str], threads: int, options: Options) -> Opened:
     there = ort.get_available_providers()
     if unknown := [name for name in providers if name not in there]:
         raise BadConfiguration(
             f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; it has {', '.join(there)}"
         )
-    session = _session_or_cause(source, [(name, _options_of(name, options)) for name in providers], threads)
+    session = _session_or_cause(loadable, [(name, _options_of(name, options)) for name in providers], threads)
     return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
-def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session_or_cause(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
     """Open a session that uses every provider asked for.
 
     Raises `Unusable` with the runtime's own complaint, or `BadConfiguration` for a wrong option or for the model.
@@ -150,14 +152,14 @@ def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort
         if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
             with redirect_stdout(sys.stderr):  # it prints complaints on standard output
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
-        session = _session(source, providers, threads)
+        session = _session(loadable, providers, threads)
     except ORT_ERRORS as error:
         said = readable(error)
         if "provider option" in said:
             raise BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}") from error
         if is_out_of_memory(error):
             raise BadConfiguration(load_failure(error)) from error
-        open_cpu(source, threads, "")  # refuses a model that cannot be loaded anywhere
+        open_cpu(loadable, threads, "")  # refuses a model that cannot be loaded anywhere
         raise Unusable(said) from error
     finally:
         ort.set_default_logger_severity(FATAL)  # else it reports each failed run on CUDA, past our log
@@ -166,17 +168,17 @@ def _session_or_cause(source: Source, providers: list[Any], threads: int) -> ort
     return session
 
 
-def _session(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
+def _session(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
     options.log_severity_level = FATAL
     options.add_session_config_entry(_PLACEMENT, "1")
     options.add_session_config_entry(_AT_REST, "1")
-    options.add_session_config_entry(_FORMAT, "ORT" if source.is_ort else "ONNX")
-    if isinstance(source.model, bytes):
+    options.add_session_config_entry(_FORMAT, "ORT" if loadable.is_ort else "ONNX")
+    if isinstance(loadable.model, bytes):
         options.add_session_config_entry(_FOLDER, os.devnull)
-    session = ort.InferenceSession(source.model, options, providers=providers, enable_fallback=0)
+    session = ort.InferenceSession(loadable.model, options, providers=providers, enable_fallback=0)
     # Else it keeps the model's bytes for a new session, which is never made: a model of 1.4 GB took 2.9 (2026-11-26).
     session._model_bytes = None  # noqa: SLF001  # nothing public lets go of it
     session.disable_fallback()

@@ -20,7 +20,7 @@ LARGEST_FILE = 2**31 - 1
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", re.DOTALL)
 
 
-class Source(NamedTuple):
+class LoadableModel(NamedTuple):
     """A model as ONNX Runtime gets it: the path, or the bytes that were compared with a pin.
 
     To load a model of 1.4 GB takes 3.0 GB at the peak from its path, and 4.4 GB from bytes (2026-11-26).
@@ -30,7 +30,7 @@ class Source(NamedTuple):
     is_ort: bool  # ONNX Runtime's own format, which it would recognise only by the file's name
 
 
-def source_of(path: Path, sha256: str | None) -> Source:
+def loadable_model(path: Path, sha256: str | None) -> LoadableModel:
     """Find the model's format. Raises `BadConfiguration` for an unreadable file, or another than the pinned one."""
     may_be_named = sha256 is None and str(path).isprintable()  # ONNX Runtime opens no name that is not UTF-8
     try:
@@ -42,7 +42,7 @@ def source_of(path: Path, sha256: str | None) -> Source:
         raise BadConfiguration(f"{path}: the model cannot be read: {why}; WORKER_MODEL__PATH names it") from error
     if content is not None and sha256 is not None:
         _check_pin(path, content, sha256)
-    return Source(str(path) if content is None else content, start[4:8] == b"ORTM")
+    return LoadableModel(str(path) if content is None else content, start[4:8] == b"ORTM")
 
 
 def digest_of(path: Path) -> str:

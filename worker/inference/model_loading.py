@@ -27,7 +27,7 @@ from worker.inference.device import (
 )
 from worker.inference.fixed_batch import padding_of
 from worker.inference.model import Model
-from worker.inference.model_file import digest_of, source_of
+from worker.inference.model_file import digest_of, loadable_model
 from worker.inference.warm_up import ALWAYS_RUN, Feeds
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -42,7 +42,7 @@ def load(
     max_batch_bytes: int | None = None,
 ) -> Model:
     """Load the model and warm it up in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
-    source = source_of(settings.path, settings.sha256)
+    loadable = loadable_model(settings.path, settings.sha256)
     sha256 = settings.sha256 or digest_of(settings.path)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
     limit = settings.gpu_mem_limit
@@ -64,12 +64,12 @@ def load(
     try:
         check_options(options, wanted, providers)
         if wanted != "auto" or providers:
-            return warm(open_named(source, wanted, providers, threads, options))
+            return warm(open_named(loadable, wanted, providers, threads, options))
         try:
-            return warm(open_cuda(source, wanted, threads, options))
+            return warm(open_cuda(loadable, wanted, threads, options))
         except (Unusable, BadConfiguration) as cause:
             # A model that cannot be run anywhere is refused on the CPU too, with the better message.
-            return warm(open_cpu(source, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
+            return warm(open_cpu(loadable, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
@@ -98,9 +98,9 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
 
 def inspect(settings: ModelSettings) -> Declared:
     """Read the model's declaration from its file, on the CPU, without running it. Raises `BadConfiguration`."""
-    source = source_of(settings.path, settings.sha256)
+    loadable = loadable_model(settings.path, settings.sha256)
     try:
-        opened = open_cpu(source, 1, "only looked at")
+        opened = open_cpu(loadable, 1, "only looked at")
         # One row a batch: so a model of exactly one row is not refused, as this depends on the worker's MAX_BATCH_SIZE.
         return declared_by(opened.session, settings, Signature.max_rows, max_batch_size=1)
     except BadConfiguration as refusal:

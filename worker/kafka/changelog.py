@@ -311,7 +311,7 @@ class ChangelogRestorer:
         for number, found in by_number.items():
             if (restore := self._restores.get(number)) is not None:
                 self._take(restore.restoration, found)
-                if restore.restoration.is_doubtful:
+                if restore.restoration.must_begin_anew:
                     self._begin_anew(restore.wanted)
         self._look_into_stalls()
         self._end_those_done()

@@ -84,7 +84,7 @@ class Steps:
         if self._dispatch.is_idle and not self._admission.is_behind:
             self._delivery.push()
         now = self._clock()
-        astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
+        astray = self._delivery.make_progress(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
         self._rejections.check()  # with exactly once, answers that waited for a transaction are written only now
         if astray:
             self._rewind(astray)

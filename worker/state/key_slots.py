@@ -33,7 +33,7 @@ STORED_LOOKED_AT = 32  # keys of the store at once, in the search for keys that 
 _FREE = 0  # the owner of a free slot
 
 
-class Store(Protocol):
+class SlotStore(Protocol):
     """The port to a store of slots by key, and of the slots' rows. All calls block, and may raise `Stop`."""
 
     @property
@@ -56,8 +56,8 @@ class Store(Protocol):
         """Returns at most `most` keys with their slots: with each call the next ones, and after the last the first."""
 
 
-class NoStore:
-    """The `Store` of a worker that has all keys in memory."""
+class NoSlotStore:
+    """The `SlotStore` of a worker that has all keys in memory."""
 
     kept = ()
 
@@ -95,7 +95,7 @@ class PartitionKeys:
 class KeySlots:
     """Owns the slot of each key, the choice of the keys in memory, and the partition of each slot."""
 
-    def __init__(self, slabs: Slabs, store: Store = NoStore(), most: int = sys.maxsize) -> None:  # noqa: B008  # it has no state
+    def __init__(self, slabs: Slabs, store: SlotStore = NoSlotStore(), most: int = sys.maxsize) -> None:  # noqa: B008  # it has no state
         """`slabs` are in the store's files. `most`: keys in memory."""
         self._slabs = slabs
         self._store = store

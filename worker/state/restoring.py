@@ -142,7 +142,7 @@ class Restoration:
         `is_tail`: earlier states were kept and are here already.
         """
         self.partition = partition
-        self.is_doubtful = False  # a tail's request is read again, and the state before it may be newer than ours
+        self.must_begin_anew = False  # a tail's request is read again, and the state before it may be newer than ours
         self._attempt = attempt
         self._layout = layout
         self._committed = None if is_exact else committed
@@ -189,7 +189,7 @@ class Restoration:
         """Note a write whose request will be read again: that request has to start from the state before this write."""
         earlier = self._ahead.get(key)
         self._ahead[key] = _Ahead(not is_first if earlier is None else earlier.has_before, offset, row)
-        self.is_doubtful |= self._is_tail
+        self.must_begin_anew |= self._is_tail
 
     def _counting(self, keys: Sequence[bytes], rows: NDArray[Any] | None) -> RestoredRows:
         return RestoredRows(self.partition, self._attempt, keys, rows)

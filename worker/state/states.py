@@ -22,7 +22,7 @@ from worker.core.records import Array, Outcome, Partition, Place, Prediction, Re
 from worker.core.runs import Run
 from worker.ports import Events
 from worker.state.expiry import Expired, Expiry
-from worker.state.key_slots import KeySlots, Store
+from worker.state.key_slots import KeySlots, SlotStore
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
@@ -48,7 +48,7 @@ class KeyStates:
         *,
         ttl: float | None = None,
         can_take_back: bool = True,
-        store: Store | None = None,
+        store: SlotStore | None = None,
         most_in_memory: int = 0,
         keeper: Keeper | None = None,
         clock: Callable[[], float] = lambda: 0.0,
@@ -79,7 +79,7 @@ class KeyStates:
         # Partitions whose states include uncommitted requests: the last such request, and the group's next offset.
         self._applied: dict[Partition, tuple[int, int]] = {}
         # Partitions where requests that will be read again wrote states; the keys that they had forgotten, by offset.
-        self._is_unsure: dict[Partition, Mapping[bytes, int]] = {}
+        self._ahead: dict[Partition, Mapping[bytes, int]] = {}
         # True if a request of this key runs or waits. Set by the stage that knows it.
         self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
@@ -133,7 +133,7 @@ class KeyStates:
 
     def is_ahead(self, record: Record) -> bool:
         """True if the key's state includes this record or a later one, and the state before it is gone."""
-        gone = self._is_unsure.get(record.partition)
+        gone = self._ahead.get(record.partition)
         if gone is None:
             return False
         written_by = self._slabs.offsets[self._slot_of(record)]
@@ -154,7 +154,7 @@ class KeyStates:
     @property
     def is_unsure(self) -> bool:
         """True if `is_ahead` may be true of a record."""
-        return bool(self._is_unsure)
+        return bool(self._ahead)
 
     # Out of the model's outputs
 
@@ -369,7 +369,7 @@ class KeyStates:
         gone = dict(compress(found.gone.items(), has_none))
         new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
         if new or gone:
-            self._is_unsure[partition] = gone
+            self._ahead[partition] = gone
         self._take_over(partition, [keys[at] for at in new], rows[new])
         if found.extent is not None and self._keeper is not None:
             self._extents[partition] = found.extent
@@ -425,7 +425,7 @@ class KeyStates:
             self._expiry.rewind(partitions)
         for partition in partitions:
             self._slots.forget(partition)
-            for ours in (self._extents, self._is_unsure, self._applied, self._last_offsets):
+            for ours in (self._extents, self._ahead, self._applied, self._last_offsets):
                 ours.pop(partition, None)
 
     # A clean stop
@@ -445,7 +445,7 @@ class KeyStates:
 
     def _is_uncommitted(self, partition: Partition) -> bool:
         """True if the partition has states whose requests the group has not committed."""
-        return partition in self._rewound or partition in self._is_unsure
+        return partition in self._rewound or partition in self._ahead
 
     def end(self, extents: Mapping[Partition, Extent]) -> None:
         """Note that no state is written or forgotten any more. `extents`: partitions still ours after `ask_ends`."""

@@ -49,7 +49,7 @@ _LEAST_SPACE = 1 << 30
 
 
 class LocalStore:
-    """The `Store` and `Keeper` of a directory, which it owns."""
+    """The `SlotStore` and `Keeper` of a directory, which it owns."""
 
     def __init__(self, directory: Path, identity: Mapping[str, object] | None = None) -> None:
         """`identity` tells the changelog and its owner from others. If None, states of an earlier start are deleted.

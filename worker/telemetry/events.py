@@ -224,7 +224,7 @@ class WorkerEvents:
         since = {at: stall.since for at, stall in ours.items()}
         self._numbers.replace(metrics.STALLED, {labels: since.get(p, inf) for p, labels in held.items()})
 
-    def place_lost(self, partition: Partition, lost: int, first: int) -> None:
+    def offset_lost(self, partition: Partition, lost: int, first: int) -> None:
         """The next record to read is no longer in the partition's log, which now begins at `first`."""
         if (deleted := first - lost) > 0:
             self._numbers.add(metrics.DELETED, deleted)

@@ -114,14 +114,14 @@ class Watchdog:
             forced = self.check(self._clock())
             if forced is not None:
                 # A loop that hangs while it writes a line holds the log's lock.
-                _aside(partial(self._report, forced.exit_code, forced.reason), REPORT_TIMEOUT)
+                _on_other_thread(partial(self._report, forced.exit_code, forced.reason), REPORT_TIMEOUT)
                 if self._leave is not None:
-                    _aside(self._leave, LEAVE_TIMEOUT)
+                    _on_other_thread(self._leave, LEAVE_TIMEOUT)
                 self._end_process(forced.exit_code)
                 return
 
 
-def _aside(act: Callable[[], object], timeout: float) -> None:
+def _on_other_thread(act: Callable[[], object], timeout: float) -> None:
     """Act on a thread that may be left behind, or not at all where the system gives no more threads."""
     acting = Thread(target=act, name="last-act", daemon=True)
     with suppress(RuntimeError):

@@ -34,7 +34,7 @@ class WatchedParts:
     stop_asked: Callable[[], bool]
     waiting_for_key: Callable[[], int]
     store_away_since: Callable[[], float | None]
-    places_awaited: Callable[[], int]  # how many partitions have no known beginning yet
+    starts_awaited: Callable[[], int]  # how many partitions have no known beginning yet
 
     def read(self, numbers: Numbers, held: Mapping[Partition, Labels], now: float, date: float) -> None:
         """Set the numbers that only these parts know. `date` is `now` in seconds since the epoch."""
@@ -57,7 +57,7 @@ class WatchedParts:
 
     def awaited(self) -> str | None:
         """The reason why some partitions are not served yet, which comes from Kafka; None: all are served."""
-        if awaited := self.places_awaited():
+        if awaited := self.starts_awaited():
             return f"where {awaited} partitions begin is not known yet: what comes now may not be read"
         if (states := self.states) is None or not states.restoring:
             return None

@@ -61,10 +61,10 @@ def signature_and_example(
     from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
 
     whole = inspect(settings.model).signature
-    return remembered(whole, settings.state)[1], example_of(settings.model, whole)
+    return split_signature(whole, settings.state)[1], example_of(settings.model, whole)
 
 
-def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:
+def split_signature(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:
     """Split a signature into the state that the model keeps by key, if any, and the form of requests and answers.
 
     Raises `BadConfiguration`.

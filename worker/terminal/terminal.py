@@ -58,7 +58,7 @@ def tell(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def page() -> Console:
+def table_console() -> Console:
     """A console for tables, as wide as they need: a narrower one would cut figures, where a terminal wraps lines."""
     screen = console()
     screen.width = max(NARROWEST, screen.width)

@@ -45,14 +45,14 @@ _COMMANDS: tuple[tuple[str, type[Any], str], ...] = (
 def register(app: typer.Typer, end: End) -> None:
     """Put the tools on the command line."""
     groups: dict[str, typer.Typer] = {"": app}
-    for words, options, place in _COMMANDS:
+    for words, options, target in _COMMANDS:
         group, _, name = words.rpartition(" ")
         if group not in groups:
             groups[group] = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
             app.add_typer(groups[group], name=group)
 
-        def act(order: Any, place: str = place) -> int:
-            module, _, function = place.partition(":")
+        def act(order: Any, target: str = target) -> int:
+            module, _, function = target.partition(":")
             code: int = getattr(import_module(f"worker.tools.{module}"), function)(order)
             return code
 

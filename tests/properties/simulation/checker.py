@@ -144,7 +144,7 @@ class Checker:
             return
         self.reads += 1
         partition, offset = self._position(message)
-        line = log.topic, log.number, partition, self._company(message, offset)
+        line = log.topic, log.number, partition, self._order_line(message, offset)
         last = self._last_read.get(line, -1)
         if offset > last:
             self._last_read[line] = offset
@@ -154,7 +154,7 @@ class Checker:
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
             self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
 
-    def _company(self, message: Message, offset: int) -> Hashable:
+    def _order_line(self, message: Message, offset: int) -> Hashable:
         """Names, within a partition, the answers whose order is promised."""
         if self._order == "partition":
             return None

@@ -109,10 +109,10 @@ def troubled(setup: Setup) -> Scenario:
 class Lives:
     """One worker after another, never two at once."""
 
-    def __init__(self, scenario: Scenario, last: Crash | None = None, most_lives: int = MOST_LIVES) -> None:
-        """`last`: the crash of lives that die unasked, of a record that kills."""
+    def __init__(self, scenario: Scenario, default_crash: Crash | None = None, most_lives: int = MOST_LIVES) -> None:
+        """`default_crash`: the crash of lives that die unasked, of a record that kills."""
         self._scenario = scenario
-        self._last = last
+        self._default_crash = default_crash
         self._most_lives = most_lives
         self.world = World()
         self.weather = Weather()
@@ -159,7 +159,7 @@ class Lives:
         while self._unpublished or not self.checker.is_all_answered:
             if len(self.lived) > self._most_lives:
                 raise Broken(f"{self._most_lives} lives were not enough\n" + "\n".join(self.world.history[-100:]))
-            self.live(self._last)
+            self.live(self._default_crash)
         # A dead process's transaction under an id of its own ends by its timeout; until then it holds readers up.
         self.world.clock.wait(self._scenario.setup.transaction_timeout + 1.0, lambda: self.broker.is_quiet)
         self.checker.finish()

@@ -196,7 +196,7 @@ def _tell_once(self: Quarantine, run: Any) -> None:
 
 
 def _leave_the_note(self: ExactlyOnce) -> bool:
-    return not self._commits.is_marking(self._offsets)
+    return not self._commits.has_note_under_way(self._offsets)
 
 
 def _take_beside_an_isolated_run(self: Steps) -> bool:
@@ -293,7 +293,7 @@ EXACTLY_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a record runs alone before it is noted", Quarantine, "_have_noted", _run_before_it_is_noted, KILLERS),
     Mutant(
-        "the note of an isolated run outlives its transaction", ExactlyOnce, "_clears_notes", _leave_the_note, KILLERS
+        "the note of an isolated run outlives its transaction", ExactlyOnce, "_withdraw_notes", _leave_the_note, KILLERS
     ),
     Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
     Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),

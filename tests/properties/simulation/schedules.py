@@ -32,7 +32,7 @@ DEEDS = 40
 HEALING_SECONDS = 300.0  # a lost commit is waited for 60 s
 REFUSED = "refused for this time"
 # Transactional ids, and whether they come from a static member's instance id: two such ids never shut each other out.
-_NAMES = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
+_IDS = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
 
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class Play:
     def _slow_down(self) -> None:
         """Requests take longer, and reports come late and in any order between output partitions."""
         slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
-        slow = ["produce", "write", "commit", "mark", "write offsets", "commit transaction"]
+        slow = ["produce", "write", "commit", "note", "write offsets", "commit transaction"]
         kinds = self._dice.sample(slow + ["store"] * (self._setup.memory == "store"), 2)
         seed = self._dice.getrandbits(16)
         for kind in kinds:
@@ -212,7 +212,7 @@ class Play:
             (1, ("produce", Fate(refusal="the broker takes no such message"))),
             (2, ("write", Fate(refusal="the broker takes no such message"))),
             *((1, ("commit", fate)) for fate in commits),
-            *((1, ("mark", fate)) for fate in commits),
+            *((1, ("note", fate)) for fate in commits),
             *((1, ("write offsets", fate)) for fate in commits),
             *((2, ("commit transaction", fate)) for fate in commits[1:]),
             *((1, ("abort transaction", fate)) for fate in commits[1:]),
@@ -303,8 +303,8 @@ class Play:
             bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
             commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
         )
-        name, is_static = self._dice.choice(_NAMES)
-        return replace(setup, transactional_id=name, is_static=is_static, joins=self._dice.random() < 0.7)
+        transactional_id, is_static = self._dice.choice(_IDS)
+        return replace(setup, transactional_id=transactional_id, is_static=is_static, joins=self._dice.random() < 0.7)
 
     def _any(self, choices: Sequence[tuple[int, T]]) -> T:
         return self._dice.choice([choice for weight, choice in choices for _ in range(weight)])

@@ -28,7 +28,7 @@ from worker.ports import Assignments
 
 SUSPECT_FROM = 3  # attempts without progress
 UNSTABLE_WAIT = 0.02  # between two questions for an offset that a transaction may still move
-MARK_AGAIN_AFTER = 0.1  # for a note that must be taken and was not
+NOTE_AGAIN_AFTER = 0.1  # for a note that must be taken and was not
 HEARTBEAT_WAIT = 0.05  # the longest wait of one poll for its group, when it gives and takes within the call
 LEAVE_WAIT = 1.0
 
@@ -49,9 +49,9 @@ class Held:
     attempts: int = 0
     is_withheld: bool = False
     isolated: int | None = None  # the offset of the last note of an isolated run
-    marking: tuple[int, str] | None = None  # a note on its way
-    marked: tuple[int, str] | None = None  # the note that was taken
-    mark_not_before: float = 0.0
+    noting: tuple[int, str] | None = None  # a note on its way
+    noted: tuple[int, str] | None = None  # the note that was taken
+    note_not_before: float = 0.0
     asked: int = 0  # how often we asked where the group stands
     is_asking: bool = False  # about the attempt
 
@@ -148,7 +148,7 @@ class SimSource:
         if self._own.get(partition) == note:
             return self._note(held, note)
         self._clock.stirred += 1
-        self._mark(held, note)
+        self._send_note(held, note)
         return False
 
     def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
@@ -158,14 +158,14 @@ class SimSource:
             return
         note = next_offset, f"attempts={held.attempts + 1}" if next_offset == held.isolated else ""
         if note[1]:
-            self._mark(held, note)
+            self._send_note(held, note)
         while self._is_noted_alone(held, give_up_at):
             if self._clock.now >= give_up_at:
                 self._broker.interrupt(partition, held.isolated)
                 return
-            self._clock.wait(MARK_AGAIN_AFTER)
+            self._clock.wait(NOTE_AGAIN_AFTER)
             if note[1]:
-                self._mark(held, note)
+                self._send_note(held, note)
             else:
                 self.commit({partition: next_offset})
 
@@ -195,8 +195,8 @@ class SimSource:
         withdrawn = [self.withdraw_note(p, offset) for p, offset in ran if offset == offsets[p] - 1]
         return all(withdrawn)
 
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
-        return any(held.marking is not None for held in self._known(partitions))
+    def has_note_under_way(self, partitions: Collection[Partition]) -> bool:
+        return any(held.noting is not None for held in self._known(partitions))
 
     @property
     def member(self) -> tuple[str, int]:
@@ -400,23 +400,23 @@ class SimSource:
 
     def _note(self, held: Held, note: tuple[int, str]) -> bool:
         """Write a note; call it until it returns True."""
-        if held.marked != note and held.marking is None and self._clock.now >= held.mark_not_before:
+        if held.noted != note and held.noting is None and self._clock.now >= held.note_not_before:
             self._clock.stirred += 1
-            self._mark(held, note)
-        return held.marked == note
+            self._send_note(held, note)
+        return held.noted == note
 
-    def _mark(self, held: Held, note: tuple[int, str]) -> None:
-        held.marking = self._own[held.partition] = note
-        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused))
+    def _send_note(self, held: Held, note: tuple[int, str]) -> None:
+        held.noting = self._own[held.partition] = note
+        self._commit({held.partition: note}, lambda refused: self._hear_note(held, note, refused))
 
-    def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
-        if held.marking != note:
+    def _hear_note(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
+        if held.noting != note:
             return  # another note follows it
-        held.marking = None
+        held.noting = None
         if refused is None:
-            held.marked = note
+            held.noted = note
         else:
-            held.mark_not_before = self._clock.now + MARK_AGAIN_AFTER
+            held.note_not_before = self._clock.now + NOTE_AGAIN_AFTER
 
     # Commits
 
@@ -427,7 +427,7 @@ class SimSource:
             return self._group.commit(self._name, epoch, offsets)
 
         self._ask_group(
-            "commit" if all(not note for _, note in offsets.values()) else "mark",
+            "commit" if all(not note for _, note in offsets.values()) else "note",
             arrive,
             lambda refused: self._unheard.append(lambda: heard(refused)),
             lambda fate: self._deferred.append((self._clock.now + (fate.heard_after or 0.0), arrive)),

@@ -32,7 +32,7 @@ def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Code
     return codec.encode(outcome)[0]
 
 
-def place(message: Message) -> tuple[str, int | None]:
+def destination(message: Message) -> tuple[str, int | None]:
     return message.topic, message.partition
 
 
@@ -53,12 +53,12 @@ def place(message: Message) -> tuple[str, int | None]:
         ([("reply-topic", b"mine"), ("junk", b"x" * 2000)], ("mine", None)),
     ],
 )
-def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int | None]) -> None:
+def test_a_requester_names_the_destination(headers: Headers, expected: tuple[str, int | None]) -> None:
     """Our header names and Spring's are read, with or without the cache; ours win."""
     codec = one()
 
-    assert [place(answered(*headers, codec=codec)) for _ in range(3)] == [expected] * 3
-    assert place(answered(("request-id", b"a"), *headers, codec=codec)) == expected
+    assert [destination(answered(*headers, codec=codec)) for _ in range(3)] == [expected] * 3
+    assert destination(answered(("request-id", b"a"), *headers, codec=codec)) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int 
         ([("kafka_replyTopic", b"\xff" * 1000)], b"kafka_replyTopic: answers may not go to"),
     ],
 )
-def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Headers, why: bytes) -> None:
+def test_a_destination_that_cannot_be_is_an_error_where_all_answers_go(headers: Headers, why: bytes) -> None:
     """The worker goes on, and the error carries the requester's id."""
     message = answered(("request-id", b"a"), *headers)
 
-    assert place(message) == ("responses", None)
+    assert destination(message) == ("responses", None)
     assert dict(message.headers) | {"source": b""} == {
         "content-type": b"application/json",
         "status": b"error",
@@ -97,7 +97,7 @@ def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
 
     message = answered(("reply-topic", b"mine"), codec=codec)
 
-    assert place(message) == ("responses", None)
+    assert destination(message) == ("responses", None)
     assert b"answers cannot go to mine: it is not there; once that is mended" in (message.value or b"")
 
 
@@ -108,7 +108,7 @@ def test_each_topic_has_a_limit_of_its_own() -> None:
 
     assert ("status", b"ok") in answered(named, codec=codec).headers
     refused = answered(named, ("reply-topic", b"mine"), codec=codec)
-    assert place(refused) == ("mine", None)
+    assert destination(refused) == ("mine", None)
     assert b"topic mine at most 400" in (refused.value or b"")
 
 
@@ -119,8 +119,8 @@ def test_an_error_goes_where_its_requester_reads() -> None:
     unknown = codec.decode(record(b"{}", ("content-type", b"?"), to, ("correlation-id", b"c" * 900)))
     assert isinstance(unknown, Rejection)
 
-    assert place(answered(to, value=b"123")) == ("responses", 2)
-    assert [place(message) for message in codec.encode(unknown)] == [("responses", 2)]
+    assert destination(answered(to, value=b"123")) == ("responses", 2)
+    assert [destination(message) for message in codec.encode(unknown)] == [("responses", 2)]
 
 
 def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
@@ -129,20 +129,20 @@ def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
     taken = codec.decode(record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
     assert isinstance(taken, Rejection)
 
-    assert [place(message) for message in codec.encode(taken)] == [("mine", 1), ("dead", None)]
+    assert [destination(message) for message in codec.encode(taken)] == [("mine", 1), ("dead", None)]
 
 
-def run_of_rows(codec: Codecs, *places: Headers) -> list[tuple[str, int | None]]:
+def run_of_rows(codec: Codecs, *destinations: Headers) -> list[tuple[str, int | None]]:
     """The destinations of the answers to rows that are read in one poll."""
     records = [
         Record(Partition("requests", 3), at, b"k", ROW, [AS_ROWS, ("request-id", b"%d" % at), *headers], None)
-        for at, headers in enumerate(places)
+        for at, headers in enumerate(destinations)
     ]
     (run,) = codec.decode_all(records)
     assert isinstance(run, Run)
-    messages = codec.encode(Prediction(run, [np.zeros((len(places), 2), "<f4")]))
+    messages = codec.encode(Prediction(run, [np.zeros((len(destinations), 2), "<f4")]))
     assert [tuple(message) for message in messages] == list(fields_of(messages))
-    return [place(message) for message in messages]
+    return [destination(message) for message in messages]
 
 
 def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:

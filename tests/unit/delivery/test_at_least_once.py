@@ -26,7 +26,7 @@ def world() -> World:
 def turn_after(world: World, seconds: float) -> None:
     world.clock.wait(seconds)
     world.source.poll(1, 0.0)
-    world.delivery.turn(world.clock.now, 0.0)
+    world.delivery.make_progress(world.clock.now, 0.0)
 
 
 def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) -> None:

@@ -49,20 +49,20 @@ def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = 
     return places
 
 
-def turn(world: World) -> list[Partition]:
-    return list(world.delivery.turn(world.clock.now, 0.0))
+def make_progress(world: World) -> list[Partition]:
+    return list(world.delivery.make_progress(world.clock.now, 0.0))
 
 
 def turn_after(world: World, seconds: float) -> list[Partition]:
     world.clock.wait(seconds)
-    return turn(world)
+    return make_progress(world)
 
 
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may contain only offsets."""
     send(world, 4, value=b"skip")
 
-    turn(world)
+    make_progress(world)
 
     assert world.transactions.commits == [([], {P0: 5})]
     turn_after(world, 0.1)
@@ -73,7 +73,7 @@ def test_a_transaction_ends_at_once_when_everything_taken_is_in_it(world: World)
     """With nothing else under way there is nothing to wait for."""
     send(world, 4)
 
-    turn(world)
+    make_progress(world)
 
     assert world.transactions.is_ending
 
@@ -259,7 +259,7 @@ def test_after_a_failure_the_next_transaction_waits(world: World) -> None:
     """A broker in trouble is not asked again at once."""
     world.transactions.fate = lambda: ABORTED
     send(world, 4)
-    turn(world)
+    make_progress(world)
     turn_after(world, 0.01)
     send(world, 4)
     assert not world.transactions.is_open
@@ -295,13 +295,13 @@ def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
     unsettled = world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
 
     assert unsettled == 1
-    assert turn(world) == [P1]
+    assert make_progress(world) == [P1]
     assert world.broker.answers == []
 
 
 def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:
     """While a commit outside of transactions is under way, the next owner answers instead."""
-    world.source.marking.add(P0)
+    world.source.notes_under_way.add(P0)
     send(world, 4)
 
     world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
@@ -314,13 +314,13 @@ def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None
 
 def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
     """A commit that arrives between the two halves of the transaction's would undo it: Kafka keeps the later one."""
-    world.source.marking.add(P0)
+    world.source.notes_under_way.add(P0)
     send(world, 4)
 
-    turn(world)
+    make_progress(world)
     assert not world.transactions.is_ending
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
-    world.source.marking.clear()
+    world.source.notes_under_way.clear()
     turn_after(world, 0.01)
 
     assert world.transactions.is_ending
@@ -340,7 +340,7 @@ def test_a_transaction_waits_until_the_note_of_an_isolated_run_is_withdrawn(worl
     """The note cannot be withdrawn while the end is in doubt; an abort would leave a good record marked as poison."""
     run_alone(world, 4)
 
-    turn(world)
+    make_progress(world)
     assert not world.transactions.is_ending
     turn_after(world, 0.01)
 
@@ -366,9 +366,9 @@ def test_losing_partitions_is_no_failure(world: World) -> None:
         send(world, at, partition=P1)
         world.delivery.lost([P0])
         turn_after(world, 0.01)
-        turn(world)
+        make_progress(world)
 
-    assert turn(world) == []
+    assert make_progress(world) == []
     assert world.delivery.next_due is None
 
 
@@ -376,7 +376,7 @@ def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World)
     """It ends after the partition came back: the old records' failure does not give back the new ones."""
     send(world, 4)
     world.transactions.fate = lambda: ABORTED
-    turn(world)
+    make_progress(world)
     world.delivery.lost([P0])
     send(world, 4)
 
@@ -388,7 +388,7 @@ def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World)
 def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: World) -> None:
     """The worker is fenced off and ends, but it may still speak to the group."""
     send(world, 4)
-    turn(world)
+    make_progress(world)
 
     def fenced(_: float) -> None:
         raise KafkaFatal("another process uses the transactional id")
@@ -396,7 +396,7 @@ def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: Wor
     world.transactions.ended = fenced  # type: ignore[assignment, method-assign]
 
     with pytest.raises(KafkaFatal):
-        turn(world)
+        make_progress(world)
 
     assert not world.delivery.is_in_doubt(P0)
 
@@ -405,11 +405,11 @@ def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
     """A drain or an isolated run commits as soon as there is something to commit."""
     take(world, 0, partition=P1)
     send(world, 4)
-    turn(world)
+    make_progress(world)
     assert not world.transactions.is_ending
 
     world.delivery.commit_promptly(is_urgent=True)
-    turn(world)
+    make_progress(world)
 
     assert world.transactions.is_ending
 
@@ -437,7 +437,7 @@ def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -
 def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
     """Answers that wait behind a failing transaction are left to the next owner at once."""
     send(world, 0, partition=P1)
-    turn(world)
+    make_progress(world)
     world.transactions.fate = lambda: ABORTED
     send(world, 4)
     turn_after(world, 0.01)

@@ -22,7 +22,7 @@ from worker.inference.device import (
     open_cpu,
     operators,
 )
-from worker.inference.model_file import Source
+from worker.inference.model_file import LoadableModel
 from worker.inference.model_loading import row_counts
 from worker.settings import ModelSettings
 
@@ -58,7 +58,7 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
 
 def test_nodes_are_counted_where_the_cpu_has_them(path: Path) -> None:
     """On a CPU these are all nodes, and none of them was meant for a GPU."""
-    session = open_cpu(Source(str(path), is_ort=False), 1, "a test").session
+    session = open_cpu(LoadableModel(str(path), is_ort=False), 1, "a test").session
 
     assert Counter(operators(session, CPU)) == {"Gemm": 2, "Relu": 1}
     assert operators(session, CUDA) == []
@@ -109,9 +109,9 @@ def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
 
     session = device._session
 
-    def fail(source: Source, providers: list[Any], threads: int) -> ort.InferenceSession:
+    def fail(loadable: LoadableModel, providers: list[Any], threads: int) -> ort.InferenceSession:
         if providers == [CPU]:
-            return session(source, providers, threads)
+            return session(loadable, providers, threads)
         raise RuntimeError("libcublasLt.so.13 is not there")
 
     monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])

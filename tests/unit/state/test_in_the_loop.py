@@ -617,7 +617,7 @@ def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     """Another partition's states may be unsure."""
     w = world()
     assert w.states is not None
-    w.states._is_unsure[P1] = {}
+    w.states._ahead[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
 

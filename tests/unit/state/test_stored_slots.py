@@ -14,7 +14,7 @@ from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.core.records import Partition
 from worker.state import Extent
-from worker.state.key_slots import KeySlots, NoStore
+from worker.state.key_slots import KeySlots, NoSlotStore
 from worker.state.slabs import Slabs, StateRows
 from worker.stores import LocalStore
 
@@ -58,7 +58,7 @@ def test_what_was_not_used_lately_leaves_memory() -> None:
     assert slabs.states[0][found, 0].tolist() == [0.0, 10.0, *map(float, range(2, MOST)), 1.0, 1.0, 0.0]
     assert store.gets == [[key(0), key(2), key(MOST + 2)]]
     assert (slots.loads, slots.keys, slots.keys_of(P0)) == (2, MOST + 2, MOST + 2)
-    assert NoStore().get(P0, [b"k"]) == [0]
+    assert NoSlotStore().get(P0, [b"k"]) == [0]
 
 
 def test_a_slot_that_is_free_is_given_again() -> None:

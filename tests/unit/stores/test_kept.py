@@ -109,11 +109,11 @@ def test_one_bit_is_enough(tmp_path: Path, at: float, name: str) -> None:
         lambda _: b"%08x {}" % zlib.crc32(b"{}"),
     ],
 )
-def test_a_mark_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+def test_a_checkpoint_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     """None of its offsets is used."""
     left(tmp_path)
-    mark = tmp_path / NAME
-    mark.write_bytes(spoil(mark.read_bytes()))
+    checkpoint = tmp_path / NAME
+    checkpoint.write_bytes(spoil(checkpoint.read_bytes()))
 
     store = opened(tmp_path)
     assert (store.why_thrown_away is None, store.kept) == (False, [])

@@ -68,7 +68,7 @@ class FakeWorker:
     linger: float = 0.005
     stop_asked: bool = False
     waiting: int = 0
-    places_awaited: int = 0
+    starts_awaited: int = 0
 
     def parts(self, ledger: Any, states: Any = None) -> WatchedParts:
         return WatchedParts(
@@ -79,7 +79,7 @@ class FakeWorker:
             stop_asked=lambda: self.stop_asked,
             waiting_for_key=lambda: self.waiting,
             store_away_since=lambda: None,
-            places_awaited=lambda: self.places_awaited,
+            starts_awaited=lambda: self.starts_awaited,
         )
 
 
@@ -412,14 +412,14 @@ def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Wa
     """The runbook's lines match what `/readyz` says, except for names and numbers."""
     events = watched.events
     states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
-    watched.worker.places_awaited = 4
+    watched.worker.starts_awaited = 4
     events.watch(watched.worker.parts(watched.ledger, states))
     said = [events.latest.unready]
     events.model_warmed("digits", "1", "cpu")
     said.append(events.latest.unready)
     events.assigned([P0])
     said.append(events.latest.unready)
-    watched.worker.places_awaited = 0
+    watched.worker.starts_awaited = 0
     watched.turn()
     said.append(events.latest.unready)
     events.stalled({P0: stall()})
@@ -478,8 +478,8 @@ def test_a_partition_that_stands_still_is_told_at_once_and_when_it_goes_on(watch
 
 def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: Log) -> None:
     """A log that was cut short, or begun anew, lost no request that was still to be read."""
-    watched.events.place_lost(P0, lost=20, first=60)
-    watched.events.place_lost(P1, lost=60, first=0)
+    watched.events.offset_lost(P0, lost=20, first=60)
+    watched.events.offset_lost(P1, lost=60, first=0)
     watched.turn()
 
     assert watched.page()["requests_deleted_total"] == 40

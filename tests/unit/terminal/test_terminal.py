@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from worker.terminal.terminal import agreed, is_person_there, page, print_json
+from worker.terminal.terminal import agreed, is_person_there, print_json, table_console
 
 
 @pytest.mark.parametrize(("columns", "width"), [(20, 80), (80, 80), (160, 160)])
@@ -18,7 +18,7 @@ def test_a_page_of_tables_is_never_laid_out_for_less_than_it_fits(
     """A narrower layout would cut its figures, while a terminal only wraps them."""
     monkeypatch.setenv("COLUMNS", str(columns))
 
-    assert page().width == width
+    assert table_console().width == width
 
 
 def test_a_line_of_json_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ class Gates:
         self._clock = clock
         self._gates: dict[Partition, _Gate] = {}
         self._closed: dict[Partition, _Gate] = {}  # shut, or with held records: a poll looks at these alone
-        self.placeless: set[Partition] = set()  # assigned under `latest`, without a starting offset yet
+        self.without_start: set[Partition] = set()  # assigned under `latest`, without a starting offset yet
         self._ask_at = 0.0
 
     @property
@@ -98,7 +98,7 @@ class Gates:
         for partition in partitions:
             self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
-                self.placeless.add(partition)
+                self.without_start.add(partition)
                 self._shut(partition, gate)
 
     def begin(self, partition: Partition, offset: int) -> None:
@@ -120,7 +120,7 @@ class Gates:
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
                 self._closed.pop(partition, None)
-                self.placeless.discard(partition)
+                self.without_start.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
         """Our partitions without waiting records: every record that came was handed out."""
@@ -141,7 +141,7 @@ class Gates:
                 self._pauses.release(partition, By.LOOP)
                 self._shut(partition, gate)
 
-    def adrift(self, partitions: Sequence[Partition]) -> None:
+    def rewind_adrift(self, partitions: Sequence[Partition]) -> None:
         """Rewind partitions that the client reads from their beginning, whatever the group's offset is."""
         self.rewind(partitions)
         for partition in partitions:
@@ -282,5 +282,5 @@ class Gates:
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return
         gate.is_shut, gate.start = False, None
-        self.placeless.discard(partition)
+        self.without_start.discard(partition)
         self._open(partition, gate)

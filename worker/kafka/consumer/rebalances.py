@@ -93,7 +93,7 @@ class Rebalances:
         told = self._begin_at_once(consumer, positions)
         for at, partition in zip(told.known, self._named(told.known), strict=True):
             self._gates.begin(partition, at.offset)
-        self._gates.adrift(self._named(told.unknown))
+        self._gates.rewind_adrift(self._named(told.unknown))
 
     def _begin_at_once(self, consumer: Consumer, assigned: Sequence[TopicPartition]) -> AssignmentStandings:
         """Assign these to the client at the group's offsets, or where the reset policy says.

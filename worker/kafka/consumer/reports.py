@@ -86,7 +86,7 @@ class Reports:
         for at in found:
             if at.error is None:
                 partition = Partition(at.topic, at.partition)
-                watcher.place_lost(partition, self._lost.pop(partition), at.offset)
+                watcher.offset_lost(partition, self._lost.pop(partition), at.offset)
         self._ask_at = self._clock() + (ASK_AGAIN_AFTER if self._lost else 0.0)
 
 

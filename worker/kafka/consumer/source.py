@@ -114,9 +114,9 @@ class KafkaSource(KafkaOffsets):
         self._pauses.release(partition, By.LOOP)
 
     @property
-    def places_awaited(self) -> int:
+    def starts_awaited(self) -> int:
         """The number of our partitions without a starting offset yet, which happens only under `latest`."""
-        return len(self._gates.placeless)
+        return len(self._gates.without_start)
 
     def positions(self) -> Mapping[Partition, int]:
         """The client's next offsets of partitions at rest; unknown after an assignment or a seek. See `Offsets`."""

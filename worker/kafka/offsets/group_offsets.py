@@ -13,7 +13,7 @@
 
 Kafka keeps the commit that arrives last. So a partition gives no record before its attempt is noted, and no note is
 sent while the delivery may commit something of the partition. With exactly-once delivery a transaction carries the
-offsets (`transactions/`): it ends only when no note is under way for their partitions (`is_marking`).
+offsets (`transactions/`): it ends only when no note is under way for their partitions (`has_note_under_way`).
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class KafkaOffsets:
         self._last_sent[partition] = note
         self._notes.send(partition, note)
 
-    def is_marking(self, partitions: Collection[Partition]) -> bool:
+    def has_note_under_way(self, partitions: Collection[Partition]) -> bool:
         return self._notes.is_under_way(partitions)
 
     def forget(self, partitions: Sequence[Partition]) -> None:

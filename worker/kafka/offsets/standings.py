@@ -82,13 +82,13 @@ class StandingLookup:
         self._log = log
         self._is_in_vain = False  # the last question was not answered
 
-    def now(self, places: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
+    def now(self, positions: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
         """Ask the group for `patience` seconds: meanwhile the client finds a coordinator that has moved."""
         give_up_at = time.monotonic() + patience
         while True:
-            known, unknown = list[TopicPartition](), places
+            known, unknown = list[TopicPartition](), positions
             with suppress(KafkaException):
-                found = self._consumer.committed(list(places), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+                found = self._consumer.committed(list(positions), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
                 known = [at for at in found if at.error is None]
                 unknown = [at for at in found if at.error is not None]
             if not unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:

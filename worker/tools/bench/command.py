@@ -18,7 +18,17 @@ from rich.text import Text
 
 from worker.core.failures import Incomplete
 from worker.signals import unwind_when_told
-from worker.terminal.terminal import Progressed, aside, count, page, print_json, printable, progress, say, write
+from worker.terminal.terminal import (
+    Progressed,
+    aside,
+    count,
+    print_json,
+    printable,
+    progress,
+    say,
+    table_console,
+    write,
+)
 from worker.tools.bench.figures import (
     QUANTILES,
     Contender,
@@ -182,7 +192,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 
 def _show(figures: Figures, facts: dict[str, Any]) -> None:
-    screen, rows = page(), count(facts["rows_per_request"], "row")
+    screen, rows = table_console(), count(facts["rows_per_request"], "row")
     told = f"{facts['model']}, requests of {rows} ({figures.encoding}, {facts['request_bytes']:,} bytes)"
     say(screen, printable(f"{told}, on {facts['broker'] or 'a mock broker'}"))
     say(screen, f"{count(facts['processors'], 'processor')}, load average {facts['load_average']:g} before")

@@ -44,7 +44,7 @@ _KEPT, _OVERHEAD = PARTITION_BYTES * PARTITIONS * 0.6, 150
 
 
 class Site(NamedTuple):
-    """The place of a load: the connection to the brokers, the three topics, and the contender's group."""
+    """The brokers and topics of a load: the connection, the three topics, and the contender's group."""
 
     kafka: Connection
     requests: str
@@ -76,7 +76,7 @@ class Generator(Closing):
         self._answered = RawArray("q", 1)  # shared with the publisher
         self._publisher = Child("the publisher", _publish, tuple(requests), self._answered)
         self._reading = ExitStack()
-        self._place: tuple[Site, Reader] | None = None
+        self._opened: tuple[Site, Reader] | None = None
         self._name = secrets.token_hex(2)
         self._loads = 0
 
@@ -90,14 +90,14 @@ class Generator(Closing):
         self._reading.close()
         reader = self._reading.enter_context(Reader(site.kafka, site.answers))
         reader.start_at(reader.ends)
-        self._place = site, reader
+        self._opened = site, reader
 
     def run(self, pace: Pace, watch: Callable[[], None], limit: float) -> tuple[Sent, Heard]:
         """Run a load until its last answer. It also ends if answers stop coming, or `limit` seconds after its last
         request. `watch` is called all the time.
         """
-        assert self._place is not None
-        site, reader = self._place
+        assert self._opened is not None
+        site, reader = self._opened
         self._loads += 1
         mark = b"%s-%x-" % (self._name.encode(), self._loads)
         listening = _Listening(mark)

@@ -49,7 +49,7 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sent:
+class _Sending:
     limit: int | None = option(None, "Send at most so many.", "N", min=1)
     to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
     dry_run: bool = flag("--dry-run", "Count what would be sent; send nothing.")
@@ -57,7 +57,7 @@ class _Sent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayOrder(WhereLetters, _Sent, WhichLetters):
+class ReplayOrder(WhereLetters, _Sending, WhichLetters):
     """Send rejected requests back to the topics they came from, as they were, but without their timeouts.
 
     It counts what it would send, and asks. A replay without --code, --since

@@ -71,14 +71,15 @@ class Counts:
             say(screen, f"{unsent:{width},}  {printable(f'not sent: {why}: {places}{more}')}")
 
 
-class Ways:
+class Publishers:
     """The publishers into the request topics. Each is opened when a letter first needs it."""
 
-    def __init__(self, open_way: Callable[[str], Publisher], forbidden: str, to: str | None) -> None:
-        """`open_way` raises `BadConfiguration` if it cannot open one. `forbidden` is the dead-letter topic. `to` is the
-        topic for all letters; None: each goes to the topic it came from.
+    def __init__(self, open_publisher: Callable[[str], Publisher], forbidden: str, to: str | None) -> None:
+        """`open_publisher` raises `BadConfiguration` if it cannot open one. `forbidden` is the dead-letter topic.
+
+        `to` is the topic for all letters; None: each goes to the topic it came from.
         """
-        self._open = open_way
+        self._open = open_publisher
         self._forbidden = forbidden
         self._to = to
         self.opened: dict[str, Publisher] = {}
@@ -87,11 +88,11 @@ class Ways:
     def topic_of(self, letter: Letter) -> str:
         return self._to or request_topic(letter)
 
-    def of(self, letter: Letter) -> Publisher | str:
+    def for_letter(self, letter: Letter) -> Publisher | str:
         """Returns the publisher for this letter, or why it has none."""
-        return letter.loss or self.into(self.topic_of(letter))
+        return letter.loss or self.for_topic(self.topic_of(letter))
 
-    def into(self, topic: str) -> Publisher | str:
+    def for_topic(self, topic: str) -> Publisher | str:
         if topic not in self.opened and topic not in self._closed:
             try:
                 self.opened[topic] = self._look(topic)
@@ -99,12 +100,12 @@ class Ways:
                 self._closed[topic] = str(error)
         return self.opened.get(topic) or self._closed[topic]
 
-    def partition_of(self, letter: Letter, way: Publisher) -> int:
+    def partition_of(self, letter: Letter, publisher: Publisher) -> int:
         """Returns the request's old partition, which keeps the order; with another topic, the partition of its key."""
         number = letter.origin.partition if letter.origin else letter.record.partition.number
-        if self._to is None and number < way.partitions:
+        if self._to is None and number < publisher.partitions:
             return number
-        return ANY_PARTITION if letter.record.key else number % way.partitions
+        return ANY_PARTITION if letter.record.key else number % publisher.partitions
 
     def _look(self, topic: str) -> Publisher:
         if not topic:
@@ -117,15 +118,15 @@ class Ways:
         return self._open(topic)
 
 
-def surveyed(found: Iterable[Letter], ways: Ways, limit: int | None) -> Counts:
+def surveyed(found: Iterable[Letter], publishers: Publishers, limit: int | None) -> Counts:
     """Counts what a replay of these letters would send."""
     counts = Counts()
     for letter in found:
-        way = ways.of(letter)
-        if isinstance(way, str):
-            counts.leave(letter, way)
+        publisher = publishers.for_letter(letter)
+        if isinstance(publisher, str):
+            counts.leave(letter, publisher)
         else:
-            counts.sent[ways.topic_of(letter), letter.code] += 1
+            counts.sent[publishers.topic_of(letter), letter.code] += 1
         if counts.sent.total() == limit:
             break
     return counts
@@ -134,10 +135,12 @@ def surveyed(found: Iterable[Letter], ways: Ways, limit: int | None) -> Counts:
 class Replay:
     """One replay. Owns the counts, and the letters that are handed over and not yet acknowledged."""
 
-    def __init__(self, ways: Ways, envelopes: Envelopes, commit: Callable[[Mapping[Partition, int]], None]) -> None:
+    def __init__(
+        self, publishers: Publishers, envelopes: Envelopes, commit: Callable[[Mapping[Partition, int]], None]
+    ) -> None:
         """`commit` takes the next offsets of finished letters. `envelopes` reads headers as the workers do."""
         self.counts = Counts()
-        self._ways = ways
+        self._publishers = publishers
         self._envelopes = envelopes
         self._commit = commit
         self._next: dict[Partition, int] = {}
@@ -168,34 +171,34 @@ class Replay:
 
     def _send(self, letter: Letter) -> bool:
         """Hand over one letter's request. Returns False if it cannot be sent."""
-        way = self._ways.of(letter)
-        if isinstance(way, str):
-            self.counts.leave(letter, way)
+        publisher = self._publishers.for_letter(letter)
+        if isinstance(publisher, str):
+            self.counts.leave(letter, publisher)
             return False
-        message = original(letter, self._ways.topic_of(letter), self._envelopes)
-        told, partition = partial(self._told, letter, way), self._ways.partition_of(letter, way)
-        while not way.publish(message.value, message.key, message.headers, told, partition):
-            way.poll(_ROOM_WITHIN)
+        message = original(letter, self._publishers.topic_of(letter), self._envelopes)
+        told, partition = partial(self._told, letter, publisher), self._publishers.partition_of(letter, publisher)
+        while not publisher.publish(message.value, message.key, message.headers, told, partition):
+            publisher.poll(_ROOM_WITHIN)
         self._pending += 1
         return True
 
-    def _told(self, letter: Letter, way: Publisher, place: object) -> None:
+    def _told(self, letter: Letter, publisher: Publisher, place: object) -> None:
         """Count the broker's answer. `place` is None if it refused the record."""
         if place is None:
-            self.counts.leave(letter, str(way.refusal))
+            self.counts.leave(letter, str(publisher.refusal))
         else:
-            self.counts.sent[self._ways.topic_of(letter), letter.code] += 1
+            self.counts.sent[self._publishers.topic_of(letter), letter.code] += 1
 
     def _settle(self) -> None:
         """Wait until the broker has answered for everything handed over, then commit it."""
-        for way in self._ways.opened.values():
-            if way.flush(PATIENCE):
+        for publisher in self._publishers.opened.values():
+            if publisher.flush(PATIENCE):
                 raise KafkaFatal(f"no broker acknowledged what was sent within {PATIENCE:g} s; run this again")
         self._pending = 0
         self._commit(self._next)
 
 
-class Offsets(Closing):
+class ReplayOffsets(Closing):
     """The offsets of a group that nothing joins. Owns a consumer that fetches nothing."""
 
     def __init__(self, kafka: Connection, group: str) -> None:
@@ -241,7 +244,7 @@ def replay(order: ReplayOrder) -> int:
     `KafkaFatal` if Kafka takes no more.
     """
     kafka, topic = topic_of(order)
-    wanted, ways = wanted_of(order), Ways(partial(Publisher, kafka), topic, order.to)
+    wanted, publishers = wanted_of(order), Publishers(partial(Publisher, kafka), topic, order.to)
     if not (order.yes or order.dry_run or is_person_there()):
         raise BadConfiguration(
             "every reader of these topics gets what a replay sends, so it asks first, and no terminal is here to "
@@ -249,20 +252,20 @@ def replay(order: ReplayOrder) -> int:
         )
     if order.to is not None:
         check_readers("--to", order.to, kafka, "response_topic")
-        if isinstance(fault := ways.into(order.to), str):
+        if isinstance(fault := publishers.for_topic(order.to), str):
             raise BadConfiguration(f"--to {order.to}: {fault}")
-    with Reader(kafka, topic) as reader, Offsets(kafka, f"{topic}-replay") as offsets:
+    with Reader(kafka, topic) as reader, ReplayOffsets(kafka, f"{topic}-replay") as offsets:
         has_filter = wanted != Wanted()
         starts = wanted.starts(reader) if has_filter else offsets.starts(reader)
         if not order.yes or order.dry_run:
-            counts = surveyed(filter(wanted.takes, letters(reader, starts, topic)), ways, order.limit)
+            counts = surveyed(filter(wanted.takes, letters(reader, starts, topic)), publishers, order.limit)
             _report(order, topic, counts, is_done=False)
             if order.dry_run:
                 return 0
             if counts.sent and not agreed("Send them?"):
                 raise Incomplete("nothing was sent")
         commit = (lambda _: None) if has_filter else offsets.commit
-        run = Replay(ways, Envelopes(kafka.default_content_type), commit)
+        run = Replay(publishers, Envelopes(kafka.default_content_type), commit)
         try:
             run.run(letters(reader, starts, topic), lambda: reader.read_ends, wanted, order.limit)
         finally:

@@ -38,7 +38,7 @@ class LengthAxis(NamedTuple):
         return f"{self.wanted.input}:{self.wanted.axis}"
 
 
-class Buckets(NamedTuple):
+class BucketAdvice(NamedTuple):
     """The buckets; `boundaries` ascend. `before` and `after`: the share of padding in the elements the model gets."""
 
     axis: LengthAxis
@@ -60,7 +60,7 @@ class Buckets(NamedTuple):
         return json.dumps({wanted.input: {"axis": wanted.axis, "boundaries": list(self.boundaries), "pad": wanted.pad}})
 
 
-def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) -> Buckets:
+def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) -> BucketAdvice:
     """Makes `count` buckets, or fewer if quantiles are equal. `before` is the padding of batches as rows arrive."""
     quantiles = np.quantile(lengths, [(at + 1) / count for at in range(count)], method="higher")
     boundaries = sorted({min(int(lengths.max()), STEP * ceil(quantile / STEP)) for quantile in quantiles.tolist()})
@@ -68,7 +68,7 @@ def buckets_for(axis: LengthAxis, lengths: Ints, count: int, batch_rows: int) ->
     firsts = np.arange(0, len(lengths), batch_rows)
     as_they_come = np.repeat(np.maximum.reduceat(lengths, firsts), batch_rows)[: len(lengths)]
     before, after = (float(1 - lengths.sum() / each.sum()) for each in (as_they_come, padded))
-    return Buckets(axis, lengths, boundaries, before, after, round(float(padded.mean())))
+    return BucketAdvice(axis, lengths, boundaries, before, after, round(float(padded.mean())))
 
 
 def axis_of(signature: Signature, asked: str | None) -> LengthAxis:

@@ -22,10 +22,10 @@ from worker.core.tensors.stacking import Stacker
 from worker.inference import Model, load
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, check_idle, open_axes, with_options
-from worker.terminal.terminal import count, page, print_json, progress
+from worker.terminal.terminal import count, print_json, progress, table_console
 from worker.tools.options import ProfileOrder
 from worker.tools.profile.advice import advise
-from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
+from worker.tools.profile.buckets import BucketAdvice, axis_of, buckets_for, lengths_of_lines
 from worker.tools.profile.report import Profile, show
 from worker.tools.profile.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 
@@ -65,7 +65,7 @@ def profile(order: ProfileOrder) -> int:
         if order.as_json:
             print_json(found.as_json())
         else:
-            show(page(), found)
+            show(table_console(), found)
     return 0
 
 
@@ -101,7 +101,7 @@ def _loaded(settings: ScoringSettings, order: ProfileOrder) -> Model:
     return model
 
 
-def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> Buckets | None:
+def _buckets(order: ProfileOrder, model: Model, settings: ScoringSettings) -> BucketAdvice | None:
     if order.lengths is None:
         return None
     axis = axis_of(model.signature, order.bucket_axis)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from worker.terminal.terminal import WIDEST, count, milliseconds, printable, write
 from worker.tools.profile.advice import HEAD_ROOM, Advice
-from worker.tools.profile.buckets import Buckets
+from worker.tools.profile.buckets import BucketAdvice
 from worker.tools.profile.sweep import Sweep
 
 
@@ -32,7 +32,7 @@ class Profile:
     model: Mapping[str, Any]
     sweep: Sweep
     open_axes: Mapping[str, int]
-    buckets: Buckets | None = None
+    buckets: BucketAdvice | None = None
     advice: Advice | None = None
     refusal: str | None = None
 
@@ -61,7 +61,7 @@ def _advice(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _lengths(found: Buckets) -> dict[str, Any]:
+def _lengths(found: BucketAdvice) -> dict[str, Any]:
     lengths = found.lengths
     return {
         "axis": str(found.axis),
@@ -167,7 +167,7 @@ def _words(advice: Advice) -> Iterator[str]:
     )
 
 
-def _bucket_words(found: Buckets) -> Iterator[str]:
+def _bucket_words(found: BucketAdvice) -> Iterator[str]:
     lengths, longest = found.lengths, found.boundaries[-1]
     mean = f"{lengths.mean():.1f} long on average, the longest {longest:,}"
     yield f"{count(len(lengths), 'row')}, {mean}. A longer one would be refused."

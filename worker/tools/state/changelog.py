@@ -18,14 +18,14 @@ from worker.settings import Settings, load
 from worker.state import StateLayout
 from worker.state.layout import Sieve
 from worker.state.outside_values import SOURCE, source_of
-from worker.terminal.command_line import remembered
+from worker.terminal.command_line import split_signature
 from worker.terminal.terminal import count, progress, tell
 from worker.tools.kafka.reader import Reader
 
 _MOST_PARTITIONS = 10_000  # tried one by one to find the partition of a state in a store
 
 
-class Stateful(NamedTuple):
+class StatefulSetup(NamedTuple):
     """The settings of a worker whose model has state. `signature` has only the tensors of requests and answers."""
 
     settings: Settings
@@ -46,7 +46,7 @@ class Stateful(NamedTuple):
         return self.settings.kafka.request_topics[0]
 
 
-class KeptStates(NamedTuple):
+class PartitionStates(NamedTuple):
     """The last states of keys of one partition; `rows` are of the layout's `dtype`."""
 
     partition: int
@@ -54,16 +54,16 @@ class KeptStates(NamedTuple):
     rows: NDArray[Any]
 
 
-def stateful(config: Path | None) -> Stateful:
+def stateful_setup(config: Path | None) -> StatefulSetup:
     """Loads the settings. Raises `BadConfiguration`, also for a model without state."""
     settings = load(config, os.environ)
     if not settings.state.tensors:
         raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
     from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
 
-    layout, signature = remembered(inspect(settings.model).signature, settings.state)
+    layout, signature = split_signature(inspect(settings.model).signature, settings.state)
     assert layout is not None
-    return Stateful(settings, layout, signature)
+    return StatefulSetup(settings, layout, signature)
 
 
 def key_of(text: str, *, is_base64: bool) -> bytes:
@@ -76,7 +76,7 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
         raise BadConfiguration(f"--base64: {text} is not base64: {error}") from None
 
 
-def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]:
+def last_states(of: StatefulSetup, only_key: bytes | None = None) -> list[PartitionStates]:
     """Returns the last states by partition, in order. A forgotten key has none.
 
     Raises `BadConfiguration` if the changelog cannot be read or all states are another model's, `Incomplete` if a part
@@ -107,10 +107,10 @@ def last_states(of: Stateful, only_key: bytes | None = None) -> list[KeptStates]
         ) from None
     if records := sieve.passed_over:
         tell(f"{count(records, 'record')} of {of.changelog} are no states of this model: passed over")
-    return [KeptStates(at.number, list(found), of.layout.read(list(found.values()))) for at, found in kept.items()]
+    return [PartitionStates(at.number, list(found), of.layout.read(list(found.values()))) for at, found in kept.items()]
 
 
-def _in_store(of: Stateful, key: bytes | None) -> list[KeptStates]:
+def _in_store(of: StatefulSetup, key: bytes | None) -> list[PartitionStates]:
     """Returns the server's state of one key. To list all keys, the server would have to search all that it holds."""
     if key is None:
         raise BadConfiguration(
@@ -130,4 +130,4 @@ def _in_store(of: Stateful, key: bytes | None) -> list[KeptStates]:
     if value is None or not of.layout.is_ours(value[SOURCE:]):
         return []
     numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
-    return [KeptStates(next(numbers, 0), [key], of.layout.read([value[SOURCE:]]))]
+    return [PartitionStates(next(numbers, 0), [key], of.layout.read([value[SOURCE:]]))]

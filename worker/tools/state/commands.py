@@ -26,7 +26,7 @@ from worker.tools.consume.shown import decoded, moment
 from worker.tools.kafka.own_topics import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
-from worker.tools.state.changelog import KeptStates, Stateful, key_of, last_states, stateful
+from worker.tools.state.changelog import PartitionStates, StatefulSetup, key_of, last_states, stateful_setup
 from worker.tools.state.options import ExportOrder, GetOrder, ImportOrder, ListStatesOrder, ResetOrder
 from worker.tools.state.states_file import States, load_states, save
 
@@ -36,7 +36,7 @@ _WAIT = 0.05
 
 def show_key(order: GetOrder) -> int:
     """Show a key's state. Returns 0. Raises `Incomplete` for a key without state, and `BadConfiguration`."""
-    of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
+    of, key = stateful_setup(order.config), key_of(order.key, is_base64=order.is_base64)
     for part in _found(of, key, order.key):
         pairs = list(
             zip([tensor.spec for tensor in of.layout.tensors], of.layout.tensors_of(part.rows[0]), strict=True)
@@ -51,7 +51,7 @@ def show_key(order: GetOrder) -> int:
     return 0
 
 
-def _found(of: Stateful, key: bytes, name: str) -> list[KeptStates]:
+def _found(of: StatefulSetup, key: bytes, name: str) -> list[PartitionStates]:
     """Returns the partitions that have a state of the key. Raises `Incomplete` if none has."""
     if not (found := [part for part in last_states(of, only_key=key) if part.keys]):
         raise Incomplete(f"{printable(name)}: {of.changelog} has no state of this key")
@@ -60,7 +60,7 @@ def _found(of: Stateful, key: bytes, name: str) -> list[KeptStates]:
 
 def show_keys(order: ListStatesOrder) -> int:
     """List the keys. Returns 0. Raises `BadConfiguration`."""
-    of = stateful(order.config)
+    of = stateful_setup(order.config)
     parts = last_states(of)
     every = ((part, at) for part in parts for at in range(len(part.keys)))
     for part, at in islice(every, None if order.as_json else order.most):
@@ -75,7 +75,7 @@ def show_keys(order: ListStatesOrder) -> int:
     return 0
 
 
-def _identity(of: Stateful, part: KeptStates, at: int) -> dict[str, Any]:
+def _identity(of: StatefulSetup, part: PartitionStates, at: int) -> dict[str, Any]:
     """Describes a state. An import is `written_by` no request. Requests without a timestamp leave no last use."""
     key, offset, used = part.keys[at], int(part.rows[at]["offset"]), int(part.rows[at]["time"])
     text = decoded(key)
@@ -93,7 +93,7 @@ def _tensor(spec: TensorSpec, array: Array) -> dict[str, Any]:
     return {"datatype": spec.datatype, "shape": list(array.shape), "data": data}
 
 
-def _line(of: Stateful, part: KeptStates, at: int) -> str:
+def _line(of: StatefulSetup, part: PartitionStates, at: int) -> str:
     said = _identity(of, part, at)
     text = said["key"].get("text")
     key = f"(base64) {said['key']['base64']}" if text is None else printable(text)
@@ -105,7 +105,7 @@ def export(order: ExportOrder) -> int:
     """Save all states to a file. Returns 0. Raises `BadConfiguration`."""
     if order.file.exists() and not order.force:
         raise BadConfiguration(f"{order.file}: is there already; --force writes over it")
-    of = stateful(order.config)
+    of = stateful_setup(order.config)
     parts = last_states(of)
     keys = [key for part in parts for key in part.keys]
     partitions = np.repeat([part.partition for part in parts], [len(part.keys) for part in parts])
@@ -120,7 +120,7 @@ def export(order: ExportOrder) -> int:
 
 def bring_in(order: ImportOrder) -> int:
     """Import states. Returns 0. Raises `BadConfiguration`, `KafkaFatal`; `Incomplete` if some were not acknowledged."""
-    of = stateful(order.config)
+    of = stateful_setup(order.config)
     states = load_states(order.file, of.layout)
     keeps_partitions = states.partition_count == _partitions(of)
     _check_import(order, of, states, keeps_partitions=keeps_partitions)
@@ -142,7 +142,7 @@ def bring_in(order: ImportOrder) -> int:
     return 0
 
 
-def _partitions(of: Stateful) -> int:
+def _partitions(of: StatefulSetup) -> int:
     """Returns the partition count of both topics. Raises `BadConfiguration` if they differ: no worker starts then."""
     ours, theirs = (
         len(reach(topic, of.settings.kafka, "DESCRIBE").cluster.topics[topic].partitions)
@@ -156,7 +156,7 @@ def _partitions(of: Stateful) -> int:
     return ours
 
 
-def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_partitions: bool) -> None:
+def _check_import(order: ImportOrder, of: StatefulSetup, states: States, *, keeps_partitions: bool) -> None:
     """Raises `BadConfiguration` if the import would lose states."""
     if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
         raise BadConfiguration(
@@ -172,7 +172,7 @@ def _check_import(order: ImportOrder, of: Stateful, states: States, *, keeps_par
         )
 
 
-def _values(of: Stateful, states: States) -> Iterator[bytes]:
+def _values(of: StatefulSetup, states: States) -> Iterator[bytes]:
     """Makes the changelog values. They carry no request's offset, so every later request is newer."""
     for start in range(0, len(states.keys), _PORTION):
         some = slice(start, start + _PORTION)
@@ -187,7 +187,7 @@ def reset(order: ResetOrder) -> int:
     It sends two requests with a made-up row, which queue after the key's waiting requests. The first begins the key
     anew, because the model may fail on its state. The second has it forgotten. Also raises `BadConfiguration`.
     """
-    of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
+    of, key = stateful_setup(order.config), key_of(order.key, is_base64=order.is_base64)
     # The partitions come from the states, so the publishers' partitioner does not matter.
     for partition in [part.partition for part in _found(of, key, order.key)]:
         answer = _forgotten(of, key, partition, order.timeout)
@@ -203,7 +203,7 @@ def reset(order: ResetOrder) -> int:
     return 0
 
 
-def _forgotten(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
+def _forgotten(of: StatefulSetup, key: bytes, partition: int, timeout: float) -> Record:
     """Returns the answer to the request that has the key forgotten. Raises `Incomplete` if none came in time."""
     kafka, name = of.settings.kafka, secrets.token_hex(8).encode()
     feeds = example_feeds(of.signature, 1, np.random.default_rng(0))

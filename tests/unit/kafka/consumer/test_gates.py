@@ -140,12 +140,12 @@ def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None
     world.client.hears_at_once = False
     assert world.brings((P, 0)) == []
     assert world.brings((P, 1)) == []
-    assert world.source.is_marking([P])
+    assert world.source.has_note_under_way([P])
 
     world.notes_heard()
 
     assert world.polled_twice() == [(P, 0), (P, 1)]
-    assert not world.source.is_marking([P])
+    assert not world.source.has_note_under_way([P])
     assert not world.source.commit_results()
 
 
@@ -170,7 +170,7 @@ def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     world.client.commits.clear()
 
     world.clock.now += PATIENCE
-    assert not world.source.is_marking([P])
+    assert not world.source.has_note_under_way([P])
     world.polled()
 
     assert world.notes == [[(0, 0, "attempts=1 new")]]
@@ -221,7 +221,7 @@ def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> No
 
     world.commit_heard(*earlier)
 
-    assert world.source.is_marking([P])
+    assert world.source.has_note_under_way([P])
 
 
 # Rewinds
@@ -290,18 +290,18 @@ def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(late
     assert latest.notes == [[(0, 100, "attempts=1")]]
 
 
-def test_a_place_is_awaited_until_its_start_is_committed(latest: World) -> None:
+def test_a_start_is_awaited_until_it_is_committed(latest: World) -> None:
     """Records published before that may lie before the end where the worker begins."""
     latest.client.leaderless = {1}
     latest.joins(P, Q)
-    assert latest.source.places_awaited == 2
+    assert latest.source.starts_awaited == 2
 
     latest.notes_heard()
     latest.polled()
-    assert latest.source.places_awaited == 1
+    assert latest.source.starts_awaited == 1
     latest.revoke(Q)
 
-    assert latest.source.places_awaited == 0
+    assert latest.source.starts_awaited == 0
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:

@@ -45,7 +45,7 @@ class Sent(NamedTuple):
     partition: int
 
 
-class FakeWay:
+class FakePublisher:
     """Stands for a `Publisher`: records that were handed over arrive, and are reported, with the next flush.
 
     Each third call finds no room, and values larger than `limit` are refused.

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.unit.tools.dead_letters.builders import DEAD, FakeWay, letter
+from tests.unit.tools.dead_letters.builders import DEAD, FakePublisher, letter
 from worker.codecs.dead_letters import Letter
 from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON
@@ -15,7 +15,7 @@ from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Partition
 from worker.tools.dead_letters import replay as module
 from worker.tools.dead_letters.letters import Wanted
-from worker.tools.dead_letters.replay import Replay, Ways, surveyed
+from worker.tools.dead_letters.replay import Publishers, Replay, surveyed
 from worker.tools.kafka.publisher import Publisher
 
 OTHER = Partition("dead", 1)
@@ -25,14 +25,14 @@ class Stage:
     """Topics that letters may go to, except `gone`, and the offsets of each commit."""
 
     def __init__(self, to: str | None = None) -> None:
-        self.topics: dict[str, FakeWay] = {}
+        self.topics: dict[str, FakePublisher] = {}
         self.commits: list[dict[Partition, int]] = []
-        self.ways = Ways(self._open, "dead", to)
+        self.publishers = Publishers(self._open, "dead", to)
 
     def _open(self, topic: str) -> Publisher:
         if topic == "gone":
             raise BadConfiguration("there is no topic gone")
-        return cast("Publisher", self.topics.setdefault(topic, FakeWay(topic)))
+        return cast("Publisher", self.topics.setdefault(topic, FakePublisher(topic)))
 
     def replay(
         self,
@@ -42,7 +42,7 @@ class Stage:
         ends: Mapping[Partition, int] | None = None,
         limit: int | None = None,
     ) -> Replay:
-        run = Replay(self.ways, Envelopes(JSON), lambda offsets: self.commits.append(dict(offsets)))
+        run = Replay(self.publishers, Envelopes(JSON), lambda offsets: self.commits.append(dict(offsets)))
         run.run(letters, lambda: ends or {DEAD: len(letters)}, wanted, limit)
         return run
 
@@ -117,9 +117,9 @@ def test_what_would_be_sent_is_counted_without_sending() -> None:
     stage = Stage()
     letters = [letter(0), letter(1, request_topic="gone"), letter(2), letter(3, code=Code.INTERNAL)]
 
-    found = surveyed(letters, stage.ways, None)
+    found = surveyed(letters, stage.publishers, None)
 
     assert found.sent == {("requests", "INVALID_ARGUMENT"): 2, ("requests", "INTERNAL"): 1}
     assert found.unsent == {"there is no topic gone": 1}
-    assert surveyed(letters, stage.ways, 2).sent.total() == 2
+    assert surveyed(letters, stage.publishers, 2).sent.total() == 2
     assert stage.topics["requests"].waiting == []

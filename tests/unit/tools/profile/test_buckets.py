@@ -10,7 +10,7 @@ import pytest
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.tools.profile.buckets import Buckets, axis_of, buckets_for, lengths_of_lines
+from worker.tools.profile.buckets import BucketAdvice, axis_of, buckets_for, lengths_of_lines
 
 IDS = TensorSpec("ids", "INT64", (None,), ("sequence",))
 MASK = TensorSpec("mask", "INT64", (None,), ("sequence",))
@@ -22,7 +22,7 @@ def signature(*inputs: TensorSpec) -> Signature:
     return Signature("m", "1", inputs, ())
 
 
-def buckets(lengths: list[int], count: int) -> Buckets:
+def buckets(lengths: list[int], count: int) -> BucketAdvice:
     return buckets_for(axis_of(signature(FIXED, IDS, MASK), None), np.array(lengths, np.int64), count, 4)
 
 
