@@ -1,4 +1,4 @@
-"""A `Chunk`: neighbouring records of one partition, decoded and judged, in columns. The unit of work from poll to answer.
+"""The values that stand for many records: a `Chunk` is the unit of work from poll to answer.
 
     n records ──read──▶ Chunk ──take──▶ a slice for each batch ──stack──▶ feeds ──run──▶ outputs ──write──▶ n answers
         └─ wrong ones, by index ──▶ Rejection, one each
@@ -10,12 +10,25 @@ as right as one of 200. A record that fails is cut out by its index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from worker.core.records import ModelKey, Record, ReplyTo, RequestedOutput, StateUse, Tensor, Timeout
+from worker.core.failures import RunFailure
+from worker.core.records import (
+    Array,
+    BatchKind,
+    ClosedBy,
+    Ids,
+    ModelKey,
+    Record,
+    Rejection,
+    ReplyForm,
+    StateUse,
+    Tensor,
+    Timeout,
+)
 
 if TYPE_CHECKING:
     from worker.core.ordering.ledger import Places
@@ -24,41 +37,14 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class ReplyForm(NamedTuple):
-    """How an answer is written. Equal forms are one object where possible: then answers are written together.
-
-    `outputs` are the wanted ones; empty: all. `to` None: the response topic. `states_rows`: an answer of plain rows has
-    headers that say what they are.
-    """
-
-    content_type: str
-    outputs: tuple[RequestedOutput, ...] = ()
-    to: ReplyTo | None = None
-    states_rows: bool = False
-
-
-class Ids(NamedTuple):
-    """What a requester knows its answer by. `request_id` None stands for the record's source.
-
-    The answer's body repeats `body_id` as it was sent. `echo` holds request headers that go back unchanged.
-    """
-
-    request_id: str | None = None
-    body_id: str | None = None
-    echo: tuple[tuple[str, bytes], ...] = ()
-
-
-NO_IDS = Ids()
-
-
 @dataclass(slots=True, eq=False)
 class Chunk:
     """n ≥ 1 records of one partition, in the order of their offsets. Nobody writes to a column once it is built.
 
     `tensors` has a column for each input of the model, in the signature's order; a tensor holds all rows of its record.
-    Equal `shapes` are one object where possible. `sizes`: the bytes that each record holds in memory. `at`: the index
-    of each among `places`, the records that were read together. `ids` None: no record has any; `timeouts` and
-    `deadlines` None: any answer is wanted, however late. A deadline is an instant of the loop's clock, infinity for none.
+    Equal `shapes` are one object where possible. `sizes` are the bytes that each record holds in memory. `at` is the
+    index of each among the records that were read together, and in `places`. `ids` None: no record has any; `timeouts`
+    and `deadlines` None: any answer is wanted, however late. A deadline is an instant of the loop's clock, or infinity.
     """
 
     model: ModelKey
@@ -74,7 +60,7 @@ class Chunk:
     state: StateUse | None = None
     places: Places | None = None
     deadlines: Sequence[float] | None = None
-    whole: Chunk | None = None  # set on a piece of one record: the record's chunk, which has more rows than a batch
+    reassembly: Reassembly | None = None  # set on the pieces of a record with more rows than a batch
 
     def __len__(self) -> int:
         return len(self.records)
@@ -108,5 +94,96 @@ class Chunk:
             self.state,
             self.places,
             self.deadlines and of(self.deadlines),
-            self.whole,
+            self.reassembly,
         )
+
+
+class Reassembly(Protocol):
+    """Makes one prediction of the pieces of a record that is larger than a batch (`core/tensors/stacking.py`)."""
+
+    whole: Chunk
+    is_over: bool
+    carried: Sequence[Array] | None  # the state that the last piece left to the next, one row of each tensor
+
+    def collect(self, piece: Chunk, outcome: Prediction | Rejection) -> Prediction | Rejection | None:
+        """The outcome of the whole record, once, when it is known; None before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims)."""
+
+    chunks: Sequence[Chunk]
+    feeds: Mapping[str, Array]
+    rows: int
+    closed_by: ClosedBy
+    states: Mapping[str, Array] = field(default_factory=dict)  # the states of the rows' keys, by input, as in `feeds`
+
+    @property
+    def all_feeds(self) -> Mapping[str, Array]:
+        """All inputs of the model: the records' tensors and the states."""
+        return {**self.feeds, **self.states} if self.states else self.feeds
+
+    @property
+    def model(self) -> ModelKey:
+        """The model that runs the batch: all its records are for one model in one version."""
+        return self.chunks[0].model
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The non-batch dimensions of each input as the model gets it, padding included."""
+        return tuple([feed.shape[1:] for feed in self.feeds.values()])
+
+    @property
+    def kind(self) -> BatchKind:
+        return BatchKind(self.model, self.shapes)
+
+
+class RunStates:
+    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
+
+    `values` are the rows' states in the form of the changelog, set when they are written (`worker/state/`).
+    """
+
+    __slots__ = ("arrays", "values")
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = arrays
+        self.values: Sequence[bytes | None] = ()
+
+    def row(self, at: int) -> list[Array]:
+        """The states of one row: arrays of shape (1, *dims)."""
+        return [array[at : at + 1] for array in self.arrays]
+
+
+class Prediction(NamedTuple):
+    """The model's answers to a chunk: the rows of `outputs` from `start` on, in order.
+
+    `outputs` holds one array of shape (rows of the batch, *dims) per model output, in signature order.
+    """
+
+    chunk: Chunk
+    outputs: Sequence[Array]
+    start: int = 0
+    states: RunStates | None = None
+
+
+class Refused(NamedTuple):
+    """The record at index `at` of a chunk, and why it gets no result."""
+
+    chunk: Chunk
+    at: int
+    rejection: Rejection
+
+
+class Finished(NamedTuple):
+    """One finished inference: `outputs` (one array per model output) or the `failure`, and the seconds it took.
+
+    `batch` None: the model's warm-up batch ran again, to find out whether the device still works.
+    """
+
+    batch: Batch | None
+    outputs: Sequence[Array] | None
+    failure: RunFailure | None
+    seconds: float
+    model: ModelKey

@@ -1,6 +1,7 @@
 """One structure for three things: records owed an answer, the order in which answers leave, how far a commit may go.
 
-Each partition has a line of places, one per record, in the order received:
+Each partition has a line of places, one for each record, in the order received. Records that were received together
+have their places together, in columns (`Places`):
 
       settled  │  sent: its answer is on the way  │  held: no answer yet, or an earlier one is missing
     ───────────┼──────────────────────────────────┼──────────────────────────────────────────────▶ received
@@ -14,14 +15,138 @@ has the ledgers whose answers need not wait for all earlier ones.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from worker.core.records import Line, Outcome, Partition, Place, Record, Request
+from worker.core.records import Answer, Partition, Record, answer_bytes
+
+# The state of one place, a byte.
+HELD, SENT, SETTLED, DOUBTFUL = range(4)
+_SENT, _SETTLED, _DOUBTFUL = bytes([SENT]), bytes([SETTLED]), bytes([DOUBTFUL])
+
+
+class Line:
+    """The places of one partition during one assignment, in order: those that have all left, and then the others."""
+
+    __slots__ = ("committed", "held", "next_offset", "partition", "sent")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.sent: deque[Places] = deque()
+        self.held: deque[Places] = deque()
+        self.next_offset = -1  # the next offset that a commit may carry; -1 until something is settled
+        self.committed = -1
+
+    @property
+    def oldest(self) -> Place | None:
+        """The place of the first record that is not settled."""
+        first = self.first
+        return first and Place(first, first.passed)
+
+    @property
+    def first(self) -> Places | None:
+        """The places that have the first record that is not settled."""
+        return self.sent[0] if self.sent else self.held[0] if self.held else None
+
+    def __repr__(self) -> str:
+        return f"<Line {self.partition} sent={len(self.sent)} held={len(self.held)} next_offset={self.next_offset}>"
+
+
+class Places:
+    """The places of records of one partition that were received together, in columns. The ledger owns them.
+
+    `offsets`, `rows`, `sizes` (bytes) and `published_ms` have an entry for each record, `states` a byte. `answers` has
+    each answer until it leaves. All before `left` have left, all before `passed` are settled. `is_gap`: the only place
+    is of an offset that holds no record.
+    """
+
+    __slots__ = (
+        *("answers", "is_gap", "keys", "left", "line", "offsets", "passed"),
+        *("published_ms", "rows", "sizes", "states", "taken_at"),
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917  # one of each column
+        self,
+        line: Line,
+        offsets: Sequence[int],
+        rows: list[int],
+        sizes: list[int],
+        published_ms: Sequence[int | None],
+        taken_at: float,
+        *,
+        is_gap: bool = False,
+    ) -> None:
+        self.line = line
+        self.offsets = offsets
+        self.rows = rows
+        self.sizes = sizes
+        self.published_ms = published_ms
+        self.taken_at = taken_at
+        self.is_gap = is_gap
+        self.keys: Sequence[bytes | None] | None = None  # set only where records of one key wait for one another
+        self.answers: list[Answer | None] = [None] * len(offsets)
+        self.states = bytearray(len(offsets))
+        self.left = self.passed = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def records(self) -> int:
+        """How many records have these places."""
+        return 0 if self.is_gap else len(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"<Places {self.line.partition} {self.offsets[0]} to {self.offsets[-1]} {self.states.hex()}>"
+
+
+class Place(NamedTuple):
+    """The place of one record: the one at index `at`."""
+
+    places: Places
+    at: int
+
+    @property
+    def partition(self) -> Partition:
+        return self.places.line.partition
+
+    @property
+    def offset(self) -> int:
+        return self.places.offsets[self.at]
+
+
+class Stretch(NamedTuple):
+    """Neighbouring places, `start` to `stop`."""
+
+    places: Places
+    start: int
+    stop: int
+
+    @property
+    def partition(self) -> Partition:
+        return self.places.line.partition
+
+    @property
+    def records(self) -> int:
+        return 0 if self.places.is_gap else self.stop - self.start
+
+    @property
+    def next_offset(self) -> int:
+        """What a commit past all of it carries."""
+        return self.places.offsets[self.stop - 1] + 1
+
+
+# Answers of records at these indexes, which ascend.
+Answered = tuple[Places, Sequence[int], Sequence[Answer]]
 
 
 class OffsetLedger:
-    """The lines of all assigned partitions; `records`, `rows`, `size` (bytes) count records taken and not settled."""
+    """The lines of all assigned partitions; `records`, `rows`, `size` (bytes) count records taken and not settled.
+
+    A record that is settled before an earlier one still counts as a record, because it would be answered again after a
+    crash; its rows and bytes count no more.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[Partition, Line] = {}
@@ -29,70 +154,86 @@ class OffsetLedger:
         self.rows = 0
         self.size = 0
 
-    def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
-        """Take a record: from now on it is owed an answer, and no commit passes it before the answer is settled.
+    def track(self, records: Sequence[Record], rows: list[int], sizes: list[int], now: float) -> Places:
+        """Take records of one partition, in order: each is owed an answer, and no commit passes it before that.
 
-        If several `records` travel as one, `record` is the last of them. 0 `records` gives only a place in the line.
+        `rows` and `sizes` (bytes) have an entry for each; they belong to the ledger from now on.
         """
-        partition = record.partition
-        line = self._lines.get(partition)
-        if line is None:
-            line = self._lines[partition] = Line(partition)
-        if record.offset < line.committed:  # its topic was deleted and created again, without a rebalance
-            line.committed = line.next_offset = -1
-        place = Place(line, record.offset, rows, size, now, records, record.timestamp_ms)
-        line.held.append(place)
-        self.records += records
-        self.rows += rows
-        self.size += size
-        return place
+        line = self._line(records[0])
+        offsets, stamps = [record[1] for record in records], [record[5] for record in records]
+        places = Places(line, offsets, rows, sizes, stamps, now)
+        line.held.append(places)
+        self.records += len(offsets)
+        self.rows += sum(rows)
+        self.size += sum(sizes)
+        return places
 
-    def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-        """Note the outcomes of records. Returns the places whose outcomes may leave now, in order within each line."""
+    def track_gap(self, partition: Partition, offset: int, now: float) -> Places:
+        """Take an offset that holds no record: it only has a place in the line."""
+        line = self._line(Record(partition, offset, None, None, (), None))
+        places = Places(line, [offset], [0], [0], [None], now, is_gap=True)
+        line.held.append(places)
+        return places
+
+    def answer(self, answers: Iterable[Answered]) -> list[Stretch]:
+        """Note the answers to records. Returns the places whose answers may leave now, in order within each line.
+
+        From now on the answer's bytes count for a record, not the request's.
+        """
         lines: dict[Line, None] = {}
-        for place, outcome in outcomes:
-            place.outcome = outcome
-            lines[place.line] = None
-        leaving: list[Place] = []
-        for line in lines:
-            held, already = line.held, len(leaving)
-            while held and held[0].outcome is not None:
-                leaving.append(held.popleft())
-            line.sent.extend(leaving[already:])
-        return leaving
+        for places, at, given in answers:
+            if self._lines.get(places.line.partition) is places.line:
+                self._note(places, at, given)
+                lines[places.line] = None
+        return [stretch for line in lines for stretch in self._leaving(line)]
 
-    def weigh(self, place: Place, size: int) -> None:
-        """Count `size` bytes for the place from now on: the answer on its way instead of the request."""
-        self.size += size - place.size
-        place.size = size
+    def _note(self, places: Places, at: Sequence[int], given: Sequence[Answer]) -> None:
+        sizes, known = places.sizes, places.answers
+        for index, answer in zip(at, given, strict=True):
+            known[index] = answer
+            size = answer_bytes(answer)
+            self.size += size - sizes[index]
+            sizes[index] = size
 
-    def settle(self, places: Iterable[Place]) -> None:
+    def _leaving(self, line: Line) -> Iterable[Stretch]:
+        """The answers of this line that have no earlier one to wait for."""
+        while line.held:
+            places = line.held[0]
+            start, answers = places.left, places.answers
+            stop = answers.index(None, start) if None in answers else len(answers)
+            if stop > start:
+                places.left = stop
+                places.states[start:stop] = _SENT * (stop - start)
+                yield Stretch(places, start, stop)
+            if stop < len(answers):
+                return
+            line.sent.append(line.held.popleft())
+
+    @staticmethod
+    def take_answers(stretch: Stretch) -> Sequence[Answer]:
+        """The answers that leave, in order. The ledger keeps them no longer."""
+        places, start, stop = stretch
+        answers = places.answers[start:stop]
+        places.answers[start:stop] = [()] * (stop - start)
+        return answers  # type: ignore[return-value]  # all of them have left, so each is there
+
+    def settle(self, stretches: Iterable[Stretch]) -> None:
         """Note that all messages of these places are acknowledged."""
         lines: dict[Line, None] = {}
-        for place in places:
-            place.is_settled = True
-            lines[place.line] = None
+        for places, start, stop in stretches:
+            if self._lines.get(places.line.partition) is not places.line:
+                continue
+            lines[places.line] = None
+            places.states[start:stop] = _SETTLED * (stop - start)
+            self.rows -= sum(places.rows[start:stop])
+            self.size -= sum(places.sizes[start:stop])
         for line in lines:
             self._pass_settled(line)
 
-    def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
-        """Replace a run's place by a place for each of its records: in its line, not yet answered, in their order.
-
-        `requests` holds one request per record; their rows and sizes add up to the place's. If its line was forgotten,
-        the new places stand in no line either.
-        """
-        line = place.line
-        places = [
-            Place(line, r.record.offset, r.rows, r.size, place.taken_at, 1, r.record.timestamp_ms) for r in requests
-        ]
-        for places_of_line in (line.held, line.sent):
-            if place in places_of_line:
-                at = places_of_line.index(place)
-                places_of_line.rotate(-at)
-                places_of_line.popleft()
-                places_of_line.extendleft(reversed(places))
-                places_of_line.rotate(at)
-        return places
+    def doubt(self, stretches: Iterable[Stretch]) -> None:
+        """Note that nobody knows whether these answers are durable and their offsets committed."""
+        for places, start, stop in stretches:
+            places.states[start:stop] = _DOUBTFUL * (stop - start)
 
     def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """The next offsets of these partitions (None: of all) that may be committed and are not yet."""
@@ -111,45 +252,52 @@ class OffsetLedger:
     def is_behind(self, partition: Partition, position: int) -> bool:
         """True if all that was received of the partition is settled, and ends before this next offset."""
         line = self._lines.get(partition)
-        return line is None or (line.oldest is None and line.next_offset < position)
+        return line is None or (line.first is None and line.next_offset < position)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         """True if answers of these partitions (None: of any) are on the way and not acknowledged."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
-        return any(line.sent for line in lines)
+        return any(line.sent or (line.held and line.held[0].left > line.held[0].passed) for line in lines)
 
     def owes(self, partitions: Iterable[Partition]) -> bool:
         """True if a record of these partitions is taken and not settled."""
-        return any(line.oldest for line in self._known(partitions))
+        return any(line.first for line in self._known(partitions))
 
-    def knows(self, place: Place) -> bool:
-        """True if the place stands in a line of this ledger; false after its partition was forgotten."""
-        return self._lines.get(place.line.partition) is place.line
+    def knows(self, places: Places) -> bool:
+        """True if they stand in a line of this ledger; false after their partition was forgotten."""
+        return self._lines.get(places.line.partition) is places.line
 
     def is_next(self, place: Place) -> bool:
         """True if this is the first record of its partition that is not settled."""
-        return place.line.oldest is place
+        return place.places.line.oldest == place
 
-    def is_settled(self, place: Place) -> bool:
-        """True if its answer is durable."""
-        return place.line.next_offset > place.offset
+    @staticmethod
+    def is_settled(place: Place) -> bool:
+        """True if its answer is durable; a commit may still have to wait for other answers."""
+        return place.places.states[place.at] == SETTLED
+
+    @staticmethod
+    def is_doubtful(place: Place) -> bool:
+        """True if nobody knows whether its answer is durable."""
+        return place.places.states[place.at] == DOUBTFUL
 
     def settled(self, partition: Partition) -> int:
         """The last offset up to which all received records of the partition are settled; -1 for none."""
         line = self._lines.get(partition)
         return -1 if line is None else max(-1, line.next_offset - 1)
 
-    def is_done(self, place: Place) -> bool:
+    @staticmethod
+    def is_done(place: Place) -> bool:
         """True if its offset is committed, so that nobody reads the record again."""
-        return place.line.committed > place.offset
+        return place.places.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         """Drop the lines of these partitions. Returns how many records leave unsettled."""
         unsettled = 0
         for line in self._known(partitions):
-            for place in (*line.sent, *line.held):
-                self._release(place)
-                unsettled += place.records
+            for places in (*line.sent, *line.held):
+                self._release(places)
+                unsettled += 0 if places.is_gap else len(places) - places.states.count(SETTLED)
             line.sent.clear()
             line.held.clear()
             del self._lines[line.partition]
@@ -157,39 +305,67 @@ class OffsetLedger:
 
     def oldest_by_partition(self) -> dict[Partition, float]:
         """When each partition's oldest unsettled record was taken; partitions without one are left out."""
-        return {line.partition: line.oldest.taken_at for line in self._lines.values() if line.oldest}
+        return {line.partition: line.first.taken_at for line in self._lines.values() if line.first}
 
     def published_by_partition(self) -> dict[Partition, int]:
         """The timestamp of each partition's oldest unsettled record; partitions without one are left out."""
-        return {
-            line.partition: oldest.published_ms
-            for line in self._lines.values()
-            if (oldest := line.oldest) is not None and oldest.published_ms is not None
-        }
+        oldest = {line.partition: line.oldest for line in self._lines.values()}
+        stamps = {key: places.published_ms[at] for key, place in oldest.items() if place for places, at in [place]}
+        return {partition: stamp for partition, stamp in stamps.items() if stamp is not None}
+
+    def _line(self, first: Record) -> Line:
+        """The line of this record, which is the next of its partition."""
+        line = self._lines.get(first.partition)
+        if line is None:
+            line = self._lines[first.partition] = Line(first.partition)
+        if first.offset < line.committed:  # its topic was deleted and created again, without a rebalance
+            line.committed = line.next_offset = -1
+        return line
 
     def _known(self, partitions: Iterable[Partition]) -> list[Line]:
         return [self._lines[partition] for partition in partitions if partition in self._lines]
 
     def _pass_settled(self, line: Line) -> None:
         """Let a commit of the line go as far as its first place that is not settled."""
-        places = line.sent or line.held  # no held place is settled here; a `LooseLedger` keeps all places in `held`
-        while places and places[0].is_settled:
-            first = places.popleft()
-            line.next_offset = first.offset + 1
-            self._release(first)
+        while places := line.first:
+            passed = len(places) - len(places.states.lstrip(_SETTLED))
+            if passed > places.passed:
+                self.records -= 0 if places.is_gap else passed - places.passed
+                places.passed = passed
+                line.next_offset = places.offsets[passed - 1] + 1
+            if passed < len(places):
+                return
+            (line.sent or line.held).popleft()
 
-    def _release(self, place: Place) -> None:
-        self.records -= place.records
-        self.rows -= place.rows
-        self.size -= place.size
+    def _release(self, places: Places) -> None:
+        """Count the records that have not been passed no more; of settled ones only the records count."""
+        self.records -= 0 if places.is_gap else len(places) - places.passed
+        for at in range(places.passed, len(places)):
+            if places.states[at] != SETTLED:
+                self.rows -= places.rows[at]
+                self.size -= places.sizes[at]
 
     def __repr__(self) -> str:
         return f"<OffsetLedger records={self.records} rows={self.rows} bytes={self.size} {list(self._lines.values())}>"
 
 
-def taken_at(places: Iterable[Place]) -> Mapping[float, int]:
+def taken_at(stretches: Iterable[Stretch]) -> Mapping[float, int]:
     """How many records of these places were taken at each instant; records of one poll share an instant."""
     counts: Counter[float] = Counter()
-    for place in places:
-        counts[place.taken_at] += place.records
+    for stretch in stretches:
+        counts[stretch.places.taken_at] += stretch.records
     return counts
+
+
+def stretches_of(places: Places, indexes: Collection[int]) -> list[Stretch]:
+    """These places, which ascend, as few stretches as possible."""
+    found: list[Stretch] = []
+    start = stop = -1
+    for at in indexes:
+        if at == stop:
+            stop += 1
+            continue
+        if stop > start:
+            found.append(Stretch(places, start, stop))
+        start, stop = at, at + 1
+    return [*found, Stretch(places, start, stop)] if stop > start else found

@@ -18,12 +18,12 @@ and bytes of the place count no more.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Line, Outcome, Partition, Place, Record
+from worker.core.ordering.ledger import SENT, Answered, Line, OffsetLedger, Place, Places, Stretch, stretches_of
+from worker.core.records import Partition, Record
 
 Order = Literal["partition", "key", "none"]
 
@@ -33,89 +33,85 @@ class LooseLedger(OffsetLedger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._on_the_way: Counter[Line] = Counter()  # places that have left and are not settled; no entry for 0
+        self._on_the_way: Counter[Line] = Counter()  # records whose answers have left and are not settled; none is 0
 
-    def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-        answered: list[Place] = []
-        for place, outcome in outcomes:
-            place.outcome = outcome
-            if self.knows(place):
-                answered.append(place)
-        leaving = self._free(answered)
-        self._on_the_way.update([place.line for place in leaving])
+    def answer(self, answers: Iterable[Answered]) -> list[Stretch]:
+        free: dict[Places, list[int]] = {}
+        for places, at, given in answers:
+            if self.knows(places):
+                self._note(places, at, given)
+                self._free(places, at, free)
+        leaving: list[Stretch] = []
+        for places, indexes in sorted(free.items(), key=_first_offset):  # a key's answers may be in several places
+            leaving += stretches_of(places, sorted(indexes))
+        for places, start, stop in leaving:
+            places.states[start:stop] = bytes([SENT]) * (stop - start)
+            self._on_the_way[places.line] += stop - start
         return leaving
 
-    def _free(self, answered: list[Place]) -> list[Place]:
-        """The places that may leave now: of these, and of the places that waited for these."""
-        return answered
+    def _free(self, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
+        """Add to `free` the indexes of places that may leave now, because these have their answers."""
+        free.setdefault(places, []).extend(at)
 
-    def settle(self, places: Iterable[Place]) -> None:
-        places = list(places)
-        for place in filter(self.knows, places):
-            self._lighten(place)
-        super().settle(places)
-
-    def _lighten(self, place: Place) -> None:
-        """Count no rows and bytes for a settled place. It may have to stay in its line, and counts as a record."""
-        self._on_the_way[place.line] -= 1
-        if not self._on_the_way[place.line]:
-            del self._on_the_way[place.line]
-        self.rows -= place.rows
-        place.rows = 0
-        self.weigh(place, 0)
+    def settle(self, stretches: Iterable[Stretch]) -> None:
+        known = [stretch for stretch in stretches if self.knows(stretch.places)]
+        for places, start, stop in known:
+            self._on_the_way[places.line] -= stop - start
+            if not self._on_the_way[places.line]:
+                del self._on_the_way[places.line]
+        super().settle(known)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         if partitions is None:
             return bool(self._on_the_way)
         return any(line in self._on_the_way for line in self._known(partitions))
 
-    def is_settled(self, place: Place) -> bool:
-        """True if its answer is durable; a commit may still have to wait for other answers."""
-        return place.is_settled
-
     def forget(self, partitions: Iterable[Partition]) -> int:
         lines = self._known(partitions)
-        settled = sum(place.records for line in lines for place in line.held if self.is_settled(place))
         for line in lines:
             del self._on_the_way[line]
-        return super().forget([line.partition for line in lines]) - settled
+        return super().forget([line.partition for line in lines])
 
 
 class KeyedLedger(LooseLedger):
-    """A ledger whose answers leave in the order of the records of their key. A record without a key waits for no other.
-
-    Every place is of one record or of a gap, because records that travel as one may have different keys.
-    """
+    """A ledger whose answers leave in the order of their key's records. A record without a key waits for no other."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # places whose answers have not left, by key
+        self._queues: dict[Line, dict[bytes, deque[Place]]] = {}  # places whose answers have not left, by key
 
-    def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
-        assert records <= 1, "records of several keys have one place"
-        place = super().track(record, rows, size, now, records)
-        place.key = record.key
-        if record.key is not None:
-            self._queues.setdefault(place.line, {}).setdefault(record.key, []).append(place)
-        return place
+    def track(self, records: Sequence[Record], rows: list[int], sizes: list[int], now: float) -> Places:
+        places = super().track(records, rows, sizes, now)
+        places.keys = [record[2] for record in records]
+        queues = self._queues.setdefault(places.line, {})
+        for at, key in enumerate(places.keys):
+            if key is not None:
+                queues.setdefault(key, deque()).append(Place(places, at))
+        return places
 
-    def _free(self, answered: list[Place]) -> list[Place]:
-        leaving = [place for place in answered if place.key is None]
-        for line, key in {(place.line, place.key): None for place in answered if place.key is not None}:
-            queue = self._queues[line][key]
-            # One cut per key and batch: to take out 20,000 places of a key one by one moves all others each time.
-            known = next((at for at, place in enumerate(queue) if place.outcome is None), len(queue))
-            leaving += queue[:known]
-            del queue[:known]
+    def _free(self, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
+        queues, keys = self._queues.get(places.line, {}), places.keys
+        for index in at:
+            key = None if keys is None else keys[index]  # a gap has none
+            if key is None:
+                free.setdefault(places, []).append(index)
+                continue
+            queue = queues.get(key)
+            while queue and queue[0].places.answers[queue[0].at] is not None:
+                first = queue.popleft()
+                free.setdefault(first.places, []).append(first.at)
             if not queue:
-                del self._queues[line][key]
-        return leaving
+                queues.pop(key, None)
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         lines = self._known(partitions)
         for line in lines:
             self._queues.pop(line, None)
         return super().forget([line.partition for line in lines])
+
+
+def _first_offset(free: tuple[Places, list[int]]) -> int:
+    return free[0].offsets[0]
 
 
 LEDGERS: Mapping[Order, type[OffsetLedger]] = {"partition": OffsetLedger, "key": KeyedLedger, "none": LooseLedger}
