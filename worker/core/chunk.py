@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from worker.core.failures import RunFailure
 from worker.core.records import (
+    NO_IDS,
     Array,
     BatchKind,
     ClosedBy,
     Ids,
     ModelKey,
+    Partition,
     Record,
     Rejection,
     ReplyForm,
@@ -64,6 +66,14 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def partition(self) -> Partition:
+        return self.records[0].partition
+
+    def ids_of(self, at: int) -> Ids:
+        """The ids of the record at this index."""
+        return NO_IDS if self.ids is None else self.ids[at]
 
     def take(self, start: int, stop: int) -> Chunk:
         """The records `start` to `stop`; the chunk itself if these are all."""

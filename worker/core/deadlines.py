@@ -5,7 +5,7 @@
     answered = now + the runs that wait for a lane + its own run + the error of such forecasts, as learned
 
 `now` is the loop's clock and `wall` the world's, both in seconds. The module compares them only when a record is taken,
-and again when a run with a late record is taken apart. A publisher's clock that is ahead does no harm. A clock that is
+A publisher's clock that is ahead does no harm. A clock that is
 behind shortens the timeout by the difference.
 
 Under overload the queue in Kafka grows until it is as long as the timeouts, so every record is about to be late. If the
@@ -15,14 +15,15 @@ lost, because younger records wait behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
+from worker.core.chunk import Batch, Chunk, Finished, Refused
 from worker.core.failures import Code
-from worker.core.records import Batch, BatchKind, Finished, Refused, Rejection, Request, Timeout
+from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.runs import Run
+from worker.core.tensors.stacking import refusal
 
 # A forecast that refuses every request is never corrected: no batch runs, so nothing is learned. If no run has
 # confirmed a forecast for this many times its length, an idle lane tries one batch. Where no request can ever be in
@@ -52,65 +53,41 @@ class Punctuality:
         self._idle_at = 0.0  # when the lanes should have finished all their batches
         self._missed = self._missed_deviation = 0.0
 
-    def give_deadline(self, request: Request, now: float) -> None:
-        """Set the deadline of a request that has a timeout."""
-        assert request.timeout is not None
+    def give_deadlines(self, chunk: Chunk, now: float) -> None:
+        """Set the deadlines of a chunk that has timeouts."""
         self.is_asked_for = True
-        request.deadline = deadline_of(request.record.timestamp_ms, request.timeout, now, self._wall_clock())
+        chunk.deadlines = _deadlines(chunk, now, self._wall_clock())
 
-    def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Rejection | None:
-        """The rejection of a request that would be late; None if it can be answered in time.
+    def sifted(self, chunk: Chunk, kind: BatchKind, backlog: int, now: float) -> tuple[Chunk | None, list[Refused]]:
+        """The records that can be answered in time, with their deadlines, and refusals of the others.
 
-        The request has a timeout. It would run in a batch of this `kind`, behind `backlog` full groups.
+        They would run in a batch of this `kind`, behind `backlog` full groups. The chunk has timeouts.
         """
-        self.give_deadline(request, now)
-        assert request.deadline is not None
-        finished_at = self._finished_if_joined(now, kind, request.rows, backlog)
-        return None if request.deadline >= finished_at else too_late(request, now, finished_at)
+        self.give_deadlines(chunk, now)
+        assert chunk.deadlines is not None
+        finished_at = self._finished_if_joined(now, kind, sum(chunk.rows), backlog)
+        if min(chunk.deadlines) >= finished_at:
+            return chunk, []
+        late = [at for at, deadline in enumerate(chunk.deadlines) if deadline < finished_at]
+        others = [at for at, deadline in enumerate(chunk.deadlines) if deadline >= finished_at]
+        return chunk.pick(others) if others else None, [too_late(chunk, at, now, finished_at) for at in late]
 
-    def sifted(self, run: Run, kind: BatchKind, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
-        """Split a run into parts, in order: runs that can be answered in time, and refusals of the other records."""
-        self.is_asked_for = True
-        wall = self._wall_clock()
-        finished_at = self._finished_if_joined(now, kind, run.rows, backlog)
-        run.deadline = most_urgent(run, now, wall)
-        if run.deadline >= finished_at:
-            yield run
-            return
-        deadlines, start = _deadlines(run, now, wall), 0
-        for is_in_time, neighbours in groupby(deadlines, lambda deadline: deadline >= finished_at):
-            asked = list(neighbours)
-            part = run.part(start, start + len(asked))
-            start += len(asked)
-            if is_in_time:
-                part.deadline = min(asked)
-                yield part
-                continue
-            singles = list(part.singles())
-            for single, deadline in zip(singles, asked, strict=True):
-                single.deadline = deadline
-            yield [(single, too_late(single, now, finished_at)) for single in singles]
-
-    def triaged(
-        self,
-        requests: Sequence[Request],
-        kind: BatchKind,
-        now: float,
-        apart: Callable[[Sequence[Request]], Sequence[Request]],
-    ) -> tuple[Sequence[Request], Sequence[Refused]]:
-        """The requests of a batch that would be finished before their deadlines, and the refusals of the others.
-
-        `apart` replaces each run by a request for each of its records. It is called only when a request is late.
-        """
-        first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
-        if first >= self.finished_at(now, kind, sum([request.rows for request in requests])):
-            return requests, ()
-        requests, wall = apart(requests), self._wall_clock()
-        for request in requests:
-            if request.deadline is None and request.timeout is not None:
-                request.deadline = deadline_of(request.record.timestamp_ms, request.timeout, now, wall)
-        running, late = triage(requests, lambda rows: self.finished_at(now, kind, rows))
-        return running, [(request, too_late(request, now, finished_at)) for request, finished_at in late]
+    def triaged(self, chunks: Sequence[Chunk], kind: BatchKind, now: float) -> tuple[Sequence[Chunk], list[Refused]]:
+        """The records of a batch that would be finished before their deadlines, and the refusals of the others."""
+        first = min([min(chunk.deadlines) for chunk in chunks if chunk.deadlines is not None], default=inf)
+        if first >= self.finished_at(now, kind, sum([sum(chunk.rows) for chunk in chunks])):
+            return chunks, []
+        ones = [
+            One(chunk, at, rows, inf if chunk.deadlines is None else chunk.deadlines[at])
+            for chunk in chunks
+            for at, rows in enumerate(chunk.rows)
+        ]
+        running, late = triage(ones, lambda rows: self.finished_at(now, kind, rows))
+        indexes: dict[Chunk, list[int]] = {}
+        for one in running:
+            indexes.setdefault(one.chunk, []).append(one.at)
+        kept = [chunk.pick(its_own) for chunk, its_own in indexes.items()]
+        return kept, [too_late(one.chunk, one.at, now, finished_at) for one, finished_at in late]
 
     # Forecasts
 
@@ -130,9 +107,9 @@ class Punctuality:
         return now if at is None or now - at >= _DOUBTED_AFTER_RUNS * mean else now + mean
 
     def _finished_if_joined(self, now: float, kind: BatchKind, rows: int, backlog: int) -> float:
-        """When a request taken now should be answered, behind `backlog` full groups.
+        """When records taken now should be answered, behind `backlog` full groups.
 
-        If it has to wait, other requests will join it, so a batch of the usual size is assumed.
+        If they have to wait, others will join them, so a batch of the usual size is assumed.
         """
         if not backlog and not self._out:
             return self.finished_at(now, kind, rows)
@@ -181,7 +158,7 @@ class Punctuality:
             off = missed - self._missed
             self._missed += _WEIGHT * off
             self._missed_deviation += _WEIGHT * (abs(off) - self._missed_deviation)
-        return answered_late(batch.requests, now) if self.is_asked_for else 0
+        return answered_late(batch.chunks, now) if self.is_asked_for else 0
 
     def __repr__(self) -> str:
         return f"<Punctuality is_asked_for={self.is_asked_for} out={len(self._out)} margin={self._margin * 1000:.3g}ms>"
@@ -197,78 +174,77 @@ def deadline_of(timestamp_ms: int | None, timeout: Timeout, now: float, wall: fl
     return now + left
 
 
-def most_urgent(run: Run, now: float, wall: float) -> float:
-    """The earliest deadline of the run's records; infinity if no record has one."""
-    first = run.timeouts[0]
-    if first is not None and run.timeouts.count(first) == len(run.timeouts):
-        stamps = [record.timestamp_ms for record in run.records if record.timestamp_ms is not None]
-        return deadline_of(min(stamps, default=None), first, now, wall)
-    return min(_deadlines(run, now, wall))
+class One(NamedTuple):
+    """One record of a batch: index `at` of its chunk, its rows, and its deadline, infinity for none."""
+
+    chunk: Chunk
+    at: int
+    rows: int
+    deadline: float
 
 
 def triage(
-    requests: Sequence[Request], finished_at: Callable[[int], float]
-) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
-    """The requests of a batch that run, in order, and the late requests, each with the time it would be finished.
+    ones: Sequence[One], finished_at: Callable[[int], float]
+) -> tuple[Sequence[One], Sequence[tuple[One, float]]]:
+    """The records of a batch that run, in order, and the late records, each with the time it would be finished.
 
     `finished_at` says when a batch of so many rows would be finished. If the whole batch would be late for every
-    request, half as many rows are tried, and half again, because a small batch finishes sooner. No request runs only if
+    record, half as many rows are tried, and half again, because a small batch finishes sooner. No record runs only if
     each would be late alone.
     """
-    rows = sum(request.rows for request in requests)
+    rows = sum(one.rows for one in ones)
     at = whole = finished_at(rows)
-    running = _fitting(requests, rows, at)
+    running = _fitting(ones, rows, at)
     while not running and rows > 1:
         rows //= 2
         at = finished_at(rows)
-        running = _fitting(requests, rows, at)
+        running = _fitting(ones, rows, at)
     kept = set(map(id, running))
-    # A request left out of the smaller batch for its size would have been as late as the whole batch.
-    left = [(request, request.deadline) for request in requests if id(request) not in kept]
-    return running, [(request, whole if by is None or by >= at else at) for request, by in left]
+    # A record left out of the smaller batch for its size would have been as late as the whole batch.
+    return running, [(one, whole if one.deadline >= at else at) for one in ones if id(one) not in kept]
 
 
-def too_late(request: Request, now: float, finished_at: float) -> Rejection:
-    """The answer to a request that does not run, because it would be finished only at `finished_at`."""
-    assert request.deadline is not None
-    left = request.deadline - now
+def too_late(chunk: Chunk, at: int, now: float, finished_at: float) -> Refused:
+    """The refusal of a record that does not run, because it would be finished only at `finished_at`."""
+    assert chunk.deadlines is not None
+    left = chunk.deadlines[at] - now
     if left <= 0:
         why = f"the deadline was {_milliseconds(-left)} ago"
     else:
         why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(finished_at - now)}"
-    if request.timeout is not None and request.timeout.seconds is not None:
-        why += (
-            f" (timeout-ms {round(request.timeout.seconds * 1000)}, from the timestamp {request.record.timestamp_ms})"
-        )
-    return Rejection(request.record, Code.DEADLINE_EXCEEDED, f"not run: {why}", request.reply)
+    timeout = chunk.timeouts and chunk.timeouts[at]
+    if timeout is not None and timeout.seconds is not None:
+        why += f" (timeout-ms {round(timeout.seconds * 1000)}, from the timestamp {chunk.records[at].timestamp_ms})"
+    return refusal(chunk, at, Code.DEADLINE_EXCEEDED, f"not run: {why}")
 
 
-def answered_late(requests: Sequence[Request], now: float) -> int:
-    """How many records' deadlines are over. A run counts as a whole, by its most urgent record.
+def answered_late(chunks: Sequence[Chunk], now: float) -> int:
+    """How many records' deadlines are over.
 
-    A piece of a cut request counts if all its pieces are back. Then each piece in this batch counts.
+    A piece of a cut record counts if all its pieces are back. Then each piece in this batch counts.
     """
-    late = [request for request in requests if request.deadline is not None and request.deadline < now]
     return sum(
-        len(request.records) if isinstance(request, Run) else request.reassembly is None or request.reassembly.is_over
-        for request in late
+        sum(deadline < now for deadline in chunk.deadlines)
+        for chunk in chunks
+        if chunk.deadlines is not None and (chunk.reassembly is None or chunk.reassembly.is_over)
     )
 
 
-def _fitting(requests: Sequence[Request], rows: int, finished_at: float) -> list[Request]:
-    """The requests that are in time, up to `rows` rows."""
-    fitting: list[Request] = []
-    for request in requests:
-        if request.rows <= rows and (request.deadline is None or request.deadline >= finished_at):
-            fitting.append(request)
-            rows -= request.rows
+def _fitting(ones: Sequence[One], rows: int, finished_at: float) -> list[One]:
+    """The records that are in time, up to `rows` rows."""
+    fitting: list[One] = []
+    for one in ones:
+        if one.rows <= rows and one.deadline >= finished_at:
+            fitting.append(one)
+            rows -= one.rows
     return fitting
 
 
-def _deadlines(run: Run, now: float, wall: float) -> list[float]:
+def _deadlines(chunk: Chunk, now: float, wall: float) -> list[float]:
+    assert chunk.timeouts is not None
     return [
         inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
-        for record, timeout in zip(run.records, run.timeouts, strict=True)
+        for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
     ]
 
 

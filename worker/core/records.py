@@ -182,14 +182,13 @@ Answer = Fields | Sequence[Fields]
 
 def messages_of(answer: Answer) -> Sequence[Fields]:
     """The messages of one answer, in order."""
-    return (answer,) if answer and type(answer[0]) is str else answer  # type: ignore[return-value]  # a topic is a str
+    is_one = bool(answer) and type(answer[0]) is str  # the topic of a message
+    return (answer,) if is_one else answer  # type: ignore[return-value]  # mypy cannot tell a tuple by its first
 
 
 def answer_bytes(answer: Answer) -> int:
     """The bytes of the values of an answer's messages."""
-    if answer and type(answer[0]) is str:
-        return len(answer[2] or b"")  # type: ignore[arg-type]  # the value of a message
-    return sum([len(value or b"") for _, _, value, *_ in answer])  # type: ignore[misc]  # messages
+    return sum([len(message[2] or b"") for message in messages_of(answer)])
 
 
 class CommitResult(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code, TooManyRejections
-from worker.core.records import Line, Partition, Place, Record, Rejection, Request
+from worker.core.ordering.ledger import Line, Place
+from worker.core.records import Partition, Record, Rejection
 
 # Rejections in a row that stop a new group. A wrong topic holds thousands of records; a publisher's first tries fewer.
 FIRST = 100
@@ -97,9 +98,10 @@ class FirstRejections:
         self._in_a_row = 0
         self._release_at = 0.0
 
-    def is_over(self, decoded: Sequence[Request | Rejection]) -> bool:
-        """True if one of these is a request, or there was one before: then nothing is held any more."""
-        return self._group.has_served or not all(isinstance(each, Rejection) for each in decoded)
+    @property
+    def has_served(self) -> bool:
+        """True if the group has answered requests before: then nothing is held any more."""
+        return self._group.has_served
 
     def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
         """Hold the rejection, if it counts, and return True. Raises `TooManyRejections` at the limit."""
@@ -108,7 +110,7 @@ class FirstRejections:
         if not self._held:
             self._release_at = now + HOLD
         self._held.append((place, rejection))
-        self._lines.add(place.line)
+        self._lines.add(place.places.line)
         self._in_a_row += 1
         if self._in_a_row >= self._limit:
             self._group.stand_back(self._answered() if self._is_exact else {})
@@ -126,7 +128,7 @@ class FirstRejections:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the rejections of these partitions, which left or are read again. Then their records count again."""
-        self._held = [(place, rejection) for place, rejection in self._held if place.line.partition not in partitions]
+        self._held = [(place, rejection) for place, rejection in self._held if place.partition not in partitions]
         self._lines = {line for line in self._lines if line.partition not in partitions}
         self._in_a_row = len(self._held)
 

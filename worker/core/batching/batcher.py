@@ -1,12 +1,12 @@
-"""Decides which requests share an inference, and when they go to a lane.
+"""Decides which records share an inference, and when they go to a lane.
 
-Requests gather in open groups, one for each bucket: equal shapes, or shapes that are padded to equal ones. A group
-closes for exactly one reason:
+Chunks gather in open groups, one for each bucket: equal shapes, or shapes that are padded to equal ones. A chunk is
+sorted into buckets by index, and cut where a group is full. A group closes for exactly one reason:
 
 | closed by | when |
 |---|---|
-| size     | the next request's rows would not fit, or the last row is taken |
-| bytes    | the next request's bytes would not fit, or they fill the batch |
+| size     | the next record's rows would not fit, or the last row is taken |
+| bytes    | the next record's bytes would not fit, or they fill the batch |
 | tokens   | like size, counted in elements of the largest input, padding included |
 | memory   | like size, with as many rows as are known to fit into the device's memory |
 | linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (perhaps learned:      |
@@ -21,7 +21,7 @@ rare bucket never starves behind a common one. Nothing here reads a clock: `now`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -29,9 +29,9 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, BatchKind, ClosedBy, ModelKey, Partition, Request
-from worker.core.runs import Run
-from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
+from worker.core.chunk import Batch, Chunk, Shapes
+from worker.core.records import BatchKind, ClosedBy, ModelKey, Partition
+from worker.core.tensors.buckets import NO_BUCKETS, Buckets, tokens
 from worker.core.tensors.stacking import cut
 
 # How many shapes have their bucket remembered. Publishers choose shapes; when there are more, all are forgotten.
@@ -57,26 +57,26 @@ class BatchPolicy:
         limits = [Limit(self.max_rows, ClosedBy.SIZE)]
         if self.max_tokens is not None and not self.is_fixed:
             limits.append(Limit(self.max_tokens // tokens(shapes), ClosedBy.TOKENS))
-        if self.buckets.axes:  # padded, a batch is larger than its requests are together
+        if self.buckets.axes:  # padded, a batch is larger than its records are together
             limits.append(Limit(self.max_bytes // self.buckets.row_bytes(shapes), ClosedBy.BYTES))
         least = min(limits, key=lambda limit: limit.rows)
         return least._replace(rows=max(1, least.rows))
 
     def limit_of_rows(self, shapes: Shapes, row_bytes: int) -> Limit:
-        """The limit of batches whose requests have one row of `row_bytes` bytes each."""
+        """The limit of batches whose records have one row of `row_bytes` bytes each."""
         by_bytes = Limit(max(1, self.max_bytes // row_bytes), ClosedBy.BYTES)
         return min(self.limit(shapes), by_bytes, key=lambda limit: limit.rows)
 
-    def piece_rows(self, request: Request, most: int) -> int:
-        """How many rows of this request fit into a batch of at most `most` rows: at least one, nearly always all."""
-        if request.rows <= most and request.size <= self.max_bytes:
-            return request.rows
-        return max(1, min(most, self.max_bytes * request.rows // request.size))
+    def piece_rows(self, rows: int, size: int, most: int) -> int:
+        """How many rows of a record fit into a batch of at most `most` rows: at least one, nearly always all."""
+        if rows <= most and size <= self.max_bytes:
+            return rows
+        return max(1, min(most, self.max_bytes * rows // size))
 
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """The requests of one kind of batch: the limit of the next batch, and the group that is open."""
+    """The records of one kind of batch: the limit of the next batch, and the group that is open."""
 
     kind: BatchKind
     policy: BatchPolicy
@@ -86,28 +86,42 @@ class Bucket:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Requests that will share one inference. The batcher owns it until it is handed out."""
+    """Records that will share one inference. The batcher owns it until it is handed out."""
 
     bucket: Bucket
     limit: Limit
     age: int  # how many groups were opened before it
     opened_at: float
     due_at: float
-    requests: list[Request] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    deadline: float = inf  # of its most urgent request
+    deadline: float = inf  # of its most urgent record
     closed_by: ClosedBy = ClosedBy.LINGER
 
-    def add(self, request: Request) -> None:
-        self.requests.append(request)
-        self.rows += request.rows
-        self.size += request.size
+    def add(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        self.rows += sum(chunk.rows)
+        self.size += sum(chunk.sizes)
+        if chunk.deadlines is not None:
+            self.deadline = min(self.deadline, *chunk.deadlines)
+
+    def fitting(self, chunk: Chunk, start: int) -> tuple[int, ClosedBy]:
+        """The end of the chunk's records from `start` on that still fit, and why the next one does not."""
+        rows, size, most_bytes = self.rows, self.size, self.bucket.policy.max_bytes
+        for at in range(start, len(chunk)):
+            rows += chunk.rows[at]
+            size += chunk.sizes[at]
+            if rows > self.limit.rows:
+                return at, self.limit.why
+            if size > most_bytes:
+                return at, ClosedBy.BYTES
+        return len(chunk), self.closed_by
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        self.requests = [r for r in self.requests if r.record.partition not in partitions]
-        self.rows = sum(r.rows for r in self.requests)
-        self.size = sum(r.size for r in self.requests)
+        self.chunks = [chunk for chunk in self.chunks if chunk.partition not in partitions]
+        self.rows = sum(sum(chunk.rows) for chunk in self.chunks)
+        self.size = sum(sum(chunk.sizes) for chunk in self.chunks)
 
 
 def _nothing_known(_kind: BatchKind, _rows: int) -> float:
@@ -133,9 +147,9 @@ class Batcher:
         self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
-        # The buckets of each model by the shapes of its requests before padding. The map of the model asked for last is
-        # kept at hand, because the next request is nearly always for that model, too.
-        self._by_request: dict[ModelKey, dict[Shapes, Bucket]] = {}
+        # The buckets of each model by the shapes of its records before padding. The map of the model asked for last is
+        # kept at hand, because the next chunk is nearly always for that model, too.
+        self._by_shapes: dict[ModelKey, dict[Shapes, Bucket]] = {}
         self._model: ModelKey | None = None
         self._of_model: dict[Shapes, Bucket] = {}
         self._buckets: dict[BatchKind, Bucket] = {}
@@ -145,47 +159,23 @@ class Batcher:
         self._full: list[tuple[float, int, Group]] = []
         self._ages = count()
 
-    def add(self, request: Request, now: float) -> None:
-        """Put the request into a group. If it is larger than a batch, cut it into pieces that are answered as one."""
-        if request.model is not self._model:  # like `_bucket_of`, but without a call for each request
-            self._turn_to(request.model)
-        bucket = self._of_model.get(request.shapes) or self._learn(request)
-        rows = bucket.policy.piece_rows(request, bucket.limit.rows)
-        for piece in (request,) if rows == request.rows else cut(request, rows):
+    def add(self, chunk: Chunk, now: float) -> None:
+        """Put the records into groups. One that is larger than a batch is cut into pieces that are answered as one."""
+        for bucket, part in self._sorted(chunk):
             if self._auto is not None:
-                self._auto.arrived(now, bucket.kind, piece.rows)
-            self._place(bucket, piece, now)
+                self._auto.arrived(now, bucket.kind, sum(part.rows))
+            self._place(bucket, part, now)
 
-    def add_late(self, request: Request, now: float) -> None:
-        """Put a request that was held back into a group, which is then due at once."""
-        bucket = self._bucket_of(request)
-        self._place(bucket, request, now)
-        if (group := bucket.group) is not None and now < group.due_at:
-            self._bring_forward(group, now)
+    def add_late(self, chunk: Chunk, now: float) -> None:
+        """Put records that were held back into groups, which are then due at once."""
+        for bucket, part in self._sorted(chunk):
+            self._place(bucket, part, now)
+            if (group := bucket.group) is not None and now < group.due_at:
+                self._bring_forward(group, now)
 
-    def stops(self, run: Run) -> Iterator[int]:
-        """The indexes at which to cut the run. Add each part before asking for the next index."""
-        count, stop = len(run.records), 0
-        while stop < count:
-            stop = min(stop + self.room(run), count)
-            yield stop
-
-    def room(self, run: Run) -> int:
-        """How many of the run's records to add at once: what the open group still takes, or else a whole batch.
-
-        At least one: a record larger than a batch is cut when it is added.
-        """
-        bucket = self._bucket_of(run)
-        group, limit, max_bytes = bucket.group, bucket.limit, bucket.policy.max_bytes
-        rows, size = (group.rows, group.size) if group is not None else (0, 0)
-        rows_each, size_each = run.rows_each, run.largest
-        if size + size_each > max_bytes or rows + rows_each > limit.rows:
-            rows = size = 0  # it opens a group of its own
-        return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
-
-    def kind(self, request: Request) -> BatchKind:
-        """The kind of the batch that the request will join."""
-        return self._bucket_of(request).kind
+    def by_kind(self, chunk: Chunk) -> list[tuple[BatchKind, Chunk]]:
+        """The chunk's records by the kind of the batch that they will join."""
+        return [(bucket.kind, part) for bucket, part in self._sorted(chunk)]
 
     def due(self, now: float) -> Group | None:
         """The group that an idle lane should start: the first due of those that are full or have waited enough."""
@@ -213,7 +203,7 @@ class Batcher:
 
     @property
     def linger(self) -> float:
-        """The longest wait for company, in seconds, of the first request of a group that opens now."""
+        """The longest wait for company, in seconds, of the first record of a group that opens now."""
         return max(map(self._wait, self._policies.values()))
 
     @property
@@ -230,12 +220,12 @@ class Batcher:
         return None if first is None else first.due_at
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop the waiting requests of these partitions. A full group stays, with the rows that are left."""
+        """Drop the waiting records of these partitions. A full group stays, with the rows that are left."""
         for group in (*(group for _, _, group in self._full), *self._open.values()):
             group.forget(partitions)
-        for group in [group for group in self._open.values() if not group.requests]:
+        for group in [group for group in self._open.values() if not group.chunks]:
             self._close(group, group.closed_by)
-        self._full = [entry for entry in self._full if entry[2].requests]
+        self._full = [entry for entry in self._full if entry[2].chunks]
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
@@ -267,29 +257,33 @@ class Batcher:
 
     # Groups open and close
 
-    def _bucket_of(self, request: Request) -> Bucket:
-        if request.model is not self._model:
-            self._turn_to(request.model)
-        return self._of_model.get(request.shapes) or self._learn(request)
+    def _sorted(self, chunk: Chunk) -> Sequence[tuple[Bucket, Chunk]]:
+        """The chunk's records by the bucket that takes them, in their order within each."""
+        if chunk.model is not self._model:
+            self._model, self._of_model = chunk.model, self._by_shapes.setdefault(chunk.model, {})
+        first, known = chunk.shapes[0], self._of_model
+        if chunk.shapes.count(first) == len(chunk):
+            return [(known.get(first) or self._learn(chunk.model, first), chunk)]
+        indexes: dict[Bucket, list[int]] = {}
+        for at, shapes in enumerate(chunk.shapes):
+            indexes.setdefault(known.get(shapes) or self._learn(chunk.model, shapes), []).append(at)
+        return [(bucket, chunk.pick(its_own)) for bucket, its_own in indexes.items()]
 
-    def _turn_to(self, model: ModelKey) -> None:
-        self._model, self._of_model = model, self._by_request.setdefault(model, {})
-
-    def _learn(self, request: Request) -> Bucket:
-        """Remember and return the bucket for requests like this one, of the current model."""
+    def _learn(self, model: ModelKey, shapes: Shapes) -> Bucket:
+        """Remember and return the bucket for records of these shapes, of the current model."""
         if len(self._of_model) >= MOST_REMEMBERED:
             self._forget_buckets()
-        policy = self._policy(request.model)
-        kind = BatchKind(request.model, policy.buckets.padded(request.shapes))
+        policy = self._policy(model)
+        kind = BatchKind(model, policy.buckets.padded(shapes))
         bucket = self._buckets.get(kind)
         if bucket is None:
             bucket = self._buckets[kind] = Bucket(kind, policy, self._limit(kind))
-        self._of_model[request.shapes] = bucket
+        self._of_model[shapes] = bucket
         return bucket
 
     def _forget_buckets(self) -> None:
         """Forget all buckets. Groups that are open go when they are due."""
-        for of_model in self._by_request.values():
+        for of_model in self._by_shapes.values():
             of_model.clear()
         self._buckets.clear()
 
@@ -310,29 +304,34 @@ class Batcher:
             if group.rows >= group.limit.rows:
                 self._fill(group, group.limit.why)
 
-    def _place(self, bucket: Bucket, request: Request, now: float) -> None:
-        group = bucket.group
-        if group is not None and (why := self._overflow(group, request)):
-            self._fill(group, why)
-            group = None
-        if group is None:
-            group = self._begin(bucket, now)
-        group.add(request)
-        if request.deadline is not None:
-            group.deadline = min(group.deadline, request.deadline)
+    def _place(self, bucket: Bucket, chunk: Chunk, now: float) -> None:
+        """Put the records into the bucket's group, and into new ones where it is full."""
+        start = 0
+        while start < len(chunk):
+            group = bucket.group or self._begin(bucket, now)
+            stop, why = group.fitting(chunk, start)
+            if stop == start:
+                rows = bucket.policy.piece_rows(chunk.rows[start], chunk.sizes[start], bucket.limit.rows)
+                if rows < chunk.rows[start]:
+                    for piece in cut(chunk.take(start, start + 1), rows):
+                        self._place(bucket, piece, now)
+                    start += 1
+                    continue
+                if group.chunks:
+                    self._fill(group, why)
+                    continue
+                stop = start + 1  # alone it is larger than a batch, and cannot be cut
+            self._join(group, chunk.take(start, stop))
+            start = stop
+
+    def _join(self, group: Group, chunk: Chunk) -> None:
+        group.add(chunk)
         if group.rows >= group.limit.rows:
             self._fill(group, group.limit.why)
-        elif group.size >= bucket.policy.max_bytes:
+        elif group.size >= group.bucket.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
         elif group.deadline < inf:
             self._hurry(group)
-
-    def _overflow(self, group: Group, request: Request) -> ClosedBy | None:
-        if group.rows + request.rows > group.limit.rows:
-            return group.limit.why
-        if group.size + request.size > group.bucket.policy.max_bytes:
-            return ClosedBy.BYTES
-        return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
         group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))
@@ -344,7 +343,7 @@ class Batcher:
         return policy.linger if self._auto is None else self._auto.wait
 
     def _hurry(self, group: Group) -> None:
-        """Make the group due earlier, if its most urgent request needs that."""
+        """Make the group due earlier, if its most urgent record needs that."""
         latest = group.deadline - self._expected(group.bucket.kind, group.rows)
         if latest < group.due_at:
             self._bring_forward(group, latest)
@@ -375,7 +374,7 @@ class Batcher:
         heappush(self._full, (group.due_at, group.age, self._close(group, why)))
 
     def _close(self, group: Group, why: ClosedBy) -> Group:
-        """Close the group: no more requests join it."""
+        """Close the group: no more records join it."""
         group.closed_by = why
         group.bucket.group = None
         del self._open[group.age]

@@ -41,8 +41,7 @@ class Line:
     @property
     def oldest(self) -> Place | None:
         """The place of the first record that is not settled."""
-        first = self.first
-        return first and Place(first, first.passed)
+        return None if self.first is None else Place(self.first, self.first.passed)
 
     @property
     def first(self) -> Places | None:
@@ -66,7 +65,7 @@ class Places:
         *("published_ms", "rows", "sizes", "states", "taken_at"),
     )
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one of each column
+    def __init__(
         self,
         line: Line,
         offsets: Sequence[int],

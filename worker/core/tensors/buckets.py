@@ -21,12 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.core.chunk import Batch, Chunk, Shapes
 from worker.core.failures import Code, Reject, listed
-from worker.core.records import Array, Batch, Request, Value
+from worker.core.records import Array, Tensor, Value
 from worker.core.tensors.specs import TensorSpec
-
-# The non-batch dimensions of each input.
-Shapes = tuple[tuple[int, ...], ...]
 
 
 class WantedAxis(NamedTuple):
@@ -122,13 +120,25 @@ class Buckets:
         return pads
 
     def joined(
-        self, inputs: Sequence[TensorSpec], requests: Sequence[Request], rows: int, shapes: Shapes
+        self, inputs: Sequence[TensorSpec], chunks: Sequence[Chunk], rows: int, shapes: Shapes
     ) -> Mapping[str, Array]:
-        """One array of shape (rows, *dims) per input, with the dims of `shapes`. Elements of no request are padding."""
-        return {
-            spec.name: _filled(spec, requests, at, np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype))
-            for at, spec in enumerate(inputs)
-        }
+        """One array of shape (rows, *dims) per input, with the dims of `shapes`. Elements of no record are padding."""
+        feeds: dict[str, Array] = {}
+        rows_each = [count for chunk in chunks for count in chunk.rows]
+        last: list[tuple[int, ...]] = []
+        mask: Array | None = None
+        for at, spec in enumerate(inputs):
+            tensors = [tensor for chunk in chunks for tensor in chunk.tensors[at]]
+            dims = [own[at] for chunk in chunks for own in chunk.shapes]
+            array = np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype)
+            if len(shapes[at]) == 1:
+                if mask is None or dims != last:  # the inputs of a text are equally long
+                    mask, last = _mask(dims, rows_each, shapes[at][0]), dims
+                array[mask] = spec.joined(tensors)
+            else:
+                _fill(spec, array, tensors, rows_each, dims)
+            feeds[spec.name] = array
+        return feeds
 
     def own_parts(self, outputs: Sequence[Array], shapes: Shapes, start: int, stop: int) -> tuple[Array, ...]:
         """Rows `start` to `stop` of each output, cut back to the lengths of a request of these shapes. Views."""
@@ -154,13 +164,26 @@ class Buckets:
 NO_BUCKETS = Buckets()
 
 
-def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array) -> Array:
+def _mask(dims: Sequence[tuple[int, ...]], rows: Sequence[int], length: int) -> Array:
+    """Which elements of an array of so many columns are data; each row of a record has its `dims`.
+
+    64 texts of 4 to 256 tokens take 20 µs to pad so, and 90 when each is copied by itself.
+    """
+    lengths = np.array(dims)
+    return np.arange(length) < (lengths if len(dims) == sum(rows) else np.repeat(lengths, rows, axis=0))
+
+
+def _fill(
+    spec: TensorSpec,
+    array: Array,
+    tensors: Sequence[Tensor],
+    rows: Sequence[int],
+    dims: Sequence[tuple[int, ...]],
+) -> None:
     stop = 0
-    for request in requests:
-        start, stop = stop, stop + request.rows
-        dims = request.shapes[at]
-        array[(slice(start, stop), *map(slice, dims))] = spec.array(request.tensors[at], (request.rows, *dims))
-    return array
+    for tensor, count, own in zip(tensors, rows, dims, strict=True):
+        start, stop = stop, stop + count
+        array[(slice(start, stop), *map(slice, own))] = spec.array(tensor, (count, *own))
 
 
 class Filled(NamedTuple):
@@ -174,7 +197,11 @@ def filled(batch: Batch) -> Filled:
     """How much of a batch is padding."""
     sizes = [prod(dims) for dims in batch.shapes]
     largest = sizes.index(max(sizes))
-    data = sum(request.rows * prod(request.shapes[largest]) for request in batch.requests)
+    data = sum(
+        rows * prod(shapes[largest])
+        for chunk in batch.chunks
+        for rows, shapes in zip(chunk.rows, chunk.shapes, strict=True)
+    )
     return Filled(data, batch.rows * sizes[largest] - data)
 
 

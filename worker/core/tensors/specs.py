@@ -83,6 +83,14 @@ class TensorSpec:
         flat: Array = np.asarray(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)
         return flat.reshape(shape)
 
+    def joined(self, tensors: Sequence[Tensor]) -> Array:
+        """The elements of these tensors, one after the other; of a single tensor of numbers a view."""
+        if self.is_text:
+            return np.concatenate([np.asarray(tensor, object).reshape(-1) for tensor in tensors])
+        # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
+        flat: Array = np.frombuffer(tensors[0] if len(tensors) == 1 else b"".join(tensors), self.dtype)  # type: ignore[arg-type]
+        return flat if flat.flags.aligned else flat.copy()  # kernels may load whole vectors
+
     def symbol(self, dimension: int) -> str | None:
         """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""
         return self.symbols[dimension] if self.symbols else None
