@@ -7,26 +7,23 @@ the flags of `Signals`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code
+from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
-    Batch,
+    Answer,
     BatchKind,
     CommitResult,
     Ending,
-    Finished,
-    Message,
+    Fields,
     ModelKey,
-    Outcome,
     Partition,
-    Place,
     Record,
     Rejection,
-    Request,
     Suspect,
 )
-from worker.core.runs import Run
 
 
 class Source(Protocol):
@@ -120,33 +117,50 @@ class Assignments(Protocol):
         """True if an offset of an earlier assignment may still be committed: until then no new one may be."""
 
 
+class Reading(NamedTuple):
+    """Records of one partition, read: chunks of good ones, and rejections by their index."""
+
+    chunks: Sequence[Chunk]
+    rejections: Sequence[tuple[int, Rejection]]
+
+
+class Written(NamedTuple):
+    """The answers to a chunk, by index; None for a record that is refused late, and these refusals."""
+
+    answers: Sequence[Answer | None]
+    refused: Sequence[Refused]
+
+
 class Codec(Protocol):
-    """Decodes records to requests. Pure; raises nothing for bad input."""
+    """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
-    def decode(self, record: Record) -> Request | Rejection: ...
-
-    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """Decode each record, in order. One `Run` may stand for several neighbours."""
+    def read(self, records: Sequence[Record]) -> Reading:
+        """Decode and judge records of one partition, in order."""
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not looked at."""
 
+    def write(self, prediction: Prediction) -> Written:
+        """The answers to a chunk that the model answered."""
+
+    def error(self, rejection: Rejection) -> Sequence[Fields]:
+        """The messages of a rejection: the error, and the dead letter; none for a silent one."""
+
 
 class NextStage(Protocol):
-    """A stage that takes decoded requests, after another one that may hold some back (`state/by_key.py`)."""
+    """A stage that takes chunks, after another one that may hold some records back (`state/by_key.py`)."""
 
     @property
     def backlog(self) -> int:
         """The number of full groups that wait for a lane."""
 
-    def kind(self, request: Request) -> BatchKind:
-        """The kind of the batch that the request will join."""
+    def by_kind(self, chunk: Chunk) -> Sequence[tuple[BatchKind, Chunk]]:
+        """The chunk's records by the kind of the batch that they will join."""
 
-    def add(self, request: Request, now: float) -> None: ...
-    def add_late(self, request: Request, now: float) -> None:
-        """Take a request that has waited already, so that its batch is due at once."""
+    def add(self, chunk: Chunk, now: float) -> None: ...
+    def add_late(self, chunk: Chunk, now: float) -> None:
+        """Take records that have waited already, so that their batches are due at once."""
 
-    def room(self, run: Run) -> int: ...
     def forget(self, partitions: Collection[Partition]) -> None: ...
 
 
@@ -181,7 +195,8 @@ class Delivery(Protocol):
     def is_idle(self) -> bool:
         """True if nothing is unsettled or uncommitted."""
 
-    def send(self, places: Sequence[Place]) -> None: ...
+    def send(self, stretches: Sequence[Stretch]) -> None:
+        """Take answers that may leave (`OffsetLedger.take_messages`), in order."""
 
     def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """Settle and commit answers that are due. Returns partitions to read again, because answers were taken back."""
@@ -201,19 +216,13 @@ class Delivery(Protocol):
         """True if a transaction may be committing an offset for this partition, which another commit would undo."""
 
 
-class Encoder(Protocol):
-    """Encodes outcomes to the messages that answer them."""
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
-
-
 class Sink(Protocol):
     """The producer of a worker that answers at least once."""
 
-    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None: ...
 
-    def poll(self, timeout: float) -> Sequence[Place]:
-        """The places whose messages have all become durable, once each. Waits at most `timeout` seconds for one."""
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        """The places whose messages have all become durable, as they were sent, once each. Waits at most `timeout` seconds for one."""
 
     def push(self) -> None: ...
 
@@ -222,7 +231,7 @@ class Transactions(Protocol):
     """One transactional producer. `begin`, `send`, `commit` and `abort` do not wait; `ended` reports their failures."""
 
     def begin(self) -> None: ...
-    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None: ...
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to end the transaction, with these next offsets in it."""

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from worker.core.records import Answer, Partition, Record, answer_bytes
+from worker.core.records import Answer, Fields, Partition, Record, answer_bytes, messages_of
 
 # The state of one place, a byte.
 HELD, SENT, SETTLED, DOUBTFUL = range(4)
@@ -61,7 +61,7 @@ class Places:
     """
 
     __slots__ = (
-        *("answers", "is_gap", "keys", "left", "line", "offsets", "passed"),
+        *("answers", "changes", "is_gap", "keys", "left", "line", "offsets", "passed"),
         *("published_ms", "rows", "sizes", "states", "taken_at"),
     )
 
@@ -85,6 +85,7 @@ class Places:
         self.is_gap = is_gap
         self.keys: Sequence[bytes | None] | None = None  # set only where records of one key wait for one another
         self.answers: list[Answer | None] = [None] * len(offsets)
+        self.changes: Any = None  # the states that the answers leave behind, for the room of the states alone
         self.states = bytearray(len(offsets))
         self.left = self.passed = 0
 
@@ -209,12 +210,12 @@ class OffsetLedger:
             line.sent.append(line.held.popleft())
 
     @staticmethod
-    def take_answers(stretch: Stretch) -> Sequence[Answer]:
-        """The answers that leave, in order. The ledger keeps them no longer."""
+    def take_messages(stretch: Stretch) -> list[Fields]:
+        """The messages of the answers that leave, in order. The ledger keeps them no longer."""
         places, start, stop = stretch
         answers = places.answers[start:stop]
         places.answers[start:stop] = [()] * (stop - start)
-        return answers  # type: ignore[return-value]  # all of them have left, so each is there
+        return [message for answer in answers for message in messages_of(answer or ())]
 
     def settle(self, stretches: Iterable[Stretch]) -> None:
         """Note that all messages of these places are acknowledged."""
