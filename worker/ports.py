@@ -143,8 +143,8 @@ class Codec(Protocol):
     def write(self, prediction: Prediction) -> Written:
         """The answers to a chunk that the model answered."""
 
-    def error(self, rejection: Rejection) -> Sequence[Fields]:
-        """The messages of a rejection: the error, and the dead letter; none for a silent one."""
+    def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
+        """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""
 
 
 class NextStage(Protocol):
@@ -196,7 +196,7 @@ class Delivery(Protocol):
         """True if nothing is unsettled or uncommitted."""
 
     def send(self, stretches: Sequence[Stretch]) -> None:
-        """Take answers that may leave (`OffsetLedger.take_messages`), in order."""
+        """Send answers that may leave (`OffsetLedger.take_answers`), in order."""
 
     def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """Settle and commit answers that are due. Returns partitions to read again, because answers were taken back."""
@@ -222,7 +222,7 @@ class Sink(Protocol):
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None: ...
 
     def poll(self, timeout: float) -> Sequence[Stretch]:
-        """The places whose messages have all become durable, as they were sent, once each. Waits at most `timeout` seconds for one."""
+        """The places whose messages have all become durable, once each. Waits at most `timeout` seconds for one."""
 
     def push(self) -> None: ...
 
