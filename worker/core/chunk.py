@@ -150,16 +150,12 @@ class Batch:
 
 
 class RunStates:
-    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
+    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor."""
 
-    `values` are the rows' states in the form of the changelog, set when they are written (`worker/state/`).
-    """
-
-    __slots__ = ("arrays", "values")
+    __slots__ = ("arrays",)
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = arrays
-        self.values: Sequence[bytes | None] = ()
 
     def row(self, at: int) -> list[Array]:
         """The states of one row: arrays of shape (1, *dims)."""
