@@ -58,8 +58,8 @@ class KeyStates:
     ) -> None:
         """`ttl`: seconds of record time after which an unused state expires; record time never exceeds `date`.
 
-        `topic` is the changelog. `can_take_back`: aborts may come. With a `store`, the states are in its files, and at most `most_in_memory` keys
-        in memory. The `keeper` leaves the states to the next start.
+        `topic` is the changelog. `can_take_back`: aborts may come. With a `store`, the states are in its files, and at
+        most `most_in_memory` keys in memory. The `keeper` leaves the states to the next start.
         """
         self.layout = layout
         self._ledger = ledger
