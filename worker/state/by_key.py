@@ -23,7 +23,6 @@ from worker.core.ordering.ledger import Line
 from worker.core.records import BatchKind, Partition
 from worker.core.tensors.stacking import cut
 from worker.ports import NextStage
-from worker.state.key_slots import keys_of
 from worker.state.outside_states import OutsideStates
 
 # Waiting records of up to so many bytes in the mean stay one chunk, because many often go on together, and many small
@@ -84,7 +83,7 @@ class ByKey:
             ours = self._lines.get(chunk.partition)
             if ours is None or ours.line is not chunk.places.line:
                 continue
-            keys = keys_of(chunk)
+            keys = chunk.keys
             ours.taken.difference_update(keys)
             if ours.waiting:
                 for key in filter(ours.waiting.__contains__, keys):
@@ -110,7 +109,7 @@ class ByKey:
 
     def _add_rows(self, ours: _Keys, chunk: Chunk, now: float) -> None:
         """Pass on the records whose keys are free, as one chunk, and let the others wait."""
-        keys, taken = keys_of(chunk), ours.taken
+        keys, taken = chunk.keys, ours.taken
         if len(set(keys)) < len(keys) or not taken.isdisjoint(keys):
             free, late = list[int](), list[int]()
             for at, key in enumerate(keys):
@@ -126,7 +125,7 @@ class ByKey:
     def _add_sequence(self, ours: _Keys, one: Chunk, now: float) -> None:
         """Pass on the first row of this record if its key is free; the others wait."""
         first, *rest = cut(one, 1)
-        [key] = keys_of(one)
+        [key] = one.keys
         if key in ours.taken:
             rest = [first, *rest]
         for piece in rest:
@@ -137,7 +136,7 @@ class ByKey:
 
     def _wait(self, ours: _Keys, chunk: Chunk) -> None:
         is_small = sum(chunk.sizes) <= SMALL * len(chunk)
-        for at, key in enumerate(keys_of(chunk)):
+        for at, key in enumerate(chunk.keys):
             one = (chunk, at) if is_small else (chunk.take(at, at + 1), 0)
             ours.waiting.setdefault(key, deque()).append(one)
         self.waiting += len(chunk)
@@ -199,7 +198,7 @@ class StateFetch:
 
     def _pass_on(self, chunk: Chunk, now: float, add: Callable[[Chunk, float], None]) -> None:
         """Hold the records whose states are missing, as one chunk: one read of the store brings them all."""
-        keys = keys_of(chunk)
+        keys = chunk.keys
         if missing := set(self._states.missing(chunk.partition, keys)):
             late = [at for at, key in enumerate(keys) if key in missing]
             held = _Held(chunk.pick(late), len(missing))

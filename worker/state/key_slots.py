@@ -20,7 +20,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.core.chunk import Chunk
 from worker.core.records import Array, Partition
 from worker.state.layout import NO_TIME
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows, in_memory
@@ -32,11 +31,6 @@ SHARE_LEAVES, MOST_LEAVE = 1 / 8, 8192
 STORED_AT_ONCE = 8192  # keys, when the worker stops
 STORED_LOOKED_AT = 32  # keys of the store at once, in the search for keys that no request used for long
 _FREE = 0  # the owner of a free slot
-
-
-def keys_of(chunk: Chunk) -> list[bytes]:
-    """The keys of these records; empty for a record without one."""
-    return [record[2] or b"" for record in chunk.records]
 
 
 class SlotStore(Protocol):

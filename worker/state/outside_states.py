@@ -24,12 +24,12 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Partition, Record
 from worker.ports import Events
 from worker.state.expiry import Expiry
-from worker.state.key_slots import KeySlots, PartitionKeys, keys_of
+from worker.state.key_slots import KeySlots, PartitionKeys
 from worker.state.layout import Sieve, StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Extent, RestoredRows
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
-from worker.state.states import SOON, KeyStates
+from worker.state.states import SOON, KeyStates, offsets_of
 
 SETTING = "WORKER_STATE__STORE"
 # Keys that are looked at for each key that is added. When all keys were needed, looking at all took a millisecond.
@@ -211,7 +211,7 @@ class OutsideStates(KeyStates):
     # Requests that were answered before
 
     def has(self, chunk: Chunk) -> Array:
-        found: Array = super().has(chunk) & self._cache.have_state(chunk.partition, keys_of(chunk))
+        found: Array = super().has(chunk) & self._cache.have_state(chunk.partition, chunk.keys)
         return found
 
     @property
@@ -223,8 +223,8 @@ class OutsideStates(KeyStates):
 
     def are_ahead(self, chunk: Chunk) -> Array:
         """Tells for each record if it has been answered, and is part of its key's state."""
-        offsets = np.array([record.offset for record in chunk.records])
-        written_by = self._slabs.offsets[self._slots.find(chunk.partition, keys_of(chunk))]
+        offsets = np.array(offsets_of(chunk.records))
+        written_by = self._slabs.offsets[self._slots.find(chunk.partition, chunk.keys)]
         last = self._applied_up_to.get(chunk.partition, NO_OFFSET)
         ahead: Array = (offsets <= last) & (written_by >= offsets)
         return ahead

@@ -23,7 +23,7 @@ from worker.core.records import Array, Fields, Partition, Record, StateUse
 from worker.ports import Events
 from worker.state import changes
 from worker.state.expiry import Expiry
-from worker.state.key_slots import KeySlots, SlotStore, keys_of
+from worker.state.key_slots import KeySlots, SlotStore
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
@@ -114,7 +114,7 @@ class KeyStates:
             if chunk.reassembly is not None and chunk.reassembly.carried is not None:
                 carried.append((len(slots), chunk.reassembly.carried))
             starts_anew = chunk.state is StateUse.RESET
-            slots += [0] * len(chunk) if starts_anew else self._slots.find(chunk.partition, keys_of(chunk))
+            slots += [0] * len(chunk) if starts_anew else self._slots.find(chunk.partition, chunk.keys)
         found = np.array(slots, np.intp)
         if self._expiry is not None:
             times = np.array([time for chunk in chunks for time in _times_of(chunk.records)], np.int64)
@@ -127,7 +127,7 @@ class KeyStates:
 
     def has(self, chunk: Chunk) -> Array:
         """Tells for each record if its key has a state that is not too old for it."""
-        slots = np.array(self._slots.find(chunk.partition, keys_of(chunk)), np.intp)
+        slots = np.array(self._slots.find(chunk.partition, chunk.keys), np.intp)
         found: Array = slots != 0
         if self._expiry is not None:
             times = np.array(_times_of(chunk.records), np.int64)
@@ -139,10 +139,10 @@ class KeyStates:
         gone = self._ahead.get(chunk.partition)
         if gone is None:
             return np.zeros(len(chunk), np.bool_)
-        keys = keys_of(chunk)
+        keys = chunk.keys
         written_by = self._slabs.offsets[self._slots.find(chunk.partition, keys)]
         forgotten_by = np.array([gone.get(key, NO_OFFSET) for key in keys])
-        ahead: Array = np.maximum(written_by, forgotten_by) >= _offsets_of(chunk.records)
+        ahead: Array = np.maximum(written_by, forgotten_by) >= offsets_of(chunk.records)
         return ahead
 
     def applied_before(self, records: Sequence[Record]) -> None:
@@ -237,7 +237,7 @@ class KeyStates:
         written_by: list[int] = []  # offsets
         for chunk, _, start, _ in group:
             assert chunk.places is not None
-            keys, offsets, first = keys_of(chunk), _offsets_of(chunk.records), len(before)
+            keys, offsets, first = chunk.keys, offsets_of(chunk.records), len(before)
             rows += range(start, start + len(keys))
             written_by += offsets
             times += _times_of(chunk.records)
@@ -476,7 +476,7 @@ def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
     )
 
 
-def _offsets_of(records: Iterable[Record]) -> list[int]:
+def offsets_of(records: Iterable[Record]) -> list[int]:
     return [record[1] for record in records]
 
 

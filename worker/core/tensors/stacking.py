@@ -52,8 +52,8 @@ class Stacker:
         non_finite = self._non_finite(chunks, batch.rows, self.signature.inputs, list(batch.feeds.values()))
         if not non_finite:
             return batch, []
-        wrong = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
-        refused = _refused(chunks, wrong, Code.INVALID_ARGUMENT)
+        why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
+        refused = _refused(chunks, why, Code.INVALID_ARGUMENT)
         others = [chunk for chunk, _ in _parts(chunks, non_finite)]
         return self._join(others, closed_by), refused
 
@@ -77,10 +77,10 @@ class Stacker:
             non_finite = self._non_finite(batch.chunks, batch.rows, self.signature.outputs, outputs)
             if non_finite and any(axis.outputs for axis in buckets.axes):  # padding belongs to no record
                 non_finite = self._non_finite_parts(batch.chunks, outputs)
-        wrong = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
-        wrong.update(spoilt)
-        refused = _refused(batch.chunks, wrong, Code.INTERNAL)
-        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, wrong)], refused)
+        why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
+        why.update(spoilt)
+        refused = _refused(batch.chunks, why, Code.INTERNAL)
+        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, why)], refused)
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
