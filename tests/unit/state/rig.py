@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -12,7 +12,7 @@ from tests.states import CHANGELOG, STATE, SUMS, sums
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Chunk, Prediction, Refused
 from worker.core.ordering.ledger import OffsetLedger, Stretch
-from worker.core.records import Answer, Array, ClosedBy, Fields, Partition, Record, Rejection, StateUse
+from worker.core.records import Answer, ClosedBy, Fields, Partition, Record, Rejection, StateUse
 from worker.core.tensors.stacking import Split
 from worker.state import ByKey, KeyStates, StatefulStacker
 
@@ -115,6 +115,3 @@ def _whole(part: Chunk, outcome: Prediction | Rejection) -> tuple[Chunk, Predict
         return part, outcome
     return part.reassembly.whole, part.reassembly.collect(part, outcome)
 
-
-def rows_of(chunks: Sequence[Chunk], by: Callable[[Chunk], Array]) -> list[list[Any]]:
-    return [by(one).tolist() for one in chunks]
