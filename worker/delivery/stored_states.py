@@ -20,7 +20,7 @@ from worker.delivery.last_states import Leave
 from worker.ports import Sink
 from worker.state.changes import HEAD, OFFSET
 from worker.state.layout import time_of
-from worker.state.outside_values import Change, OutsideValues, source_of
+from worker.state.outside_values import Change, OutsideValues
 
 # The longest wait for Kafka, in seconds, while the store has something to acknowledge.
 SOON = 0.001
@@ -93,11 +93,11 @@ class StoringSink:
 
     def _changes(self, stretch: Stretch) -> Sequence[Change]:
         """The changes for the store."""
-        partition, source = stretch.partition, source_of(stretch.partition)
+        partition, values = stretch.partition, self._values
         return [
-            Change(key or b"", self._values.forgotten(partition, *_said(headers)), is_forgotten=True)
+            Change(key or b"", values.forgotten(partition, *_said(headers)), is_forgotten=True)
             if value is None
-            else Change(key or b"", source + value, is_forgotten=False)
+            else Change(key or b"", values.written(partition, value), is_forgotten=False)
             for _, key, value, headers, *_ in self._leave(stretch)
         ]
 
