@@ -19,11 +19,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from worker.core.chunk import Batch, Chunk, Finished, Prediction
 from worker.core.failures import BadConfiguration, Code
-from worker.core.records import Answer, Fields, Ids, Record, Rejection
+from worker.core.records import Answer, Fields, Ids, Message, Record, Rejection
 from worker.ports import Codec, Lanes, Reading
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
@@ -58,8 +57,8 @@ class FollowedIds(Ids):
     span: Span
 
 
-class FollowedAnswer(tuple[Any, ...]):
-    """The answer to a followed request, as `Fields`."""
+class FollowedAnswer(Message):
+    """The answer to a followed request."""
 
     span: Span
 
@@ -203,9 +202,9 @@ def _with(answer: Answer, span: Span) -> Answer:
     """The answer with the span, which ends when it leaves; a rejection has it in its ids."""
     if isinstance(answer, Rejection):
         return answer
-    followed = FollowedAnswer(answer)
+    followed = FollowedAnswer._make(answer)
     followed.span = span
-    return followed  # type: ignore[return-value]  # it has the fields
+    return followed
 
 
 class TracedLanes:
