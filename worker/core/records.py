@@ -160,6 +160,12 @@ class Rejection(NamedTuple):
     is_silent: bool = False
 
 
+def nothing_owed(partition: Partition, offset: int) -> Rejection:
+    """The outcome for an offset that holds no request."""
+    record = Record(partition, offset, None, None, (), None)
+    return Rejection(record, Code.INVALID_ARGUMENT, "no request", ReplyForm(""), is_silent=True)
+
+
 class Message(NamedTuple):
     """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too.
 
