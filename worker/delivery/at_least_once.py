@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from worker.core.ordering.ledger import OffsetLedger, Stretch, taken_at
 from worker.core.records import Partition
-from worker.ports import Events, Offsets, Sink
+from worker.ports import Codec, Events, Offsets, Sink
 
 # Seconds after which a commit without a result counts as lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured 2026). Commits never move backwards, so a late result does no harm.
@@ -35,6 +35,7 @@ class AtLeastOnce:
         self,
         *,
         ledger: OffsetLedger,
+        encoder: Codec,
         sink: Sink,
         offsets: Offsets,
         events: Events,
@@ -42,6 +43,7 @@ class AtLeastOnce:
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
+        self._encoder = encoder
         self._sink = sink
         self._offsets = offsets
         self._events = events
@@ -54,9 +56,9 @@ class AtLeastOnce:
 
     def send(self, stretches: Sequence[Stretch]) -> None:
         """Hand the answers that leave to the producer, in order."""
-        take, send = self._ledger.take_messages, self._sink.send
+        take, messages, send = self._ledger.take_answers, self._encoder.messages, self._sink.send
         for stretch in stretches:
-            send(take(stretch), stretch)
+            send(messages(take(stretch)), stretch)
         self._is_pushed = False
 
     def push(self) -> None:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from worker.core.failures import KafkaFatal
 from worker.core.ordering.ledger import Line, OffsetLedger, Stretch, taken_at
 from worker.core.records import CommitResult, Partition
-from worker.ports import Events, GroupCommits, Transactions
+from worker.ports import Codec, Events, GroupCommits, Transactions
 
 # Seconds of one wait for the end of a transaction while a revoke holds everything else up.
 END_SLICE = 0.01
@@ -65,6 +65,7 @@ class ExactlyOnce:
         self,
         *,
         ledger: OffsetLedger,
+        encoder: Codec,
         transactions: Transactions,
         group: GroupCommits,
         events: Events,
@@ -72,6 +73,7 @@ class ExactlyOnce:
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
+        self._encoder = encoder
         self._transactions = transactions
         self._commits = group
         self._events = events
@@ -205,7 +207,8 @@ class ExactlyOnce:
         if not self._inside:
             self._transactions.begin()
             self._commit_due = self._clock() + self._commit_interval
-        take, send, limit = self._ledger.take_messages, self._transactions.send, self._limit
+        take, messages, send = self._ledger.take_answers, self._encoder.messages, self._transactions.send
+        limit = self._limit
         while self._waiting and self._records_inside < limit:
             stretch = self._waiting.popleft()
             if stretch.records > limit - self._records_inside:
@@ -214,7 +217,7 @@ class ExactlyOnce:
             self._inside.append(stretch)
             self._records_inside += stretch.records
             self._offsets[stretch.partition] = stretch.next_offset
-            send(take(stretch), stretch)
+            send(messages(take(stretch)), stretch)
 
     def _commit(self) -> None:
         self._is_ending = True
