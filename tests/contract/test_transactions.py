@@ -210,7 +210,7 @@ def test_what_was_taken_back_never_was(stage: Stage) -> None:
 
 def test_offsets_alone_are_a_transaction(stage: Stage) -> None:
     """Records without an answer are committed like others."""
-    fill(stage, [])
+    stage.transactions.begin()
 
     stage.transactions.commit({stage.requests: 7})
 
