@@ -57,6 +57,19 @@ def test_an_outcome_without_messages_waits_for_no_acknowledgement(world: World) 
     assert len(world.events.settled_at) == 2
 
 
+def test_answers_that_leave_together_are_sent_and_settled_in_their_order(world: World) -> None:
+    """Their records came with several polls, and the answer to the first one was late."""
+    places = [taken(world.ledger, record(offset)) for offset in (4, 5, 6)]
+    last_first = [(place.places, [0], [answer_of(place)]) for [place] in reversed(places)]
+
+    world.delivery.send(world.ledger.answer(last_first))
+    turn_after(world, 0.2)
+
+    assert sources(world.sink.sent) == ["requests/0/4", "requests/0/5", "requests/0/6"]
+    assert world.source.commits == [{P0: 7}]
+    assert world.ledger.records == 0
+
+
 @pytest.mark.parametrize("wrong", [4, 5, 6], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_a_rejection_leaves_in_its_place_among_the_answers_of_its_chunk(*, wrong: int, is_silent: bool) -> None:

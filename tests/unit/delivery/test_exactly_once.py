@@ -158,10 +158,10 @@ def test_an_answer_that_no_transaction_takes_is_found_wherever_it_stands_in_its_
         return ABORTED if f"requests/0/{wrong}" in sources(world.transactions.commits[-1][0]) else TransactionFate()
 
     def read_again() -> None:
-        while True:
-            send(world, *range(world.broker.committed.get(P0, 4), 9))
-            while not turn_after(world, LONGEST_PAUSE):
-                pass
+        send(world, *range(4, 9))
+        for _ in range(5 * PATIENCE):
+            if turn_after(world, LONGEST_PAUSE):
+                send(world, *range(world.broker.committed.get(P0, 4), 9))
 
     world.transactions.fate = fate
 
@@ -289,6 +289,20 @@ def sizes_until_done(world: World, partition: Partition, count: int) -> list[int
     while not world.delivery.is_idle:
         turn_after(world, 0.5)
     return [len(messages) for messages, _ in world.transactions.commits]
+
+
+def test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_chunk(world: World) -> None:
+    """The others of that chunk are the first ones in the next transaction."""
+    fail_often(world, P0)
+    for first in range(0, 30, 3):
+        send(world, *range(first, first + 3))
+
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+
+    assert [len(messages) for messages, _ in world.transactions.commits] == [1, 2, 3, 4, 5, 7, 8]
+    assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(30)]
+    assert [offsets for _, offsets in world.transactions.commits][:3] == [{P0: 1}, {P0: 3}, {P0: 6}]
 
 
 def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:

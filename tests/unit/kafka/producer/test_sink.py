@@ -107,7 +107,7 @@ class Full(KafkaSink):
 def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is dropped, overtaken or sent twice. A stretch returns when its last message is durable."""
     full = Full(monkeypatch)
-    first, second = stretches(2)
+    first, second = stretches(2, 10)
 
     full.send(messages(range(10)), first)
     full.send(messages(range(10, 20)), second)
