@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builders import STATE, SUMS
 from tests.chunks import P0, batch, chunk, floats, signature, spec
-from tests.states import CHANGELOG, STATE, SUMS
+from tests.fakes import CHANGELOG
 from tests.unit.state.rig import NOTHING, Rig, chunk_of, keyed
 from worker.core.chunk import Prediction, RunStates
 from worker.core.failures import Code, RunFailure
