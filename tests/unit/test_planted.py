@@ -34,7 +34,8 @@ from worker.codecs.answers import Answers
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Batch, Fields, Finished, ModelKey, Partition, Place, Request
 from worker.core.runs import Run
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -62,6 +63,7 @@ _run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
+_cut = Stretch.cut
 _note = Notes.note
 _conclude = Outcomes.conclude
 
@@ -73,7 +75,7 @@ def _believe_any_model(self: Outcomes, finished: Finished, now: float) -> Sequen
     return _conclude(self, finished._replace(model=ModelKey("any", "")), now)
 
 
-def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
+def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Fields], receipt: Receipt) -> Sequence[Fields]:
     return _produce(self, messages, receipt)[1:]
 
 
@@ -92,6 +94,11 @@ def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
     _hear(self)
     if self._commit_lost_at is not None:
         self._commit_lost_at = float("inf")
+
+
+def _answer_one_twice(self: Stretch, count: int) -> tuple[Stretch, Stretch]:
+    first, rest = _cut(self, count)
+    return first, rest._replace(start=rest.start - 1)
 
 
 def _commit_beside_a_note(self: ExactlyOnce, now: float) -> bool:
@@ -361,9 +368,7 @@ PLANTED: Mapping[str, Planted] = {
         KafkaSink,
         "_produce",
         _drop_what_finds_no_room,
-        lambda patch: test_sink.test_what_a_full_queue_does_not_take_goes_later_and_in_order(
-            patch, test_sink.as_singles
-        ),
+        test_sink.test_what_a_full_queue_does_not_take_goes_later_and_in_order,
     ),
     "an answer is dropped from a transaction where the producer's queue is full": Planted(
         TransactionalProducer,
@@ -431,6 +436,14 @@ PLANTED: Mapping[str, Planted] = {
         _wait_for_a_lost_commit,
         lambda _: test_at_least_once.test_a_commit_whose_result_never_comes_is_repeated_after_a_while(
             test_at_least_once.world_of()
+        ),
+    ),
+    "a slice of a chunk is answered twice": Planted(
+        Stretch,
+        "cut",
+        _answer_one_twice,
+        lambda _: test_exactly_once.test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_chunk(
+            test_exactly_once.world_of()
         ),
     ),
     "a transaction ends beside a note of its partition": Planted(
