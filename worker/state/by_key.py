@@ -22,7 +22,7 @@ from worker.core.chunk import Chunk
 from worker.core.ordering.ledger import Line
 from worker.core.records import BatchKind, Partition
 from worker.core.tensors.stacking import cut
-from worker.ports import Stage
+from worker.ports import NextStage
 from worker.state.outside_states import OutsideStates
 
 # Waiting records of up to so many bytes in the mean stay one chunk, because many often go on together, and many small
@@ -42,7 +42,7 @@ class _Keys:
 class ByKey:
     """The stage before the batcher. Owns the records that wait."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or the `StateFetch` before it."""
         self._next_stage = stage
         self.by_kind: Callable[[Chunk], Sequence[tuple[BatchKind, Chunk]]] = stage.by_kind
@@ -164,7 +164,7 @@ class _Held:
 class StateFetch:
     """The stage between `ByKey` and the batcher. Owns the records that wait for a state."""
 
-    def __init__(self, batcher: Stage, states: OutsideStates, clock: Callable[[], float]) -> None:
+    def __init__(self, batcher: NextStage, states: OutsideStates, clock: Callable[[], float]) -> None:
         self._batcher = batcher
         self._states = states
         self._clock = clock

@@ -189,8 +189,8 @@ def test_tombstones_of_expired_keys_go_before_the_states() -> None:
 
     gone = [at for at, (_, _, value, *_) in enumerate(rig.changes) if value is None]
     assert {rig.changes[at][1] for at in gone} == {b"old", b"other"}
-    offset = dict(rig.changes[gone[0]][3] or ())["offset"] or b""
-    assert number_of(rig.changes[gone[-1] + 1][2] or b"") == int(offset) - 1
+    latest = dict(rig.changes[gone[0]][3] or ())["offset"] or b""
+    assert number_of(rig.changes[gone[-1] + 1][2] or b"") == int(latest) - 1
     assert kept(rig.changes) == {b"new": 4}
     assert rig.states.keys == 1
 
