@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from worker.core.runs import Run, run_of
 
 from tests.builders import P0, batch, floats, record, request
 from tests.fakes import MODEL
@@ -12,7 +13,6 @@ from worker.core.deadlines import Punctuality, answered_late, deadline_of, most_
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Batch, BatchKind, Finished, Prediction, Reply, Request, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.runs import Run, run_of
 from worker.core.tensors.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0
