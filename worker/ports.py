@@ -6,10 +6,10 @@ the flags of `Signals`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
+from worker.core.chunk import Batch, Chunk, Finished, Prediction
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -124,13 +124,6 @@ class Reading(NamedTuple):
     rejections: Sequence[tuple[int, Rejection]]
 
 
-class Written(NamedTuple):
-    """The answers to a chunk, by index; None for a record that is refused late, and these refusals."""
-
-    answers: Sequence[Answer | None]
-    refused: Sequence[Refused]
-
-
 class Codec(Protocol):
     """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
@@ -140,15 +133,15 @@ class Codec(Protocol):
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not looked at."""
 
-    def write(self, prediction: Prediction) -> Written:
-        """The answers to a chunk that the model answered."""
+    def write(self, prediction: Prediction) -> Sequence[Answer]:
+        """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""
 
-    def error(self, rejection: Rejection) -> Sequence[Fields]:
-        """The messages of a rejection: the error, and the dead letter; none for a silent one."""
+    def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
+        """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""
 
 
-class NextStage(Protocol):
-    """A stage that takes chunks, after another one that may hold some records back (`state/by_key.py`)."""
+class Stage(Protocol):
+    """A stage that takes chunks: the batcher, or one before it that holds some records back (`state/by_key.py`)."""
 
     @property
     def backlog(self) -> int:
@@ -161,7 +154,42 @@ class NextStage(Protocol):
     def add_late(self, chunk: Chunk, now: float) -> None:
         """Take records that have waited already, so that their batches are due at once."""
 
+    def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
+        """Hear of records that have their outcomes: others may wait for them."""
+
     def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class States(Protocol):
+    """The states of the keys of a model with state (`state/states.py`), or none."""
+
+    keeps_order: bool  # a key's records must run in order
+
+    @property
+    def wait(self) -> float | None:
+        """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
+
+    @property
+    def can_keep(self) -> bool:
+        """True if the next process can go on from states that this one leaves."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+    def is_restoring(self, partition: Partition) -> bool: ...
+    def restore_some(self) -> bool: ...
+    def is_here(self, record: Record) -> bool: ...
+    def conclude(self, predictions: Sequence[Prediction]) -> None: ...
+    def rewind(self, partitions: Collection[Partition]) -> None: ...
+    def take_back(self, records: Iterable[Record]) -> None:
+        """Undo writes of partitions that are read again, from the first of these records on."""
+
+    def forget(self, partitions: Collection[Partition]) -> None: ...
+
+    def ask_ends(self, timeout: float) -> Mapping[Partition, Any]:
+        """How far the states reach that can be kept. Asks the changelog for `timeout` seconds at most."""
+
+    def end(self, extents: Mapping[Partition, Any]) -> None: ...
+    def keep(self, go_on: Callable[[], bool]) -> int | None:
+        """Leave the states to the next process. Returns how many; None if `go_on` returned False before the end."""
 
 
 class Lanes(Protocol):
@@ -196,7 +224,7 @@ class Delivery(Protocol):
         """True if nothing is unsettled or uncommitted."""
 
     def send(self, stretches: Sequence[Stretch]) -> None:
-        """Take answers that may leave (`OffsetLedger.take_messages`), in order."""
+        """Send answers that may leave (`OffsetLedger.take_answers`), in order."""
 
     def make_progress(self, now: float, timeout: float) -> Sequence[Partition]:
         """Settle and commit answers that are due. Returns partitions to read again, because answers were taken back."""
@@ -222,7 +250,7 @@ class Sink(Protocol):
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None: ...
 
     def poll(self, timeout: float) -> Sequence[Stretch]:
-        """The places whose messages have all become durable, as they were sent, once each. Waits at most `timeout` seconds for one."""
+        """The places whose messages have all become durable, once each. Waits at most `timeout` seconds for one."""
 
     def push(self) -> None: ...
 

@@ -160,6 +160,12 @@ class Rejection(NamedTuple):
     is_silent: bool = False
 
 
+def nothing_owed(partition: Partition, offset: int) -> Rejection:
+    """The outcome for an offset that holds no request."""
+    record = Record(partition, offset, None, None, (), None)
+    return Rejection(record, Code.INVALID_ARGUMENT, "no request", ReplyForm(""), is_silent=True)
+
+
 class Message(NamedTuple):
     """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too.
 
@@ -175,20 +181,10 @@ class Message(NamedTuple):
 
 
 # A message as a plain tuple: a `zip` makes many of them at once, for a tenth of the price (0.05 µs each).
-Fields = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int | None]
-# All that one record is answered with: its answer, or a list, such as an error and a dead letter, or nothing.
-Answer = Fields | Sequence[Fields]
-
-
-def messages_of(answer: Answer) -> Sequence[Fields]:
-    """The messages of one answer, in order."""
-    is_one = bool(answer) and type(answer[0]) is str  # the topic of a message
-    return (answer,) if is_one else answer  # type: ignore[return-value]  # mypy cannot tell a tuple by its first
-
-
-def answer_bytes(answer: Answer) -> int:
-    """The bytes of the values of an answer's messages."""
-    return sum([len(message[2] or b"") for message in messages_of(answer)])
+Fields = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, int | None]
+# The answer to one record: its message, or why it is refused. A refusal becomes messages only when it leaves, because
+# rejections in a row count in that order (`rejections.py`).
+Answer = Fields | Rejection
 
 
 class CommitResult(NamedTuple):

@@ -98,10 +98,9 @@ class FirstRejections:
         self._in_a_row = 0
         self._release_at = 0.0
 
-    @property
-    def has_served(self) -> bool:
-        """True if the group has answered requests before: then nothing is held any more."""
-        return self._group.has_served
+    def is_over(self, *, has_request: bool) -> bool:
+        """True if there is a request, or was one before: then nothing is held any more."""
+        return has_request or self._group.has_served
 
     def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
         """Hold the rejection, if it counts, and return True. Raises `TooManyRejections` at the limit."""

@@ -23,8 +23,9 @@ from queue import SimpleQueue
 from threading import Barrier, Condition, Lock, Thread
 from typing import NamedTuple, Protocol
 
+from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure, Stop
-from worker.core.records import Array, Batch, Finished, ModelKey
+from worker.core.records import Array, ModelKey
 
 # The weight of the newest run in the mean that tells whether the next batch will be brief.
 NEWEST = 1 / 8

@@ -1,23 +1,29 @@
-"""Decides how many records are taken from the source, and when: back-pressure, and how long a poll may wait.
+"""Decides how many records are taken from the source, and when; reads them, and hands them on.
 
-    source.poll ─▶ postponed while a record runs alone ─▶ `Decoding`
+    source.poll ─▶ postponed while a record runs alone ─▶ codec.read ─▶ ledger.track ─▶ still in time? ─▶ stage.add
+                       │                                     └───────── refusals ──────────┴─────▶ Outcomes
+                       └─ records of suspects ─▶ Quarantine
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes. While none runs, the loop waits in the poll for at most 100 ms, or until something falls due. The limit is
 100 ms because Python runs signal handlers only between two polls. If nothing may be taken, the loop still polls every
 100 ms, because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
 
-Owns pause and resume, and the postponed records.
+Owns pause and resume, and the postponed records. The first rejections of a new group wait (`core/rejections.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
+from operator import itemgetter
 
-from worker.core.records import Partition, Record
+from worker.core.chunk import Chunk
+from worker.core.ordering.ledger import Place, Places
+from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
-from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
+from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 
 # The most records that wait for the end of an isolated run; then all fetching stops. The run's answer may take as long
@@ -26,15 +32,22 @@ MOST_POSTPONED = 256
 # The most bytes of their values: a record may have a mebibyte and more.
 MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 
+_PARTITION = itemgetter(0)
+
 
 class Admission:
-    """Polls the source for as many records as there is room for. Owns pause and resume, and the postponed records."""
+    """Takes as many records as there is room for: from then on each is owed an answer."""
 
-    def __init__(self, parts: Parts, decoding: Decoding, quarantine: Quarantine, dispatch: Dispatch) -> None:
+    def __init__(self, parts: Parts, outcomes: Outcomes, quarantine: Quarantine, dispatch: Dispatch) -> None:
         self._states = parts.states
         self._source = parts.source
+        self._codec = parts.codec
+        self._ledger = parts.ledger
         self._intake = parts.intake
-        self._decoding = decoding
+        self._stage = parts.stage
+        self._punctuality = parts.punctuality
+        self._first_rejections = parts.first
+        self._outcomes = outcomes
         self._quarantine = quarantine
         self._dispatch = dispatch
         self._delivery = parts.delivery
@@ -46,7 +59,8 @@ class Admission:
 
     def poll(self, now: float) -> Sequence[Record]:
         """The records that came, as many as there is room for. The caller gives them to `take`."""
-        self._decoding.look_at_held(now)
+        if self._first_rejections is not None:
+            self._outcomes.refuse(self._first_rejections.due(now))
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
         if postponed := self._resumed():
             records = postponed
@@ -64,7 +78,12 @@ class Admission:
         if self._quarantine.is_exclusive:
             self._postponed += records
             return
-        self._decoding.take(records, now)
+        self._states.take_back(records)
+        rows, size = self._ledger.rows, self._ledger.size
+        others = self._quarantine.set_aside(records, now) if self._quarantine.has_suspects else records
+        for _, neighbours in groupby(others, _PARTITION):
+            self._read(list(neighbours), now)
+        self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
 
     def pause_or_resume(self) -> None:
@@ -80,15 +99,55 @@ class Admission:
         self._events.paused(is_paused=should_pause)
 
     def stop(self) -> None:
-        """Take nothing more."""
+        """Take nothing more, and answer the held rejections."""
         self.is_behind = False
         self._source.pause()
-        self._decoding.stop()
+        self._let_go()
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the waiting records of these partitions."""
-        self._decoding.forget(partitions)
+        self._stage.forget(partitions)
+        if self._first_rejections is not None:
+            self._first_rejections.forget(partitions)
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
+
+    # Reading
+
+    def _read(self, records: Sequence[Record], now: float) -> None:
+        """Read records of one partition, and hand on those that can be answered in time."""
+        chunks, rejections = self._codec.read(records)
+        if self._first_rejections is not None and self._first_rejections.is_over(has_request=bool(chunks)):
+            self._let_go()
+        places = self._ledger.track(records, *_weights(records, chunks, rejections), now)
+        if rejections:
+            self._refuse(places, rejections, now)
+        for chunk in chunks:
+            chunk.places = places
+            if chunk.timeouts is None:
+                self._stage.add(chunk, now)
+            else:
+                self._add_in_time(chunk, now)
+
+    def _refuse(self, places: Places, rejections: Sequence[tuple[int, Rejection]], now: float) -> None:
+        refused = [(Place(places, at), rejection) for at, rejection in rejections]
+        if (first := self._first_rejections) is not None:
+            refused = [(place, rejection) for place, rejection in refused if not first.holds(place, rejection, now)]
+        self._outcomes.refuse(refused)
+
+    def _add_in_time(self, chunk: Chunk, now: float) -> None:
+        for kind, part in self._stage.by_kind(chunk):
+            in_time, late = self._punctuality.sifted(part, kind, self._stage.backlog, now)
+            self._outcomes.refuse_records(late)
+            if in_time is not None:
+                self._stage.add(in_time, now)
+
+    def _let_go(self) -> None:
+        """Answer the held rejections, and hold none from now on."""
+        if self._first_rejections is not None:
+            first, self._first_rejections = self._first_rejections, None
+            self._outcomes.refuse(first.release())
+
+    # Waiting
 
     @property
     def _has_postponed_enough(self) -> bool:
@@ -120,10 +179,25 @@ class Admission:
             return 0.0
         if self._quarantine.current is not None:
             return SHORTEST_WAIT
-        if self._states is not None and (wait := self._states.wait) is not None:
+        if (wait := self._states.wait) is not None:
             return wait
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]
         if not dues:
             return POLL_SLICE
         wait = min(dues) - now
         return 0.0 if wait <= 0 else min(POLL_SLICE, max(SHORTEST_WAIT, wait))
+
+
+def _weights(
+    records: Sequence[Record], chunks: Sequence[Chunk], rejections: Sequence[tuple[int, Rejection]]
+) -> tuple[list[int], list[int]]:
+    """The rows and bytes of each record; a rejected one has no rows."""
+    if len(chunks) == 1 and not rejections:  # nearly always
+        return list(chunks[0].rows), list(chunks[0].sizes)
+    rows, sizes = [0] * len(records), [0] * len(records)
+    for chunk in chunks:
+        for at, count, size in zip(chunk.at, chunk.rows, chunk.sizes, strict=True):
+            rows[at], sizes[at] = count, size
+    for at, rejection in rejections:
+        sizes[at] = len(rejection.record.value or b"")
+    return rows, sizes

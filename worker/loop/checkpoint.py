@@ -15,7 +15,6 @@ from contextlib import suppress
 from worker.core.failures import Stop
 from worker.core.records import Partition
 from worker.loop.conduct import SHORTEST_WAIT, Parts
-from worker.state.states import KeyStates
 
 ASK_TIMEOUT = 2.0  # seconds for the changelog's ends, and again for the group; both take milliseconds if all is well
 
@@ -23,8 +22,8 @@ ASK_TIMEOUT = 2.0  # seconds for the changelog's ends, and again for the group; 
 class Checkpoint:
     """Owns the order of a checkpoint's steps. `left` returns the seconds that they may still take."""
 
-    def __init__(self, parts: Parts, states: KeyStates) -> None:
-        self._states = states
+    def __init__(self, parts: Parts) -> None:
+        self._states = parts.states
         self._source = parts.source
         self._ledger = parts.ledger
         self._events = parts.events

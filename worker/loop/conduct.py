@@ -13,9 +13,7 @@ from worker.core.records import ModelKey
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.suspects import Suspects
-from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Signals
-from worker.state.by_key import ByKey
-from worker.state.states import KeyStates
+from worker.ports import Codec, Delivery, Events, GroupSource, Lanes, Signals, Stage, States
 
 POLL_SLICE = 0.1  # the longest wait in one poll, in seconds, so that a signal is seen soon
 LANE_SLICE = 0.001  # the longest wait for a lane, in seconds, before the topics are polled again
@@ -41,13 +39,14 @@ class Conduct:
 class Parts:
     """All parts of one loop, each named once. The loop's classes take the parts they need.
 
-    A model with state has `states`, and `by_key` before the batcher.
+    `stage` takes chunks: the batcher, or with state the stage before it, which lets a key's records wait for one another.
     """
 
     source: GroupSource
     codec: Codec
     ledger: OffsetLedger
     intake: Intake
+    stage: Stage
     batcher: Batcher
     suspects: Suspects
     stackers: Mapping[ModelKey, Stacker]
@@ -59,6 +58,5 @@ class Parts:
     signals: Signals
     conduct: Conduct
     clock: Callable[[], float]
-    states: KeyStates | None = None
-    by_key: ByKey | None = None
+    states: States
     first: FirstRejections | None = None

@@ -3,7 +3,7 @@
     batcher.due ─▶ still in time? ─▶ stacker.stack ─▶ lanes.submit ┈(thread)┈▶ lanes.finished
                          └──────── refusals ───────▶ Outcomes
 
-Owns the batches in the lanes. Never answers: `Outcomes` answers requests that may not run, and finished runs.
+Owns the batches in the lanes. Never answers: `Outcomes` answers records that may not run, and finished runs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from worker.core.batching.batcher import Group
-from worker.core.records import Batch, Finished, Partition, Request
-from worker.core.runs import Run
+from worker.core.chunk import Batch, Chunk, Finished
+from worker.core.records import Partition
 from worker.loop.conduct import Parts
 from worker.loop.outcomes import Outcomes
 
@@ -64,7 +64,7 @@ class Dispatch:
 
     def holds(self, partitions: Collection[Partition]) -> bool:
         """True if a batch in the lanes has rows of these partitions."""
-        return any(r.record.partition in partitions for batch in self._out.values() for r in batch.requests)
+        return any(chunk.partition in partitions for batch in self._out.values() for chunk in batch.chunks)
 
     def drain(self) -> None:
         """Let nothing wait for company from now on."""
@@ -79,14 +79,10 @@ class Dispatch:
             self.start(group, now)
 
     def start(self, group: Group, now: float) -> None:
-        """Stack the group and give it to a lane; requests that may not run are refused."""
-        requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
-        stacker = self._stackers[group.bucket.kind.model]
-        batch, refused = stacker.stack(requests, group.closed_by)
-        if refused and any(isinstance(request, Run) for request, _ in refused):
-            batch, refused = stacker.stack(self._outcomes.apart(requests), group.closed_by)
-        if refused:
-            self._outcomes.refuse_requests(refused)
+        """Stack the group and give it to a lane; records that may not run are refused."""
+        chunks = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.chunks
+        batch, refused = self._stackers[group.bucket.kind.model].stack(chunks, group.closed_by)
+        self._outcomes.refuse_records(refused)
         if batch is not None:
             self._out[id(batch)] = batch
             self._lanes.submit(batch)
@@ -126,9 +122,8 @@ class Dispatch:
             return self._batcher.due(self.last_full_poll_at - COMPANY_COMES_WITHIN)
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
-    def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
-        """The group's requests that would be finished before their deadlines; the others are refused."""
-        running, late = self._punctuality.triaged(group.requests, group.bucket.kind, now, self._outcomes.apart)
-        if late:
-            self._outcomes.refuse_requests(late)
+    def _still_in_time(self, group: Group, now: float) -> Sequence[Chunk]:
+        """The group's records that would be finished before their deadlines; the others are refused."""
+        running, late = self._punctuality.triaged(group.chunks, group.bucket.kind, now)
+        self._outcomes.refuse_records(late)
         return running

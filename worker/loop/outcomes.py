@@ -1,13 +1,13 @@
-"""Turns finished batches and refusals into outcomes, each for the place of its record. They leave in ledger order.
+"""Turns finished batches and refusals into answers, each for the place of its record. They leave in ledger order.
 
 | a run gave                            | then |
 |---|---|
-| usable outputs                        | each request gets its own rows, or an error if these are not finite |
-| no outputs, for several requests      | the batch is halved, until the request on which the model fails is alone |
-| no outputs, for one request           | the device check holds its error until the device works |
-| no outputs, because memory ran out    | one request is halved, too; later batches of this kind are smaller   |
+| usable outputs                        | each record gets its own rows, or an error if these are not finite |
+| no outputs, for several records       | the batch is halved, until the record on which the model fails is alone |
+| no outputs, for one record            | the device check holds its error until the device works |
+| no outputs, because memory ran out    | one record is halved, too; later batches of this kind are smaller |
 | another number of rows than went in   | from then on each row of that model runs alone: their owners are not known |
-| outputs of a piece of a large request | they wait for the other pieces, and are answered together |
+| outputs of a piece of a large record  | they wait for the other pieces, and are answered together |
 
 The device check separates bad data from a bad device. A dead device fails on all requests, and an error for each would
 drain the topic into the dead letters. So an error that the model caused is held until there is proof that the device
@@ -22,24 +22,12 @@ record.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Refused
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import (
-    Array,
-    Batch,
-    Finished,
-    ModelKey,
-    Outcome,
-    Partition,
-    Place,
-    Refused,
-    Rejection,
-    Request,
-    nothing_owed,
-)
-from worker.core.runs import Run, unravel
+from worker.core.ordering.ledger import Answered, Place
+from worker.core.records import Array, ModelKey, Partition, Rejection, nothing_owed
 from worker.core.tensors.stacking import Split, halve, reject
 from worker.loop.conduct import Parts
 
@@ -83,9 +71,9 @@ class Outcomes:
     """Decides the answer to each record. Owns the device checks."""
 
     def __init__(self, parts: Parts) -> None:
-        """With `states` each key has a state, written with the outcome; then the key's next request has its turn."""
         self._states = parts.states
-        self._by_key = parts.by_key
+        self._stage = parts.stage
+        self._codec = parts.codec
         self._ledger = parts.ledger
         self._delivery = parts.delivery
         self._rejections = parts.rejections
@@ -98,7 +86,7 @@ class Outcomes:
         self._alone: set[ModelKey] = set()  # models that lost rows; a right number of rows is only chance from then on
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
-        """Answer the requests of a run. Returns the halves to run next if it failed; nearly always none.
+        """Answer the records of a run. Returns the halves to run next if it failed; nearly always none.
 
         Raises `ModelBroken` if the warm-up batch failed, and `TooManyRejections`.
         """
@@ -121,17 +109,25 @@ class Outcomes:
             self._events.answered_late(late)
         return ()
 
-    def refuse_requests(self, refused: Collection[Refused]) -> None:
-        """Answer these requests with their rejections; a request cut into pieces gets one answer."""
-        self.refuse(self._whole(refused))
+    def refuse_records(self, refused: Collection[Refused]) -> None:
+        """Answer these records with their rejections; a record cut into pieces gets one answer."""
+        if not refused:
+            return
+        places: list[tuple[Place, Rejection]] = []
+        for chunk, at, rejection in refused:
+            whole = rejection if chunk.reassembly is None else _reassembled(chunk, rejection)
+            if isinstance(whole, Rejection):
+                assert chunk.places is not None
+                places.append((Place(chunk.places, chunk.at[at]), whole))
+        self._stage.concluded([chunk.take(at, at + 1) for chunk, at, _ in refused], self._clock())
+        self.refuse(places)
 
-    def refuse(self, rejections: Sequence[tuple[Place, Outcome]]) -> None:
+    def refuse(self, rejections: Sequence[tuple[Place, Rejection]]) -> None:
         """Answer the records at these places with their rejections, each counted once."""
         for place, rejection in rejections:
-            assert isinstance(rejection, Rejection)
-            if not rejection.is_silent and self._ledger.knows(place):
+            if not rejection.is_silent and self._ledger.knows(place.places):
                 self._events.rejected(rejection)
-        self._answer(rejections)
+        self._answer([(place.places, (place.at,), (rejection,)) for place, rejection in rejections])
 
     def commit_past_gaps(self, positions: Mapping[Partition, int], now: float) -> None:
         """Let commits go past offsets that hold no record: markers of transactions, and records of aborted ones.
@@ -139,21 +135,18 @@ class Outcomes:
         Otherwise the lag behind a publisher that uses transactions would never be 0. Call it when all records from the
         source are in the ledger: where nothing is owed, a commit may go as far as the source has come.
         """
-        gaps: list[tuple[Place, Outcome]] = []
-        for partition, position in positions.items():
-            if self._ledger.is_behind(partition, position):
-                nothing = nothing_owed(partition, position - 1)
-                gaps.append((self._ledger.track(nothing.record, 0, 0, now, records=0), nothing))
-        self._answer(gaps)
+        self._answer(
+            [
+                (self._ledger.track_gap(partition, position - 1, now), (0,), (nothing_owed(partition, position - 1),))
+                for partition, position in positions.items()
+                if self._ledger.is_behind(partition, position)
+            ]
+        )
 
     def is_unsettled(self, place: Place) -> bool:
         """True if its answer is certainly not durable."""
-        is_in_doubt = place.is_in_doubt or self._delivery.is_in_doubt(place.line.partition)
+        is_in_doubt = self._ledger.is_doubtful(place) or self._delivery.is_in_doubt(place.partition)
         return not is_in_doubt and not self._ledger.is_settled(place)
-
-    def apart(self, requests: Sequence[Request]) -> Sequence[Request]:
-        """The requests, with each `Run` replaced by a request for each of its records."""
-        return unravel(requests, self._ledger) if _has_runs(requests) else requests
 
     def _run_alone(self, model: ModelKey, failure: RunFailure) -> None:
         """Let no rows of this model share a run from now on, because it does not give one row for each that went in."""
@@ -165,33 +158,45 @@ class Outcomes:
     def _split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         if batch.rows > 1 and batch.model in self._alone:
             return RunFailure("the model lost rows of another batch, so each row runs alone", loses_rows=True)
-        stacker = self._stackers[batch.model]
-        split = stacker.split(batch, outputs)
-        if isinstance(split, Split) and split.refused and _has_runs(request for request, _ in split.refused):
-            split = stacker.split(self._batch_apart(batch), outputs)
-        return split
-
-    def _batch_apart(self, batch: Batch) -> Batch:
-        return replace(batch, requests=self.apart(batch.requests))
+        return self._stackers[batch.model].split(batch, outputs)
 
     def _answer_split(self, split: Split, check: DeviceCheck) -> None:
         """Answer a run with usable output, unless all of it is rejections: they do not prove that the device works."""
         if not split.predicted:
             check.failed(*split.refused)
             return
-        if refused := [*check.cleared(), *split.refused]:  # nearly always none, and the call would cost a microsecond
-            self.refuse_requests(refused)
-        self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
+        if refused := [*check.cleared(), *split.refused]:  # nearly always none
+            self.refuse_records(refused)
+        predicted = [whole for prediction in split.predicted if (whole := self._whole(prediction)) is not None]
+        self._states.conclude(predicted)
+        self._answer([self._written(prediction) for prediction in predicted])
+        self._stage.concluded([prediction.chunk for prediction in split.predicted], self._clock())
+
+    def _whole(self, prediction: Prediction) -> Prediction | None:
+        """The prediction of whole records; None for a piece of a record that is not finished."""
+        chunk = prediction.chunk
+        if chunk.reassembly is None:
+            return prediction
+        whole = _reassembled(chunk, prediction)
+        if isinstance(whole, Rejection):  # its pieces' outputs do not fit together
+            assert chunk.places is not None
+            self.refuse([(Place(chunk.places, chunk.at[0]), whole)])
+            return None
+        return whole
+
+    def _written(self, prediction: Prediction) -> Answered:
+        chunk = prediction.chunk
+        assert chunk.places is not None
+        return chunk.places, chunk.at, self._codec.write(prediction)
 
     def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
-        """The halves of a failed batch, until the bad request is alone. Its neighbours get their results meanwhile."""
-        batch = self._batch_apart(batch)
+        """The halves of a failed batch, until the bad record is alone. Its neighbours get their results meanwhile."""
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
         may_be_cut = batch.rows > 1 and (wants_memory or failure.loses_rows)
-        if len(batch.requests) == 1 and not may_be_cut:
-            check.failed((batch.requests[0], reject(batch.requests[0], failure)))
+        if sum(map(len, batch.chunks)) == 1 and not may_be_cut:
+            check.failed(reject(batch.chunks[0], failure))
             return ()
         check.failed()
         return halve(batch)
@@ -205,38 +210,17 @@ class Outcomes:
                 f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
                 "deployment is broken; the requests that failed with it are unanswered and will be read again."
             )
-        self.refuse_requests(check.cleared())
+        self.refuse_records(check.cleared())
 
-    def _whole(self, judged: Collection[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
-        """The places and their outcomes. A request cut into pieces appears once, when its last piece is finished."""
-        ready: list[tuple[Place, Outcome]] = []
-        for request, outcome in judged:
-            assert request.place is not None
-            if request.reassembly is None:
-                ready.append((request.place, outcome))
-            elif (whole := _reassembled(request, outcome)) is not None:
-                if isinstance(whole, Rejection) and whole is not outcome:  # its pieces' outputs do not fit together
-                    self._events.rejected(whole)
-                ready.append((request.place, whole))
-        if self._states is not None:
-            self._states.conclude(ready)
-        if self._by_key is not None:
-            self._by_key.concluded([request for request, _ in judged], self._clock())
-        return ready
-
-    def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
-        if leaving := self._ledger.answer(outcomes):
+    def _answer(self, answers: Sequence[Answered]) -> None:
+        if leaving := self._ledger.answer(answers):
             self._delivery.send(leaving)
             self._rejections.check()
 
 
-def _has_runs(requests: Iterable[Request]) -> bool:
-    return any(isinstance(request, Run) for request in requests)
-
-
-def _reassembled(piece: Request, outcome: Outcome) -> Outcome | None:
-    """The outcome of the whole request once it is known. A piece that was cut again is joined first."""
-    whole: Outcome | None = outcome
+def _reassembled(piece: Chunk, outcome: Prediction | Rejection) -> Prediction | Rejection | None:
+    """The outcome of the whole record once it is known. A piece that was cut again is joined first."""
+    whole: Prediction | Rejection | None = outcome
     while piece.reassembly is not None and whole is not None:
-        whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.request
+        whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.whole
     return whole

@@ -14,15 +14,17 @@ worker asks the group, and commits again.
 Where keys have states, records after a suspect's records are set aside too, until these are done. Otherwise they would
 run on the states before them. Then they go on like all others.
 
-Takes records from `Decoding` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
+Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from worker.core.chunk import Chunk
 from worker.core.failures import Code
-from worker.core.records import Partition, Record, Rejection, Request
+from worker.core.ordering.ledger import Place
+from worker.core.records import Partition, Record
 from worker.loop.conduct import Parts
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
@@ -37,7 +39,8 @@ class Quarantine:
     """Runs the records of suspect partitions alone."""
 
     def __init__(self, parts: Parts, outcomes: Outcomes, dispatch: Dispatch) -> None:
-        self._states, self._by_key = parts.states, parts.by_key
+        self._states = parts.states
+        self._stage = parts.stage
         self._suspects = parts.suspects
         self._notes = parts.source
         self._codec = parts.codec
@@ -76,7 +79,7 @@ class Quarantine:
             if suspect is None and not self._must_wait(record):
                 others.append(record)
                 continue
-            place = self._ledger.track(record, 1, len(record.value or b""), now)
+            place = Place(self._ledger.track([record], [1], [len(record.value or b"")], now), 0)
             if suspect is not None and record.offset == suspect.poison:
                 self._outcomes.refuse([(place, self._codec.refuse(record, Code.INTERNAL, POISONOUS))])
             elif self._suspects.add(record, place, is_behind=suspect is None):
@@ -130,11 +133,11 @@ class Quarantine:
 
     def _must_wait(self, record: Record) -> bool:
         """True if a record of its partition must run alone first, because that may have the same key."""
-        return self._by_key is not None and self._suspects.has_waiting(record.partition)
+        return self._states.keeps_order and self._suspects.has_waiting(record.partition)
 
     def _has_state(self, run: IsolatedRun) -> bool:
         """True if the state that it runs on is here. Asked before the note, because a store may be away for long."""
-        return self._states is None or self._states.is_here(run.record)
+        return self._states.is_here(run.record)
 
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)
@@ -146,26 +149,26 @@ class Quarantine:
         return self._notes.note_isolated_run(run.record.partition, run.record.offset)
 
     def _begin(self, run: IsolatedRun, now: float) -> None:
-        if (request := self._decoded(run, now)) is not None:
-            self._suspects.begin(request, now)
+        if (chunk := self._read(run, now)) is not None:
+            self._suspects.begin(chunk, now)
 
     def _take_up(self, run: IsolatedRun, now: float) -> None:
         """Hand a record on like any other, because no record before it has to run alone any more."""
-        assert self._by_key is not None
-        if (request := self._decoded(run, now)) is not None:
-            self._by_key.add(request, now)
+        if (chunk := self._read(run, now)) is not None:
+            self._stage.add(chunk, now)
         self._end(run)
 
-    def _decoded(self, run: IsolatedRun, now: float) -> Request | None:
-        """The run's request; None if the record is refused."""
-        request = self._codec.decode(run.record)
-        if isinstance(request, Rejection):
-            self._outcomes.refuse([(run.place, request)])
+    def _read(self, run: IsolatedRun, now: float) -> Chunk | None:
+        """The run's record as a chunk; None if it is refused."""
+        chunks, rejections = self._codec.read([run.record])
+        if rejections:
+            self._outcomes.refuse([(run.place, rejection) for _, rejection in rejections])
             return None
-        request.place = run.place
-        if request.timeout is not None:
-            self._punctuality.give_deadline(request, now)
-        return request
+        (chunk,) = chunks
+        chunk.places = run.place.places
+        if chunk.timeouts is not None:
+            self._punctuality.give_deadlines(chunk, now)
+        return chunk
 
     def _end(self, run: IsolatedRun) -> None:
         if self._suspects.end():

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.records import ModelKey, Partition, Place, Record, Request, Suspect
+from worker.core.chunk import Chunk
+from worker.core.ordering.ledger import Place
+from worker.core.records import ModelKey, Partition, Record, Suspect
 
 # The most records of one suspect that wait here; further ones stay with Kafka. An isolated run takes tens of
 # milliseconds, and records that wait here count against the bounds that all partitions share.
@@ -43,7 +45,7 @@ class Suspects:
         self.runs: deque[IsolatedRun] = deque()  # the first one runs next, or now
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # no longer fetched
-        self._pieces = Batcher(policies)  # the request that runs alone; in pieces if it is larger than a batch
+        self._pieces = Batcher(policies)  # the record that runs alone; in pieces if it is larger than a batch
 
     def __bool__(self) -> bool:
         """True if records must be looked at before they are decoded."""
@@ -83,17 +85,17 @@ class Suspects:
             self._withheld.add(partition)
         return is_enough
 
-    def begin(self, request: Request, now: float) -> None:
-        """Begin the current record's run: this is its request, and `next_group` gives its groups."""
-        self._pieces.add(request, now)
+    def begin(self, chunk: Chunk, now: float) -> None:
+        """Begin the current record's run: this is its chunk, and `next_group` gives its groups."""
+        self._pieces.add(chunk, now)
 
     @property
     def has_pieces(self) -> bool:
-        """True if a part of the current request has not run yet."""
+        """True if a part of the current record has not run yet."""
         return self._pieces.next_due is not None
 
     def next_group(self) -> Group | None:
-        """The next group of the current request."""
+        """The next group of the current record."""
         return self._pieces.drain()
 
     def end(self) -> bool:

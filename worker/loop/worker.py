@@ -1,6 +1,9 @@
-"""The loop's thread: decides when each step is taken, while partitions come and go, until all is drained.
+"""The loop: takes the steps of a turn again and again, while partitions come and go, until all is drained.
 
-`Worker.turn()` takes the steps of `steps.py` once. Inference overlaps all of them, because a lane runs its batch
+    source.poll → codec.read → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
+      → codec.write → ledger.answer → sink.send ┈(delivery report)┈ ledger.settle → commit
+
+ Inference overlaps all of them, because a lane runs its batch
 outside the GIL while the loop takes records, stacks the next batch and produces the last answers. A batch that takes
 less time than the way to a lane and back runs on this thread, in `lanes.submit`.
 """
@@ -12,26 +15,34 @@ from math import inf
 
 from worker.core.failures import DeadlineMissed, Stop
 from worker.core.records import Partition, Suspect
+from worker.loop.admission import Admission
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, SHORTEST_WAIT, Parts
 from worker.loop.dispatch import Dispatch
+from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.loop.steps import Steps
+from worker.loop.suspects import IsolatedRun
 
+LOOK_AGAIN_AFTER = 1.0  # seconds between two questions to the source how far it has come
+REPORT_WAIT = 0.01  # seconds of one wait for delivery reports, while only they can free room
 LEAVE_AFTER = 0.5  # the part of a drain's time after which requests that no lane has begun are left to the next owner
 
 
 class Worker:
     """Owns the order of the steps, and with its thread the consumer and the producer."""
 
-    def __init__(
-        self, parts: Parts, steps: Steps, dispatch: Dispatch, quarantine: Quarantine, checkpoint: Checkpoint | None
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
+        """A clean stop keeps the states for the next start, if there is a place for them."""
         self._source = parts.source
-        self._steps = steps
-        self._dispatch = dispatch
-        self._quarantine = quarantine
+        self._outcomes = Outcomes(parts)
+        self._dispatch = Dispatch(parts, self._outcomes)
+        self._quarantine = Quarantine(parts, self._outcomes, self._dispatch)
+        self._admission = Admission(parts, self._outcomes, self._quarantine, self._dispatch)
+        self._checkpoint = Checkpoint(parts) if parts.states.can_keep else None
         self._ledger = parts.ledger
+        self._intake = parts.intake
+        self._batcher = parts.batcher
+        self._rejections = parts.rejections
         self._suspects = parts.suspects
         self._delivery = parts.delivery
         self._events = parts.events
@@ -39,7 +50,9 @@ class Worker:
         self._conduct = parts.conduct
         self._clock = parts.clock
         self._states = parts.states
-        self._checkpoint = checkpoint
+        self._next_look = 0.0
+        self._is_draining = False
+        self._is_kept_free = False  # the lanes are kept free for the record that runs alone
         self._drain_deadline = inf
         self._is_over = False
         self._left = 0  # records that a drain left to their next owner
@@ -78,24 +91,108 @@ class Worker:
 
     def turn(self) -> None:
         """Take records in, hand groups out, answer finished runs, record the progress."""
-        has_news = self._steps.take_in()
-        self._steps.hand_out(self._clock())
-        self._steps.answer_finished(0.0 if has_news else self._lane_slice)
-        self._steps.record_progress()
+        has_news = self._take_in()
+        self._hand_out(self._clock())
+        self._answer_finished(0.0 if has_news else self._lane_slice)
+        self._record_progress()
 
     @property
     def _lane_slice(self) -> float:
         """How long to wait for a lane before the topics are polled again; a lane that finishes ends the wait."""
-        is_restoring = self._states is not None and self._states.wait is not None
+        is_restoring = self._states.wait is not None
         if self._dispatch.has_backlog and self._quarantine.current is None and not is_restoring:
             return max(self._conduct.lane_slice, BACKLOG_SLICE)
         return self._conduct.lane_slice
 
+    # The steps of a turn
+
+    def _take_in(self) -> bool:
+        """Take in the records that arrived, and some of the states. Returns True if there were any."""
+        records = self._admission.poll(self._clock())
+        if records:
+            self._admission.take(records, self._clock())
+        has_news = self._states.restore_some() or bool(records)
+        now = self._clock()
+        self._commit_past_gaps(now)
+        self._admission.pause_or_resume()
+        self._dispatch.last_full_poll_at = now if self._admission.is_behind else None
+        return has_news
+
+    def _hand_out(self, now: float) -> None:
+        """Give the lanes the groups that are due, or the record that runs alone."""
+        self._is_kept_free = False
+        if (run := self._quarantine.current) is not None:
+            self._is_kept_free = self._quarantine.advance(run, now)
+            self._pace()
+        if not self._is_kept_free:
+            self._dispatch.hand_out(now)
+
+    def _answer_finished(self, timeout: float) -> None:
+        """Conclude the finished runs, waiting at most `timeout` seconds for the first."""
+        finished = self._dispatch.finished(timeout)
+        if finished:
+            now = self._clock()
+            self._dispatch.collect(finished, now)
+            if self._quarantine.current is None:  # otherwise the isolated run's next step may depend on these answers
+                self._hand_out(now)  # before the answers are written, so that no lane waits for that
+            for one in finished:
+                if halves := self._outcomes.conclude(one, now):
+                    self._dispatch.resubmit(halves, self._clock())
+        self._dispatch.probe_if_wanted()
+
+    def _record_progress(self) -> None:
+        """Settle and commit acknowledged answers, or read records again whose answers were taken back."""
+        if self._dispatch.is_idle and not self._admission.is_behind:
+            self._delivery.push()
+        now = self._clock()
+        astray = self._delivery.make_progress(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
+        self._rejections.check()  # with exactly once, answers that waited for a transaction are written only now
+        if astray:
+            self._rewind(astray)
+        self._batcher.look_back(now)
+        self._events.turned(now, self._ledger.records)
+
+    def _forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
+        """Drop the waiting records of these partitions. Returns the isolated run that this breaks off."""
+        self._admission.forget(partitions)
+        interrupted = self._quarantine.forget(partitions)
+        self._pace()
+        return interrupted
+
+    def _commit_past_gaps(self, now: float) -> None:
+        if now >= self._next_look and not self._quarantine.is_exclusive:
+            self._next_look = now + LOOK_AGAIN_AFTER
+            self._outcomes.commit_past_gaps(self._source.positions(), now)
+
+    def _only_kafka_helps(self, now: float) -> bool:
+        """True if nothing can go on before Kafka has acknowledged something.
+
+        With state a request may be due that waited for an earlier request of its key, unless the lanes are kept free.
+        """
+        if self._quarantine.awaits_kafka:
+            return True
+        if not self._intake.is_full or self._dispatch.in_flight:
+            return False
+        due = self._dispatch.next_due
+        return self._is_kept_free or due is None or due > now
+
+    def _rewind(self, partitions: Sequence[Partition]) -> None:
+        """Read these partitions again from their committed offsets. A run that is still under way finds no line."""
+        if (interrupted := self._forget(partitions)) is not None:
+            self._quarantine.withdraw(interrupted)
+        self._rejections.take_back()
+        self._states.rewind(partitions)
+        self._source.rewind(partitions)
+        self._events.rewound(partitions)
+
+    def _pace(self) -> None:
+        """Make commits urgent while a drain or an isolated run waits for them."""
+        self._delivery.commit_promptly(is_urgent=self._is_draining or self._quarantine.current is not None)
+
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        if self._states is not None:
-            self._states.assigned(partitions)
+        self._states.assigned(partitions)
         self._events.assigned(partitions)
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
@@ -105,8 +202,7 @@ class Worker:
 
     def is_in_doubt(self, partition: Partition) -> bool:
         """True if an earlier assignment's offset may still be committed, or the keys' states are not restored yet."""
-        is_restoring = self._states is not None and self._states.is_restoring(partition)
-        return is_restoring or self._delivery.is_in_doubt(partition)
+        return self._states.is_restoring(partition) or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Called before the partitions move. The only callback that acts: it commits the batches that are running.
@@ -122,18 +218,18 @@ class Worker:
             return
         self._quarantine.forget(partitions)
         self._delivery.lost(partitions)
-        self._forget_states(partitions)
+        self._states.forget(partitions)
 
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
-        interrupted = self._steps.forget(partitions)
+        interrupted = self._forget(partitions)
         self._suspects.release(partitions)
         try:
             while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
-                self._steps.answer_finished(LANE_SLICE)
-                self._steps.record_progress()
+                self._answer_finished(LANE_SLICE)
+                self._record_progress()
             unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
-            self._forget_states(partitions)
+            self._states.forget(partitions)
         finally:  # the record whose isolated run is broken off did not end the process
             if interrupted is not None:
                 self._quarantine.leave(interrupted)
@@ -142,10 +238,10 @@ class Worker:
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """Forget partitions that have moved already, and commit nothing. A batch that still runs finds no line."""
-        self._steps.forget(partitions)
+        self._forget(partitions)
         self._suspects.release(partitions)
         unsettled = self._delivery.lost(partitions)
-        self._forget_states(partitions)
+        self._states.forget(partitions)
         self._events.lost(partitions, unsettled)
         self._count_left(unsettled)
 
@@ -153,10 +249,6 @@ class Worker:
         """Count the records that a drain leaves; before a drain they leave with a rebalance."""
         if self._signals.stop_asked:
             self._left += unsettled
-
-    def _forget_states(self, partitions: Sequence[Partition]) -> None:
-        if self._states is not None:
-            self._states.forget(partitions)
 
     # The end
 
@@ -169,7 +261,10 @@ class Worker:
         """
         leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
         is_leaving = False
-        self._steps.drain()
+        self._is_draining = True
+        self._admission.stop()
+        self._dispatch.drain()
+        self._pace()
         while self._ledger.records or not self._delivery.is_idle:
             if self._clock() > self._stop_by():
                 raise DeadlineMissed(
@@ -177,17 +272,16 @@ class Worker:
                     "uncommitted and will be answered again"
                 )
             if self._clock() > leave_at and self._has_waiting:
-                self._steps.forget(list(self._ledger.oldest_by_partition()))
+                self._forget(list(self._ledger.oldest_by_partition()))
                 is_leaving = True
             if is_leaving and self._is_drained:
                 self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
             # This poll is for the callbacks. A record that still comes is left to its next owner.
             self._source.poll(1, 0.0 if self._dispatch.in_flight else SHORTEST_WAIT)
-            if self._states is not None:
-                self._states.restore_some()
-            self._steps.hand_out(self._clock())
-            self._steps.answer_finished(LANE_SLICE)
-            self._steps.record_progress()
+            self._states.restore_some()
+            self._hand_out(self._clock())
+            self._answer_finished(LANE_SLICE)
+            self._record_progress()
 
     def _stop_by(self) -> float:
         """When the drain must be over: infinity before a stop is asked for, at once when it is asked for again.

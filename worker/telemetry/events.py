@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
+from worker.core.chunk import Batch
+from worker.core.records import CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.stalls import Stall
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.tensors.signature import EDITION_DIGITS, Signature
@@ -262,7 +263,7 @@ class WorkerEvents:
         self._numbers.add(metrics.BATCHES, 1, closed_by)
         self._numbers.add(metrics.BATCH_ROWS, batch.rows, closed_by)
         self._numbers.observe(metrics.BATCH_WAIT, waited)
-        if (published := batch.requests[0].record.timestamp_ms) is not None:
+        if (published := batch.chunks[0].records[0].timestamp_ms) is not None:
             self._numbers.observe(metrics.REQUEST_AGE, max(0.0, self._date() - published / 1000))
         if self._buckets.axes:
             self._count_padding(batch)

@@ -9,8 +9,8 @@ A span lasts from the taking of its request until the answer is handed to Kafka'
 or an error's text. The SDK exports ended spans on a thread of its own, so that the loop waits for no collector.
 
 `app.py` imports this module only when tracing is on; `assembly.py` puts `TracedCodec` and `TracedLanes` in the place of
-the bare ones. A followed request is one whose reply is a `FollowedReply`: its span travels with it, through batches,
-halves and rejections, to its messages. A request that a revoke takes away is forgotten with its span.
+the bare ones. The ids of a followed request are `FollowedIds`: its span travels with them, through batches, halves and
+rejections, to its answer. A request that a revoke takes away is forgotten with its span.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from worker.core.chunk import Batch, Chunk, Finished, Prediction
 from worker.core.failures import BadConfiguration, Code
-from worker.core.records import Batch, Finished, Message, Outcome, Record, Rejection, Reply, Request
-from worker.ports import Codec, Encoder, Lanes
+from worker.core.records import Answer, Fields, Ids, Message, Record, Rejection
+from worker.ports import Codec, Lanes, Reading
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
 
@@ -51,8 +51,14 @@ Echo = Sequence[tuple[str, bytes]]
 _W3C = TraceContextTextMapPropagator()
 
 
-class FollowedReply(Reply):
-    """The reply of a followed request."""
+class FollowedIds(Ids):
+    """The ids of a followed request. Where they would echo its context, they name our span instead."""
+
+    span: Span
+
+
+class FollowedAnswer(Message):
+    """The answer to a followed request."""
 
     span: Span
 
@@ -66,7 +72,7 @@ class Tracing:
         self._group_id = group_id
         self.clock = clock
 
-    def around(self, codec: TwoWayCodec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
+    def around(self, codec: Codec, lanes: Lanes) -> tuple[TracedCodec, TracedLanes]:
         """Wrap the codec and the lanes in traced ones."""
         return TracedCodec(codec, self), TracedLanes(lanes, self)
 
@@ -101,7 +107,7 @@ class Tracing:
             set_span_in_context(followed[0]),
             attributes={
                 "inference_worker.batch.rows": batch.rows,
-                "inference_worker.batch.requests": len(batch.requests),
+                "inference_worker.batch.requests": sum(map(len, batch.chunks)),
                 "inference_worker.batch.closed_by": batch.closed_by.value,
             },
             links=[Link(own.get_span_context()) for own in followed],
@@ -138,64 +144,67 @@ def start(group_id: str) -> Tracing:
     return Tracing(provider, group_id)
 
 
-class TwoWayCodec(Codec, Encoder, Protocol):
-    """A codec for both directions: the loop decodes, and the delivery encodes."""
-
-
 class TracedCodec:
-    """Begins a request's span when decoding. Ends it when encoding, and puts its context into the answer."""
+    """Begins a request's span when reading. Ends it when its answer leaves, and puts its context into the answer."""
 
-    def __init__(self, codec: TwoWayCodec, tracing: Tracing) -> None:
+    def __init__(self, codec: Codec, tracing: Tracing) -> None:
         self._codec, self._tracing = codec, tracing
 
-    def decode(self, record: Record) -> Request | Rejection:
-        taken = self._codec.decode(record)
-        if not taken.reply.echo:
-            return taken
-        reply = self._followed(record, taken.reply)
-        if isinstance(taken, Rejection):
-            return taken._replace(reply=reply)
-        taken.reply = reply
-        return taken
-
-    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """Decode one by one, because each record has a span of its own."""
-        return [self.decode(record) for record in records]
+    def read(self, records: Sequence[Record]) -> Reading:
+        chunks, rejections = self._codec.read(records)
+        for chunk in chunks:
+            if chunk.ids is not None:
+                chunk.ids = list(map(self._followed, chunk.records, chunk.ids))
+        return Reading(chunks, [(at, self._with_span(rejection)) for at, rejection in rejections])
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        refused = self._codec.refuse(record, code, message)
-        return refused._replace(reply=self._followed(record, refused.reply))
+        return self._with_span(self._codec.refuse(record, code, message))
 
-    def _followed(self, record: Record, reply: Reply) -> Reply:
-        """The reply, with a span if its request is to be followed."""
-        span = self._tracing.follow(record, reply.echo)
+    def write(self, prediction: Prediction) -> Sequence[Answer]:
+        answers = self._codec.write(prediction)
+        followed = _spans(prediction.chunk)
+        return [_with(answer, followed[at]) if at in followed else answer for at, answer in enumerate(answers)]
+
+    def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
+        """The codec's messages. A dead letter keeps the headers of its request, because it may be sent again."""
+        for answer in answers:
+            if isinstance(answer, FollowedAnswer):
+                answer.span.end(self._tracing.clock())
+            elif isinstance(answer, Rejection) and isinstance(answer.ids, FollowedIds):
+                if not answer.is_silent:
+                    _fail(answer.ids.span, answer.code.value)
+                answer.ids.span.end(self._tracing.clock())
+        return self._codec.messages(answers)
+
+    def _with_span(self, rejection: Rejection) -> Rejection:
+        return rejection._replace(ids=self._followed(rejection.record, rejection.ids))
+
+    def _followed(self, record: Record, ids: Ids) -> Ids:
+        """The ids, with a span if their request is to be followed."""
+        span = self._tracing.follow(record, ids.echo) if ids.echo else None
         if span is None:
-            return reply
-        followed = FollowedReply._make(reply)
+            return ids
+        context = span.get_span_context()
+        traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+        # At most as long as the header that it replaces, so the answer still fits its topic.
+        echo = tuple((name, traceparent if name.lower() == TRACEPARENT else value) for name, value in ids.echo)
+        followed = FollowedIds(ids.request_id, ids.body_id, echo)
         followed.span = span
         return followed
 
-    def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The codec's messages. An answer that would echo its request's context names our span instead.
 
-        A dead letter keeps the headers of its request, because it may be sent again.
-        """
-        messages = self._codec.encode(outcome)
-        reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
-        if not isinstance(reply, FollowedReply):
-            return messages
-        code = dict(messages[0].headers).get("error-code") if messages else None
-        if code is not None:
-            _fail(reply.span, code.decode())
-        reply.span.end(self._tracing.clock())
-        if not messages:
-            return messages
-        context = reply.span.get_span_context()
-        traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
-        # At most as long as the header that it replaces, so the answer still fits its topic.
-        answer, *letters = messages
-        headers = [(name, traceparent if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
-        return [answer._replace(headers=headers), *letters]
+def _spans(chunk: Chunk) -> dict[int, Span]:
+    """The spans of followed requests, by index."""
+    return {at: ids.span for at, ids in enumerate(chunk.ids or ()) if isinstance(ids, FollowedIds)}
+
+
+def _with(answer: Answer, span: Span) -> Answer:
+    """The answer with the span, which ends when it leaves; a rejection has it in its ids."""
+    if isinstance(answer, Rejection):
+        return answer
+    followed = FollowedAnswer._make(answer)
+    followed.span = span
+    return followed
 
 
 class TracedLanes:
@@ -213,7 +222,7 @@ class TracedLanes:
         finished = self._lanes.finished(timeout)
         for run in finished:
             if run.batch is not None:
-                followed = [r.reply.span for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
+                followed = [span for chunk in run.batch.chunks for span in _spans(chunk).values()]
                 if followed:
                     self._tracing.ran(run, run.batch, followed)
         return finished

@@ -263,6 +263,17 @@ def test_an_urgent_request_makes_its_group_due_earlier() -> None:
     assert waiting.next_due == 5.0
 
 
+def test_where_no_run_time_is_known_a_group_is_due_at_its_deadline() -> None:
+    """A deadline that is later than the linger changes nothing."""
+    waiting = batcher(linger=5.0)
+    waiting.add(of_length(0, 1, deadline=9.0), 0.0)
+    assert waiting.next_due == 5.0
+
+    waiting.add(of_length(1, 1, deadline=4.0), 0.0)
+
+    assert waiting.next_due == 4.0
+
+
 def stacked(rows: int, length: int) -> Batch:
     return Batch([chunk(0)], {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
 
@@ -281,6 +292,18 @@ def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     assert group is not None
     assert group.closed_by is ClosedBy.MEMORY
     assert waiting.due(4.9) is None
+
+
+def test_an_open_group_that_is_still_small_enough_goes_on_filling() -> None:
+    """It closes with as many rows as the device has memory for."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    waiting.add(chunk(*range(1, 6), shapes=((64,),)), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
+    assert offsets(waiting.drain()) == [4, 5]
 
 
 def test_the_limit_of_the_device_grows_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.chunks import P1, RAW, chunk, floats, offsets, record, singles
 from worker.core.chunk import Chunk, RunStates
 from worker.core.failures import Code
-from worker.core.records import Answer, Fields, Ids, Timeout, answer_bytes, messages_of
+from worker.core.records import Ids, Timeout
 from worker.core.tensors.stacking import refusal
 
 FOUR = chunk(
@@ -85,15 +85,3 @@ def test_a_row_of_next_states_is_one_row_of_each_tensor() -> None:
     states = RunStates([np.array([[1.0], [2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])])
 
     assert [array.tolist() for array in states.row(1)] == [[[2.0]], [[5.0, 6.0]]]
-
-
-def test_an_answer_is_one_message_or_several_or_none() -> None:
-    """A dead letter has no value if its record had none."""
-    one: Fields = ("responses", b"k", b"one", [("source", b"requests/3/7")], 3, None)
-    letter: Fields = ("dead-letters", None, None, [], 3, None)
-
-    assert list(messages_of(one)) == [one]
-    assert list(messages_of([one, letter])) == [one, letter]
-    assert list(messages_of(())) == list(messages_of([])) == []
-    answers: list[Answer] = [one, [one, letter], ()]
-    assert [answer_bytes(answer) for answer in answers] == [3, 3, 0]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chunks import P0, P1, acknowledged, answer_of, answered, places_of, record, settled, taken
+from tests.chunks import P0, P1, acknowledged, answer_of, answered, places_of, record, rejection, settled, taken
 from worker.core.ordering.ledger import OffsetLedger, Place, Stretch, stretches_of, taken_at
-from worker.core.records import Partition
+from worker.core.records import Answer, Partition, nothing_owed
 
 Track = Callable[..., list[Place]]
 
@@ -50,18 +50,17 @@ def test_answers_that_leave_together_are_one_stretch() -> None:
     assert (rest.partition, rest.records, rest.next_offset) == (P0, 3, 9)
 
 
-def test_the_messages_of_answers_are_taken_in_order() -> None:
-    """An answer may be several messages, or none. The ledger keeps none that was taken."""
+def test_answers_are_taken_in_order() -> None:
+    """An answer may be a message or a rejection. The ledger keeps none that was taken."""
     ledger = OffsetLedger()
     places = ledger.track([record(at) for at in range(4)], [1] * 4, [4] * 4, 0.0)
-    one, two, three = (answer_of(Place(places, at)) for at in range(3))
+    answers: list[Answer] = [*[answer_of(Place(places, at)) for at in range(3)], rejection(3)]
 
-    [first] = ledger.answer([(places, [0, 1], [one, [two, three]])])
-    [rest] = ledger.answer([(places, [2, 3], [(), three])])
+    [first] = ledger.answer([(places, [0, 1], answers[:2])])
+    [rest] = ledger.answer([(places, [2, 3], answers[2:])])
 
-    assert ledger.take_messages(first) == [one, two, three]
-    assert ledger.take_messages(rest) == [three]
-    assert ledger.take_messages(first) == ledger.take_messages(rest) == []
+    assert [*ledger.take_answers(first), *ledger.take_answers(rest)] == answers
+    assert not any(kept in answers for kept in places.answers)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -73,6 +72,18 @@ def test_no_record_is_answered_twice(is_gone: object) -> None:
 
     with pytest.raises(AssertionError, match="answered twice"):
         answered(ledger, second)
+
+
+def test_a_rejection_counts_with_the_bytes_of_its_record() -> None:
+    """It holds the record until it leaves, because its messages are written only then."""
+    ledger = OffsetLedger()
+    [place] = together(ledger, 0)
+
+    [stretch] = ledger.answer([(place.places, [0], [rejection()])])
+    assert ledger.size == 10
+
+    ledger.settle([stretch])
+    assert ledger.size == 0
 
 
 @however_taken
@@ -293,8 +304,8 @@ def test_a_place_of_no_record_counts_nowhere() -> None:
 
     assert ledger.records == 0
     assert ledger.committable() == {}
-    [stretch] = ledger.answer([(gap.places, [0], [()])])
-    assert (stretch.records, ledger.take_messages(stretch)) == (0, [])
+    [stretch] = ledger.answer([(gap.places, [0], [nothing_owed(P0, 6)])])
+    assert stretch.records == 0
     ledger.settle([stretch])
 
     assert ledger.records == 0

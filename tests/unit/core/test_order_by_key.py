@@ -7,7 +7,7 @@ import pytest
 from tests.chunks import P0, P1, acknowledged, answer_of, answered, record, settled, taken
 from worker.core.ordering.ledger import OffsetLedger, Place
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Partition
+from worker.core.records import Partition, nothing_owed
 
 both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])
 
@@ -88,7 +88,7 @@ def test_a_gap_in_the_offsets_counts_as_no_record(ledger_of: type[OffsetLedger])
     gap = Place(ledger.track_gap(P0, 3, 0.0), 0)
 
     assert ledger.records == 0
-    [stretch] = ledger.answer([(gap.places, [0], [()])])
+    [stretch] = ledger.answer([(gap.places, [0], [nothing_owed(P0, 3)])])
     ledger.settle([stretch])
     assert (ledger.records, ledger.committable()) == (0, {P0: 4})
 
@@ -103,7 +103,7 @@ def test_neighbours_that_leave_together_are_one_stretch(ledger_of: type[OffsetLe
     stretches = ledger.answer([(places, [3], answers[3:]), (places, [0, 1], answers[:2])])
 
     assert [stretch[1:] for stretch in stretches] == [(0, 2), (3, 4)]
-    assert [ledger.take_messages(stretch) for stretch in stretches] == [answers[:2], answers[3:]]
+    assert [list(ledger.take_answers(stretch)) for stretch in stretches] == [answers[:2], answers[3:]]
 
 
 @both_orders

@@ -211,6 +211,19 @@ def test_halves_keep_their_own_states() -> None:
     assert [half.states["before"].tolist() for half in (first, second)] == [[[0], [1]], [[2], [3]]]
 
 
+def test_texts_are_cut_between_rows() -> None:
+    """As numbers are. The pieces have their share of the bytes, and the last one the rows that are left."""
+    words = np.array(["a", "b", "c", "d", "e", "f"], object)
+    numbers = np.arange(6, dtype="<f4")
+    whole = chunk(9, rows=3, tensors=[[words], [numbers]], shapes=((2,), (2,)), sizes=100)
+
+    first, second = cut(whole, 2)
+
+    assert [list(piece.tensors[0][0]) for piece in (first, second)] == [["a", "b", "c", "d"], ["e", "f"]]
+    assert [bytes(piece.tensors[1][0]) for piece in (first, second)] == [floats(0, 1, 2, 3), floats(4, 5)]
+    assert [(list(piece.rows), list(piece.sizes)) for piece in (first, second)] == [([2], [67]), ([1], [34])]
+
+
 def test_one_rejected_piece_rejects_the_record() -> None:
     """The other pieces are dropped: they are not stacked any more, and their answers are ignored."""
     pieces = cut(one(9, 1.0, 2.0, 3.0), 1)

@@ -21,7 +21,7 @@ rare bucket never starves behind a common one. Nothing here reads a clock: `now`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -178,6 +178,9 @@ class Batcher:
     def by_kind(self, chunk: Chunk) -> list[tuple[BatchKind, Chunk]]:
         """The chunk's records by the kind of the batch that they will join."""
         return [(bucket.kind, part) for bucket, part in self._sorted(chunk)]
+
+    def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
+        """Do nothing: no record waits here for another's outcome."""
 
     def due(self, now: float) -> Group | None:
         """The group that an idle lane should start: the first due of those that are full or have waited enough."""

@@ -19,10 +19,11 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from worker.core.records import Answer, Fields, Partition, Record, answer_bytes, messages_of
+from worker.core.records import Answer, Fields, Partition, Record, Rejection
 
 # The state of one place, a byte.
 HELD, SENT, SETTLED, DOUBTFUL = range(4)
+_GONE: Fields = ("", None, None, None, 0, None)  # stands for an answer that has left
 _SENT, _SETTLED, _DOUBTFUL = bytes([SENT]), bytes([SETTLED]), bytes([DOUBTFUL])
 
 
@@ -97,11 +98,6 @@ class Places:
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    @property
-    def records(self) -> int:
-        """How many records have these places."""
-        return 0 if self.is_gap else len(self.offsets)
 
     def __repr__(self) -> str:
         return f"<Places {self.line.partition} {self.offsets[0]} to {self.offsets[-1]} {self.states.hex()}>"
@@ -198,9 +194,10 @@ class OffsetLedger:
         for index, answer in zip(at, given, strict=True):
             assert known[index] is None, "a record is answered twice"
             known[index] = answer
-            size = answer_bytes(answer)
-            self.size += size - sizes[index]
-            sizes[index] = size
+            if type(answer) is not Rejection:  # it holds the record until it leaves
+                size = len(answer[2] or b"")
+                self.size += size - sizes[index]
+                sizes[index] = size
         places.missing -= len(at)
 
     def _leaving(self, line: Line) -> Iterable[Stretch]:
@@ -218,12 +215,12 @@ class OffsetLedger:
             line.sent.append(line.held.popleft())
 
     @staticmethod
-    def take_messages(stretch: Stretch) -> list[Fields]:
-        """The messages of the answers that leave, in order. The ledger keeps them no longer."""
+    def take_answers(stretch: Stretch) -> Sequence[Answer]:
+        """The answers that leave, in order. The ledger keeps them no longer."""
         places, start, stop = stretch
         answers = places.answers[start:stop]
-        places.answers[start:stop] = [()] * (stop - start)
-        return [message for answer in answers for message in messages_of(answer or ())]
+        places.answers[start:stop] = [_GONE] * (stop - start)
+        return answers  # type: ignore[return-value]  # all of them have left, so each is there
 
     def settle(self, stretches: Iterable[Stretch]) -> None:
         """Note that all messages of these places are acknowledged."""

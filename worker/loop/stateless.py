@@ -1,0 +1,50 @@
+"""The states of a model that has none: nothing comes, nothing waits, nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from worker.core.chunk import Prediction
+from worker.core.records import Partition, Record
+
+
+class Stateless:
+    """Answers the loop's questions about states (`ports.States`)."""
+
+    keeps_order = False
+    wait = None
+    can_keep = False
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        """Restore nothing."""
+
+    def is_restoring(self, _: Partition) -> bool:
+        return False
+
+    def restore_some(self) -> bool:
+        return False
+
+    def is_here(self, _: Record) -> bool:
+        return True
+
+    def conclude(self, predictions: Sequence[Prediction]) -> None:
+        """Write nothing."""
+
+    def rewind(self, partitions: Collection[Partition]) -> None:
+        """Undo nothing."""
+
+    def take_back(self, records: Iterable[Record]) -> None:
+        """Undo nothing."""
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Drop nothing."""
+
+    def ask_ends(self, _: float) -> Mapping[Partition, Any]:
+        return {}
+
+    def end(self, extents: Mapping[Partition, Any]) -> None:
+        """Keep nothing."""
+
+    def keep(self, _: Callable[[], bool]) -> int | None:
+        return 0
