@@ -510,6 +510,15 @@ def test_the_most_urgent_record_of_a_chunk_makes_its_group_due() -> None:
     assert offsets(waiting.due(2.0)) == [0, 1, 2, 3]
 
 
+def test_an_urgent_chunk_that_fills_its_group_goes_before_others() -> None:
+    """Of several full groups the one that is due first goes first."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(chunk(0, 1), 0.0)
+    waiting.add(chunk(2, 3, deadlines=[inf, 2.0]), 1.0)
+
+    assert [offsets(waiting.due(1.0)) for _ in range(2)] == [[2, 3], [0, 1]]
+
+
 def test_records_that_were_held_back_are_due_at_once() -> None:
     """They have waited already. A group that they fill is full, and one that is due earlier stays so."""
     waiting = batcher(max_rows=2, linger=5.0)
@@ -552,6 +561,20 @@ def test_each_row_of_a_suspect_model_runs_alone() -> None:
 
     groups = [waiting.drain() for _ in range(4)]
     assert [(offsets(group), group.rows) for group in groups if group] == [([0, 1], 2), ([2], 1), ([3], 1), ([3], 1)]
+
+
+def test_memory_that_ran_out_while_nobody_waits_is_remembered() -> None:
+    """The next group is as small as it has to be."""
+    waiting = padded(max_rows=4)
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
+    assert waiting.backlog == 1
+    assert waiting.due(0.0)
+
+    waiting.ran_out_of_memory(stacked(4, 64))
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
+
+    assert waiting.backlog == 2
+    assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0, 1], [2, 3]]
 
 
 def test_a_model_of_a_fixed_number_of_rows_has_no_limit_by_memory() -> None:

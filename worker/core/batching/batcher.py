@@ -331,12 +331,12 @@ class Batcher:
 
     def _join(self, group: Group, chunk: Chunk) -> None:
         group.add(chunk)
+        if group.deadline < inf:
+            self._hurry(group)
         if group.rows >= group.limit.rows:
             self._fill(group, group.limit.why)
         elif group.size >= group.bucket.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
-        elif group.deadline < inf:
-            self._hurry(group)
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
         group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))
