@@ -269,7 +269,7 @@ class World:
         return ExactlyOnce(
             ledger=self.ledger,
             encoder=self.codec,
-            transactions=self.transactions if self.states is None else LastStates(self.transactions),
+            transactions=LastStates(self.transactions) if self.has_state else self.transactions,
             group=self.source,
             events=self.events,
             commit_interval=self.commit_interval,

@@ -374,6 +374,8 @@ class FakeSink:
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         self._clock.stirred += 1
         unheard = list(messages)
+        if not messages:
+            self._reports.append(stretch)
         for message in map(Message._make, messages):
             self.sent.append(message)
             self.sent_for.append(stretch)

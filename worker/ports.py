@@ -250,7 +250,10 @@ class Sink(Protocol):
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None: ...
 
     def poll(self, timeout: float) -> Sequence[Stretch]:
-        """The places whose messages have all become durable, once each. Waits at most `timeout` seconds for one."""
+        """The stretches whose messages have all become durable, as they were sent, once each.
+
+        One without messages comes with the next call. Waits at most `timeout` seconds for one.
+        """
 
     def push(self) -> None: ...
 

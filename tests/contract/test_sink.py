@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
-from tests.builders import record
+from tests.chunks import record
 from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Message, Place
+from worker.core.ordering.ledger import OffsetLedger, Stretch
+from worker.core.records import Fields, Message
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.producer.sink import KafkaSink
@@ -104,15 +104,16 @@ def _real(cluster: Cluster, topic: str) -> Iterator[Stage]:
     assert stage.producer.close(PATIENCE) == 0
 
 
-def places(count: int) -> list[Place]:
-    """Places of taken records, whose answers are sent here."""
-    ledger = OffsetLedger()
-    return [ledger.track(record(offset), 1, 10, 0.0) for offset in range(count)]
+def stretches(count: int, length: int = 1) -> list[Stretch]:
+    """Stretches of taken records, whose answers are sent here."""
+    records = [record(offset) for offset in range(count * length)]
+    places = OffsetLedger().track(records, [1] * len(records), [10] * len(records), 0.0)
+    return [Stretch(places, start, start + length) for start in range(0, len(records), length)]
 
 
-def collect(sink: Sink, count: int) -> list[Place]:
-    """The next `count` places that the sink reports."""
-    reported: list[Place] = []
+def collect(sink: Sink, count: int) -> list[Stretch]:
+    """The next `count` stretches that the sink reports."""
+    reported: list[Stretch] = []
     deadline = time.monotonic() + PATIENCE
     while len(reported) < count:
         assert time.monotonic() < deadline, f"{len(reported)} of {count} reports"
@@ -120,16 +121,16 @@ def collect(sink: Sink, count: int) -> list[Place]:
     return reported
 
 
-def test_a_place_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> None:
+def test_a_stretch_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> None:
     """A report stands for a durable answer: none comes earlier, none twice."""
-    taken = places(50)
+    taken = stretches(50)
 
-    for n, place in enumerate(taken):
+    for n, stretch in enumerate(taken):
         headers = [("status", b"ok"), ("twice", b"1"), ("twice", None)]
-        stage.sink.send([Message(stage.topic, b"key%d" % n, b"%d" % n, headers, 0)], place)
+        stage.sink.send([Message(stage.topic, b"key%d" % n, b"%d" % n, headers, 0)], stretch)
     reported = collect(stage.sink, 50)
 
-    assert Counter(map(id, reported)) == Counter(map(id, taken))
+    assert Counter(reported) == Counter(taken)
     assert not stage.sink.poll(0.05)
     answers = stage.answers(50)
     assert {(a.key, a.value) for a in answers} == {(b"key%d" % n, b"%d" % n) for n in range(50)}
@@ -138,10 +139,8 @@ def test_a_place_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> N
 
 def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
     """A key's answers are read in the order they were sent."""
-    taken = places(200)
-
-    for n, place in enumerate(taken):
-        stage.sink.send([Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, [], 0)], place)
+    for n, stretch in enumerate(stretches(200)):
+        stage.sink.send([Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, [], 0)], stretch)
     collect(stage.sink, 200)
 
     answers = stage.answers(200)
@@ -152,10 +151,8 @@ def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
 
 def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -> None:
     """One request partition's answers are read in the order sent, though the response topic has other partitions."""
-    taken = places(120)
-
-    for n, place in enumerate(taken):
-        stage.sink.send([Message(stage.topic, None, b"%d" % n, [], n % 6)], place)
+    for n, stretch in enumerate(stretches(120)):
+        stage.sink.send([Message(stage.topic, None, b"%d" % n, [], n % 6)], stretch)
     collect(stage.sink, 120)
 
     answers = stage.answers(120)
@@ -164,40 +161,56 @@ def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -
         assert values == list(range(number, 120, 6))
 
 
-def test_a_place_comes_back_once_all_its_messages_are_durable(stage: Stage) -> None:
-    """An error answer and its dead letter are settled together; so are all answers of a run, wherever they go."""
-    rejected, run = places(2)
-    letters = [Message(stage.topic, b"k", value, [], 0) for value in (b"answer", b"dead letter")]
-    answers = [Message(stage.topic, b"key%d" % n, b"%d" % n, [], 0) for n in range(300)]
+def test_a_stretch_comes_back_once_all_its_messages_are_durable(stage: Stage) -> None:
+    """All answers of neighbours are settled together, wherever they go; an error and its dead letter are two of them.
 
-    stage.sink.send(letters, rejected)
-    stage.sink.send(answers, run)
+    The stretch comes back as it was sent, although records before and after it have the same places.
+    """
+    before, taken, _ = stretches(3, 299)
+    letters: list[Fields] = [(stage.topic, b"k", value, [], 0, None) for value in (b"answer", b"dead letter")]
+    answers: list[Fields] = [(stage.topic, b"key%d" % n, b"%d" % n, None, 0, None) for n in range(298)]
 
-    assert Counter(map(id, collect(stage.sink, 2))) == {id(rejected): 1, id(run): 1}
+    stage.sink.send(letters, before)
+    stage.sink.send([*answers[:150], *letters, *answers[150:]], taken)
+
+    assert Counter(collect(stage.sink, 2)) == Counter([before, taken])
     assert not stage.sink.poll(0.05)
     assert len(stage.answers(302)) == 302
 
 
+def test_a_stretch_without_messages_comes_back_at_once(stage: Stage) -> None:
+    """Its records are skipped: nothing has to become durable. Answers that are on the way do not hold it up."""
+    skipped, answered = stretches(2)
+    stage.sink.send([Message(stage.topic, b"k", b"v", [], 0)], answered)
+
+    stage.sink.send([], skipped)
+
+    came = list(stage.sink.poll(0.0))
+    assert came[0] == skipped
+    assert [*came, *collect(stage.sink, 2 - len(came))] == [skipped, answered]
+    assert not stage.sink.poll(0.05)
+
+
 def test_an_answer_may_have_no_value(stage: Stage) -> None:
     """A dead letter of a record without a value has none either."""
-    (place,) = places(1)
+    (stretch,) = stretches(1)
 
-    stage.sink.send([Message(stage.topic, b"k", None, [], 0)], place)
+    stage.sink.send([Message(stage.topic, b"k", None, [], 0)], stretch)
     collect(stage.sink, 1)
 
     assert stage.answers(1)[0].value is None
 
 
 def test_what_the_client_has_no_room_for_is_sent_all_the_same() -> None:
-    """Its queue holds ten; nothing is dropped, nothing overtakes, and the place comes back when all are durable."""
+    """Its queue holds ten; nothing is dropped, nothing overtakes, and the stretch comes back when all are durable."""
     with EmbeddedBroker() as broker:
         topic = fresh("answers")
         broker.create_topic(topic)
         stage = KafkaStage(Cluster(broker.bootstrap_servers), topic, {"queue.buffering.max.messages": "10"})
-        first, second = places(2)
+        first, second = stretches(2)
 
-        for place, numbers in ((first, range(40)), (second, range(40, 60))):
-            stage.sink.send([Message(topic, b"k", b"%d" % n, [], 0) for n in numbers], place)
+        for stretch, numbers in ((first, range(40)), (second, range(40, 60))):
+            stage.sink.send([Message(topic, b"k", b"%d" % n, [], 0) for n in numbers], stretch)
         assert len(stage.producer._overflow) == 50
 
         assert collect(stage.sink, 2) == [first, second]

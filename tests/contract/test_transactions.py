@@ -10,11 +10,12 @@ from typing import Protocol
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
 from tests.kafka.cluster import Cluster, Reader, fresh
-from worker.core.records import Ending, Message, Partition, Place
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Ending, Message, Partition
 from worker.kafka.client.membership import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
@@ -152,11 +153,11 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     stage.close()
 
 
-def fill(stage: Stage, values: Sequence[bytes], key: bytes | None = b"k", taken: Sequence[Place] = ()) -> None:
+def fill(stage: Stage, values: Sequence[bytes], key: bytes | None = b"k", taken: Sequence[Stretch] = ()) -> None:
     """Open a transaction with these answers in it."""
     stage.transactions.begin()
-    for value, place in zip(values, taken or places(len(values)), strict=True):
-        stage.transactions.send([Message(stage.topic, key, value, [], place.line.partition.number)], place)
+    for value, stretch in zip(values, taken or stretches(len(values)), strict=True):
+        stage.transactions.send([Message(stage.topic, key, value, [], stretch.partition.number)], stretch)
 
 
 def ending(stage: Stage) -> Ending:
@@ -209,7 +210,7 @@ def test_what_was_taken_back_never_was(stage: Stage) -> None:
 
 def test_offsets_alone_are_a_transaction(stage: Stage) -> None:
     """Records without an answer are committed like others."""
-    fill(stage, [])
+    stage.transactions.begin()
 
     stage.transactions.commit({stage.requests: 7})
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from worker.core.ordering.ledger import OffsetLedger, taken_at
-from worker.core.records import Partition, Place
-from worker.core.runs import value_bytes
-from worker.ports import Encoder, Events, Offsets, Sink
+from worker.core.ordering.ledger import OffsetLedger, Stretch, taken_at
+from worker.core.records import Partition
+from worker.ports import Codec, Events, Offsets, Sink
 
 # Seconds after which a commit without a result counts as lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured 2026). Commits never move backwards, so a late result does no harm.
@@ -30,13 +29,13 @@ REPORT_DUE = 0.005
 
 
 class AtLeastOnce:
-    """Sends outcomes, settles them when they are delivered, and commits the settled offsets."""
+    """Sends answers, settles them when they are delivered, and commits the settled offsets."""
 
     def __init__(
         self,
         *,
         ledger: OffsetLedger,
-        encoder: Encoder,
+        encoder: Codec,
         sink: Sink,
         offsets: Offsets,
         events: Events,
@@ -55,22 +54,15 @@ class AtLeastOnce:
         self._is_pushed = True
         self._commit_lost_at: float | None = None  # while a commit is outstanding: when to stop waiting for it
 
-    def send(self, places: Sequence[Place]) -> None:
-        """Hand the outcomes of these places to the producer, in order."""
-        encode, send, weigh = self._encoder.encode, self._sink.send, self._ledger.weigh
-        for place in places:
-            assert place.outcome is not None
-            messages = encode(place.outcome)
-            place.outcome = None  # the batch's arrays and the request need not wait for the broker
-            if not messages:
-                self._settle([place], self._clock())
-                continue
-            weigh(place, value_bytes(messages))
-            send(messages, place)
+    def send(self, stretches: Sequence[Stretch]) -> None:
+        """Hand the answers that leave to the producer, in order."""
+        take, messages, send = self._ledger.take_answers, self._encoder.messages, self._sink.send
+        for stretch in stretches:
+            send(messages(take(stretch)), stretch)
         self._is_pushed = False
 
     def push(self) -> None:
-        """Let the producer send messages that wait for company, because no more outcomes are coming for now."""
+        """Let the producer send messages that wait for company, because no more answers are coming for now."""
         if not self._is_pushed:
             self._is_pushed = True
             self._sink.push()
@@ -128,11 +120,8 @@ class AtLeastOnce:
 
     def _hear_reports(self, now: float, timeout: float) -> None:
         if delivered := self._sink.poll(timeout):
-            self._settle(delivered, now)
-
-    def _settle(self, places: Sequence[Place], now: float) -> None:
-        self._ledger.settle(places)
-        self._events.settled(taken_at(places), now)
+            self._ledger.settle(delivered)
+            self._events.settled(taken_at(delivered), now)
 
     def _hear_commit_results(self) -> None:
         for result in self._offsets.commit_results():

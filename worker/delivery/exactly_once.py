@@ -22,10 +22,9 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from worker.core.failures import KafkaFatal
-from worker.core.ordering.ledger import OffsetLedger, taken_at
-from worker.core.records import CommitResult, Line, Partition, Place, Prediction
-from worker.core.runs import predictions, value_bytes
-from worker.ports import Encoder, Events, GroupCommits, Transactions
+from worker.core.ordering.ledger import Line, OffsetLedger, Stretch, taken_at
+from worker.core.records import CommitResult, Partition
+from worker.ports import Codec, Events, GroupCommits, Transactions
 
 # Seconds of one wait for the end of a transaction while a revoke holds everything else up.
 END_SLICE = 0.01
@@ -60,13 +59,13 @@ class _Failed(NamedTuple):
 
 
 class ExactlyOnce:
-    """Sends outcomes into transactions, and settles them when the transaction is committed."""
+    """Sends answers into transactions, and settles them when the transaction is committed."""
 
     def __init__(
         self,
         *,
         ledger: OffsetLedger,
-        encoder: Encoder,
+        encoder: Codec,
         transactions: Transactions,
         group: GroupCommits,
         events: Events,
@@ -80,8 +79,8 @@ class ExactlyOnce:
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
-        self._waiting: deque[Place] = deque()
-        self._inside: list[Place] = []  # places whose answers are in the transaction, open or ending
+        self._waiting: deque[Stretch] = deque()
+        self._inside: list[Stretch] = []  # places whose answers are in the transaction, open or ending
         self._records_inside = 0
         self._offsets: dict[Partition, int] = {}  # next offsets to commit with it
         self._is_ending = self._is_taken_back = False
@@ -93,9 +92,9 @@ class ExactlyOnce:
         self._failed_at: dict[Partition, _Failed] = {}  # partitions of failed transactions that have not come further
         self._most: float = inf  # records that a transaction may hold after failures, unless one record is searched for
 
-    def send(self, places: Sequence[Place]) -> None:
-        """Put the outcomes of these places into the transaction, in order, or keep them for the next one."""
-        self._waiting.extend(places)
+    def send(self, stretches: Sequence[Stretch]) -> None:
+        """Put the answers that leave into the transaction, in order, or keep them for the next one."""
+        self._waiting.extend(stretches)
         self._fill()
 
     def push(self) -> None:
@@ -170,7 +169,7 @@ class ExactlyOnce:
         return self._is_ending and not self._is_taken_back and partition in self._offsets
 
     def _holds(self, partitions: Collection[Partition]) -> bool:
-        return self._has_inside(partitions) or any(place.line.partition in partitions for place in self._waiting)
+        return self._has_inside(partitions) or any(stretch.partition in partitions for stretch in self._waiting)
 
     def _has_inside(self, partitions: Collection[Partition]) -> bool:
         return not self._offsets.keys().isdisjoint(partitions)
@@ -208,31 +207,17 @@ class ExactlyOnce:
         if not self._inside:
             self._transactions.begin()
             self._commit_due = self._clock() + self._commit_interval
-        encode, send, weigh = self._encoder.encode, self._transactions.send, self._ledger.weigh
+        take, messages, send = self._ledger.take_answers, self._encoder.messages, self._transactions.send
         limit = self._limit
         while self._waiting and self._records_inside < limit:
-            place = self._waiting.popleft()
-            assert place.outcome is not None
-            if place.records > limit - self._records_inside:
-                self._waiting.extendleft(reversed(self._unravelled(place)))
-                continue
-            messages = encode(place.outcome)
-            place.outcome = None  # the batch's arrays and the request need not wait for the broker
-            self._inside.append(place)
-            self._records_inside += place.records
-            self._offsets[place.line.partition] = place.offset + 1
-            weigh(place, value_bytes(messages))
-            send(messages, place)
-
-    def _unravelled(self, place: Place) -> list[Place]:
-        """A place for each record of a run, because the answer to one of them may be what fails transactions."""
-        outcome = place.outcome
-        assert isinstance(outcome, Prediction)
-        outcomes = predictions(outcome)
-        places = self._ledger.unravel(place, [single.request for single in outcomes])
-        for single, its_own in zip(places, outcomes, strict=True):
-            single.outcome = its_own
-        return places
+            stretch = self._waiting.popleft()
+            if stretch.records > limit - self._records_inside:
+                stretch, rest = stretch.cut(int(limit) - self._records_inside)
+                self._waiting.appendleft(rest)
+            self._inside.append(stretch)
+            self._records_inside += stretch.records
+            self._offsets[stretch.partition] = stretch.next_offset
+            send(messages(take(stretch)), stretch)
 
     def _commit(self) -> None:
         self._is_ending = True
@@ -260,14 +245,14 @@ class ExactlyOnce:
             if records >= self._most and not self._is_searching:
                 self._most = ceil(records * GROWTH)
             return
-        ours = {place.line for place in inside if self._ledger.knows(place)}
+        ours = {places.line for places, _, _ in inside if self._ledger.knows(places)}
         self._astray.update(line.partition for line in ours)
-        for place in inside if ending.is_in_doubt else ():
-            place.is_in_doubt = True
+        if ending.is_in_doubt:
+            self._ledger.doubt(inside)
         if ours and not was_meant:
             self._count_failure(inside, ours, ending.failure, records)
 
-    def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
+    def _settle(self, inside: Sequence[Stretch], offsets: Mapping[Partition, int]) -> None:
         since = self._clock() - FORGOTTEN_AFTER
         failed = self._failed_at.items()
         self._forget_failures([p for p, at in failed if offsets.get(p, at.offset) > at.offset or at.last < since])
@@ -283,7 +268,7 @@ class ExactlyOnce:
         if not self._failed_at:
             self._failures = 0
 
-    def _count_failure(self, inside: Sequence[Place], ours: Iterable[Line], failure: str, records: int) -> None:
+    def _count_failure(self, inside: Sequence[Stretch], ours: Iterable[Line], failure: str, records: int) -> None:
         self._failures += 1
         for line in ours:
             earlier = self._failed_at.get(line.partition)
@@ -294,10 +279,10 @@ class ExactlyOnce:
         elif self._most < inf:
             self._most = max(1, records // 2)
         if self._failures >= PATIENCE and records == 1:
-            source = f"{inside[0].line.partition}/{inside[0].offset}"
+            alone = next(stretch for stretch in inside if stretch.records).first
             raise KafkaFatal(
                 f"{self._failures} transactions in a row failed, the last one with nothing in it but the answer to "
-                f"{source}: {failure}; nothing is committed past it: mend the topics or their access, and start again"
+                f"{alone}: {failure}; nothing is committed past it: mend the topics or their access, and start again"
             )
         self._begin_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
 
@@ -309,4 +294,4 @@ class ExactlyOnce:
         return partitions
 
     def _drop_waiting(self, partitions: Collection[Partition]) -> None:
-        self._waiting = deque(place for place in self._waiting if place.line.partition not in partitions)
+        self._waiting = deque(stretch for stretch in self._waiting if stretch.partition not in partitions)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, World
+from tests.builders import P0, P1, World, record, sources
+from tests.chunks import answer_of, taken
 from tests.fakes import CommitFate
-from tests.unit.delivery.test_exactly_once import send
+from tests.unit.delivery.test_exactly_once import rejection, send
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
 
 FAR = 1e9
@@ -40,11 +41,13 @@ def test_an_offset_is_committed_once_its_answer_is_acknowledged(world: World) ->
     assert world.source.commits == [{P0: 6}]
 
 
-def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
+def test_an_outcome_without_messages_waits_for_no_acknowledgement(world: World) -> None:
     """A skipped record sends nothing, and is committed after the records before it."""
     world.sink.delay = lambda _: 1.0
     send(world, 4)
-    send(world, 5, value=b"skip")
+    send(world, 5, skipped=[5])
+    turn_after(world, 0.0)
+    assert len(world.events.settled_at) == 1
     assert world.ledger.records == 2
 
     turn_after(world, 1.0)
@@ -54,11 +57,45 @@ def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
     assert len(world.events.settled_at) == 2
 
 
-def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
-    """Only a place waits for the broker, not a batch's arrays."""
-    [place] = send(world, 4)
+def test_answers_that_leave_together_are_sent_and_settled_in_their_order(world: World) -> None:
+    """Their records came with several polls, and the answer to the first one was late."""
+    places = [taken(world.ledger, record(offset)) for offset in (4, 5, 6)]
+    last_first = [(place.places, [0], [answer_of(place)]) for [place] in reversed(places)]
 
-    assert place.outcome is None
+    world.delivery.send(world.ledger.answer(last_first))
+    turn_after(world, 0.2)
+
+    assert sources(world.sink.sent) == ["requests/0/4", "requests/0/5", "requests/0/6"]
+    assert world.source.commits == [{P0: 7}]
+    assert world.ledger.records == 0
+
+
+@pytest.mark.parametrize("wrong", [4, 5, 6], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_rejection_leaves_in_its_place_among_the_answers_of_its_chunk(*, wrong: int, is_silent: bool) -> None:
+    """Its error and its dead letter take one place, or nothing takes it. All are settled together, once."""
+    world = World().start(P0)
+    world.source.poll(1, 0.0)
+    places = taken(world.ledger, *map(record, (4, 5, 6)), now=world.clock.now)
+    answers = [
+        rejection(place.offset, is_silent=is_silent) if place.offset == wrong else answer_of(place) for place in places
+    ]
+    stretches = world.ledger.answer([(places[0].places, [0, 1, 2], answers)])
+
+    world.delivery.send(stretches)
+    turn_after(world, 0.2)
+
+    times = {wrong: 0 if is_silent else 2}
+    assert sources(world.sink.sent) == [f"requests/0/{at}" for at in (4, 5, 6) for _ in range(times.get(at, 1))]
+    assert world.events.settled_at == [places[0].places.taken_at] * 3
+    assert world.source.commits == [{P0: 7}]
+
+
+def test_an_answer_is_let_go_once_it_is_sent(world: World) -> None:
+    """Only its place waits for the broker."""
+    [(places, _, _)] = send(world, 4)
+
+    assert rejection(4) not in places.answers
 
 
 def test_a_revoke_lets_no_answer_wait_for_company(world: World) -> None:
@@ -123,8 +160,9 @@ def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(wor
     """A model that makes large answers from small requests is bounded by its answers."""
     world.sink.delay = lambda _: FAR
     before = world.ledger.size
+    [place] = taken(world.ledger, record(4))
 
-    send(world, 4)
+    world.delivery.send(world.ledger.answer([(place.places, [0], [answer_of(place)])]))
 
     message = world.sink.sent[-1]
     assert world.ledger.size - before == len(message.value or b"")

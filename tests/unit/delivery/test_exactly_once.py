@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from tests.builders import P0, P1, World, record, sources
+from tests.chunks import RAW
 from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
-from worker.core.records import Partition, Place, Rejection, Reply
+from worker.core.ordering.ledger import Place, Places, Stretch
+from worker.core.records import Partition, Rejection, nothing_owed
 from worker.delivery.exactly_once import (
     END_DUE,
     FIRST_PAUSE,
@@ -33,20 +37,23 @@ def world() -> World:
     return world_of()
 
 
-def take(world: World, *offsets: int, partition: Partition = P0) -> list[Place]:
-    return [world.ledger.track(record(at, partition=partition), 1, 10, world.clock.now) for at in offsets]
+def take(world: World, *offsets: int, partition: Partition = P0) -> Places:
+    """Take records together."""
+    records = [record(at, partition=partition) for at in offsets]
+    return world.ledger.track(records, [1] * len(records), [10] * len(records), world.clock.now)
 
 
-def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:
-    """Take records and send an error for each."""
-    places: list[Place] = []
-    for place in take(world, *offsets, partition=partition):
-        wrong = Rejection(
-            record(place.offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
-        )
-        places += world.ledger.answer([(place, wrong)])
-    world.delivery.send(places)
-    return places
+def rejection(offset: int, partition: Partition = P0, *, is_silent: bool = False) -> Rejection:
+    return Rejection(record(offset, partition=partition), Code.INTERNAL, "no", RAW, is_silent=is_silent)
+
+
+def send(world: World, *offsets: int, partition: Partition = P0, skipped: Collection[int] = ()) -> list[Stretch]:
+    """Take records together, and send an error for each except the skipped ones."""
+    places = take(world, *offsets, partition=partition)
+    answers = [rejection(offset, partition, is_silent=offset in skipped) for offset in offsets]
+    stretches = world.ledger.answer([(places, range(len(offsets)), answers)])
+    world.delivery.send(stretches)
+    return stretches
 
 
 def make_progress(world: World) -> list[Partition]:
@@ -60,7 +67,7 @@ def turn_after(world: World, seconds: float) -> list[Partition]:
 
 def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     """A transaction may contain only offsets."""
-    send(world, 4, value=b"skip")
+    send(world, 4, skipped=[4])
 
     make_progress(world)
 
@@ -143,6 +150,46 @@ def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> 
     assert len(world.transactions.commits) == PATIENCE
 
 
+@pytest.mark.parametrize("wrong", [4, 6, 8], ids=["first", "middle", "last"])
+def test_an_answer_that_no_transaction_takes_is_found_wherever_it_stands_in_its_chunk(world: World, wrong: int) -> None:
+    """All answers before it are committed, once each and in order, although they left together with it."""
+
+    def fate() -> TransactionFate:
+        return ABORTED if f"requests/0/{wrong}" in sources(world.transactions.commits[-1][0]) else TransactionFate()
+
+    def read_again() -> None:
+        send(world, *range(4, 9))
+        for _ in range(5 * PATIENCE):
+            if turn_after(world, LONGEST_PAUSE):
+                send(world, *range(world.broker.committed.get(P0, 4), 9))
+
+    world.transactions.fate = fate
+
+    with pytest.raises(KafkaFatal, match=rf"nothing in it but the answer to requests/0/{wrong}: the broker said no"):
+        read_again()
+
+    assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(4, wrong)]
+    assert world.broker.committed.get(P0, 4) == wrong
+
+
+def test_an_offset_without_a_record_is_not_taken_for_the_record_that_fails(world: World) -> None:
+    """It may be alone with that record in a transaction, and before it."""
+
+    def gap_and_it() -> None:
+        for _ in range(PATIENCE):
+            gap = world.ledger.track_gap(P0, 3, world.clock.now)
+            nothing = world.ledger.answer([(gap, [0], [nothing_owed(P0, 3)])])
+            world.delivery.send(nothing)
+            send(world, 4)
+            turn_after(world, LONGEST_PAUSE)
+            turn_after(world, LONGEST_PAUSE)
+
+    world.transactions.fate = lambda: ABORTED
+
+    with pytest.raises(KafkaFatal, match=r"nothing in it but the answer to requests/0/4: the broker said no"):
+        gap_and_it()
+
+
 def test_an_answer_that_no_transaction_takes_stops_the_worker_however_well_other_partitions_do(world: World) -> None:
     """The success of other partitions proves nothing for this answer, which would be tried for ever."""
 
@@ -200,7 +247,10 @@ def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> No
 
 
 def test_transactions_that_were_too_large_grow_again_little_by_little(world: World) -> None:
-    """If only 40 answers get through in time, most transactions succeed with half as many or more."""
+    """If only 40 answers get through in time, most transactions succeed with half as many or more.
+
+    All answers leave together, so each transaction takes a slice, and none is cut off or sent twice.
+    """
     owed, sizes = 2_000, []
 
     def fate() -> TransactionFate:
@@ -214,6 +264,7 @@ def test_transactions_that_were_too_large_grow_again_little_by_little(world: Wor
             send(world, *range(world.broker.committed.get(P0, 0), owed))
 
     assert world.broker.committed == {P0: owed}
+    assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(owed)]
     assert sizes[:5] == [owed, owed, owed, 1, 2]
     after_growth = sizes[20:]
     assert min(after_growth[:-1]) >= 20
@@ -238,6 +289,20 @@ def sizes_until_done(world: World, partition: Partition, count: int) -> list[int
     while not world.delivery.is_idle:
         turn_after(world, 0.5)
     return [len(messages) for messages, _ in world.transactions.commits]
+
+
+def test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_chunk(world: World) -> None:
+    """The others of that chunk are the first ones in the next transaction."""
+    fail_often(world, P0)
+    for first in range(0, 30, 3):
+        send(world, *range(first, first + 3))
+
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+
+    assert [len(messages) for messages, _ in world.transactions.commits] == [1, 2, 3, 4, 5, 7, 8]
+    assert sources(world.broker.answers) == [f"requests/0/{offset}" for offset in range(30)]
+    assert [offsets for _, offsets in world.transactions.commits][:3] == [{P0: 1}, {P0: 3}, {P0: 6}]
 
 
 def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:
@@ -425,13 +490,17 @@ def test_next_due_says_when_the_transaction_ends(world: World) -> None:
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
 
 
-def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -> None:
-    """The answer's bytes count against the bound while it waits for its transaction."""
-    take(world, 0, partition=P1)
+@pytest.mark.parametrize("failure", ["the broker said no", "nobody answered"])
+def test_an_answer_is_doubtful_only_if_nobody_knows_whether_it_is_durable(world: World, failure: str) -> None:
+    """The states that an answer leaves behind depend on it."""
+    is_unknown = failure == IN_DOUBT.failure
+    world.transactions.fate = lambda: IN_DOUBT if is_unknown else ABORTED
+    [(places, _, _)] = send(world, 4, 5)
 
-    send(world, 4)
+    turn_after(world, 0.1)
+    turn_after(world, 0.01)
 
-    assert world.ledger.size == 10 + len(b"no")
+    assert [world.ledger.is_doubtful(Place(places, at)) for at in (0, 1)] == [is_unknown] * 2
 
 
 def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
@@ -450,8 +519,8 @@ def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
     assert turn_after(world, 0.1) == [P1]
 
 
-def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
-    """Only a place waits for the end of its transaction, not a batch's arrays."""
-    [place] = send(world, 4)
+def test_an_answer_is_let_go_once_it_is_sent(world: World) -> None:
+    """Only its place waits for the end of the transaction."""
+    [(places, _, _)] = send(world, 4)
 
-    assert place.outcome is None
+    assert rejection(4) not in places.answers

@@ -117,6 +117,10 @@ class Place(NamedTuple):
     def offset(self) -> int:
         return self.places.offsets[self.at]
 
+    def __str__(self) -> str:
+        """The record's name for ever, as `Record.source`."""
+        return f"{self.partition}/{self.offset}"
+
 
 class Stretch(NamedTuple):
     """Neighbouring places, `start` to `stop`."""
@@ -137,6 +141,19 @@ class Stretch(NamedTuple):
     def next_offset(self) -> int:
         """What a commit past all of it carries."""
         return self.places.offsets[self.stop - 1] + 1
+
+    @property
+    def first(self) -> Place:
+        return Place(self.places, self.start)
+
+    def cut(self, count: int) -> tuple[Stretch, Stretch]:
+        """The first `count` places, and the others."""
+        places, start, stop = self
+        return Stretch(places, start, start + count), Stretch(places, start + count, stop)
+
+    def __str__(self) -> str:
+        last = self.places.offsets[self.stop - 1]
+        return f"{self.first} to {last}" if self.stop - self.start > 1 else str(self.first)
 
 
 # Answers of records at these indexes, which ascend.

@@ -3,9 +3,9 @@
 It owns the producer, and the messages that the producer has no room for. It waits for a broker that is away. A refusal
 is fatal, and so is a client that has lost all brokers (`stranded.py`). Only its delivery report proves that an answer
 is durable: `flush() == 0` proves nothing (seen 2026). But a Python call for each report cost 0.9 µs of the loop
-(profiles). So all messages of a place share one callback, a `Receipt`:
+(profiles). So all messages of a stretch share one callback, a `Receipt`:
 
-    produce × n ──▶ the client holds n references ──report by report, in `poll`──▶ none is left: the place is durable
+    produce × n ──▶ the client holds n references ──report by report, in `poll`──▶ none is left: the stretch is durable
 
 The client calls the receipt for a refused message, and lets go of it for each other message. When the last reference is
 gone, all messages are durable, or a refusal was told before. This rests on the client's own reference counts and
@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal, ReplyRefused
-from worker.core.records import Message, Place
-from worker.core.runs import fields_of
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields
 from worker.kafka.client.config import admin_config, producer_config
 from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
 from worker.kafka.client.statistics import ClientWatcher, Unacknowledged
@@ -74,7 +74,7 @@ class KafkaSink:
         self._log = ClientLog(logger)
         self._unacknowledged = Unacknowledged(watcher, self._log, clock)
         self._receipts = Receipts(self._destinations)
-        self._overflow: deque[tuple[Message, Receipt]] = deque()
+        self._overflow: deque[tuple[Fields, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
             callbacks = {"stats_cb": self._on_statistics, "error_cb": on_error}
@@ -85,15 +85,15 @@ class KafkaSink:
     def undelivered(self) -> int:
         return len(self._producer) + len(self._overflow)
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Take a place's messages, in order; `poll` returns it when all are durable. Raises `KafkaFatal`."""
-        receipt = Receipt(place, self._receipts)
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        """Take a stretch's messages, in order; `poll` returns it when all are durable. Raises `KafkaFatal`."""
+        receipt = Receipt(stretch, self._receipts)
         if not self._overflow:
             messages = self._produce(messages, receipt)
         self._overflow.extend([(message, receipt) for message in messages])
 
-    def poll(self, timeout: float) -> Sequence[Place]:
-        """The places whose messages are now durable, once each, within `timeout` seconds. Raises `KafkaFatal`."""
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        """The stretches whose messages are now durable, once each, within `timeout` seconds. Raises `KafkaFatal`."""
         try:
             self._producer.poll(timeout)
         except Exception as error:
@@ -129,19 +129,19 @@ class KafkaSink:
                 return
             self._overflow.popleft()
 
-    def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
+    def _produce(self, messages: Sequence[Fields], receipt: Receipt) -> Sequence[Fields]:
         """Hand messages to the client. Returns the rest when its queue is full. Raises `KafkaFatal` as `send` does."""
         produce, destinations = self._producer.produce, self._destinations
-        waiting = iter(fields_of(messages))
+        waiting = iter(messages)
         for topic, key, value, headers, source, chosen in waiting:
             if key:  # nearly every answer has a key, so this is decided here, without a call for each
                 partition = ANY_PARTITION if chosen is None else chosen
             else:
                 key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
             try:
-                produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
+                produce(topic, value, key, partition, receipt, None, 0, headers or None)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                return [Message(topic, key, value, headers or [], source, chosen), *map(Message._make, waiting)]
+                return [(topic, key, value, headers, source, chosen), *waiting]
             except Exception as error:
                 self._refusal()
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
@@ -173,21 +173,21 @@ class KafkaSink:
 
 
 class Receipts:
-    """Collects places whose messages are all durable, once each, and the reason if a message never will be."""
+    """Collects stretches whose messages are all durable, once each, and the reason if a message never will be."""
 
     def __init__(self, destinations: Destinations) -> None:
         self.refusal: KafkaFatal | None = None
         self.purged: KafkaFatal | None = None  # the client let go of a message, as it does after another was refused
         self._destinations = destinations
-        self._complete: list[Place] = []
+        self._complete: list[Stretch] = []
 
-    def complete(self, place: Place) -> None:
-        """The client has let go of the place's receipt."""
-        self._complete.append(place)
+    def complete(self, stretch: Stretch) -> None:
+        """The client has let go of the stretch's receipt."""
+        self._complete.append(stretch)
 
-    def refuse(self, place: Place, why: str, topic: str | None, error: KafkaError | None) -> None:
-        """Note that a message of the place will never be durable. Runs in the client's callbacks; raises nothing."""
-        stands = f"nothing past {place.line.partition}/{place.offset} is committed"
+    def refuse(self, stretch: Stretch, why: str, topic: str | None, error: KafkaError | None) -> None:
+        """Note that a message of the stretch will never be durable. Runs in the client's callbacks; raises nothing."""
+        stands = f"nothing past {stretch.first} is committed"
         why = f"{why}; {stands}: mend the topic or its access, and start again"
         failure = self._destinations.failure(why, topic, error)
         if error is not None and error.code() in PURGED:
@@ -199,19 +199,19 @@ class Receipts:
         """Note that nothing more will be durable. Keep the first reason."""
         self.refusal = self.refusal or failure
 
-    def take(self) -> list[Place]:
-        """The places completed since the last call. Means nothing once there is a refusal."""
+    def take(self) -> list[Stretch]:
+        """The stretches completed since the last call. Means nothing once there is a refusal."""
         complete, self._complete = self._complete, []
         return complete
 
 
 class Receipt:
-    """The callback that a place's messages share: called for a refused message, let go of with the last message."""
+    """The callback that a stretch's messages share: called for a refused message, let go of with the last message."""
 
-    __slots__ = ("_place", "_receipts")
+    __slots__ = ("_receipts", "_stretch")
 
-    def __init__(self, place: Place, receipts: Receipts) -> None:
-        self._place = place
+    def __init__(self, stretch: Stretch, receipts: Receipts) -> None:
+        self._stretch = stretch
         self._receipts = receipts
 
     def __call__(self, error: KafkaError | None, report: Report) -> None:
@@ -220,10 +220,10 @@ class Receipt:
             self.refuse(why_refused(report.topic(), error), report.topic(), error)
 
     def refuse(self, why: str, topic: str | None, error: KafkaError | None) -> None:
-        self._receipts.refuse(self._place, why, topic, error)
+        self._receipts.refuse(self._stretch, why, topic, error)
 
     def __del__(self) -> None:
-        self._receipts.complete(self._place)
+        self._receipts.complete(self._stretch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import KafkaError, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.records import Ending, Message, Partition, Place
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Ending, Fields, Partition
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.membership import TransactionalId
@@ -88,9 +89,9 @@ class KafkaTransactions:
         self._is_open = True
         self._committer.producer.begin()
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's messages into the open transaction, in order. They are dropped if it cannot be committed."""
-        self._committer.producer.send(messages, place)
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        """Put a stretch's messages into the open transaction, in order. They are dropped if it cannot be committed."""
+        self._committer.producer.send(messages, stretch)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         self._is_open = False

@@ -23,8 +23,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal
-from worker.core.records import Message, Place
-from worker.core.runs import fields_of
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import GONE, ClientLog, configuring, kafka_error
 from worker.kafka.producer.sink import ANY_PARTITION, PURGED, Destinations, why_refused
@@ -120,10 +120,10 @@ class TransactionalProducer:
         self.opened_at = time.monotonic()
         self._try(self._client.begin_transaction)
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's messages into the transaction. They are dropped if it has failed already."""
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        """Put a stretch's messages into the transaction. They are dropped if it has failed already."""
         produce, destinations, found = self._client.produce, self._destinations, self._found
-        for topic, key, value, headers, source, chosen in fields_of(messages):
+        for topic, key, value, headers, source, chosen in messages:
             if found.failure is not None:
                 return
             if key:  # nearly every answer has a key, so this is decided here, without a call for each
@@ -131,9 +131,9 @@ class TransactionalProducer:
             else:
                 key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
             try:
-                produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
+                produce(topic, value, key, partition, None, None, 0, headers or None)  # type: ignore[arg-type]  # a list is invariant
             except Exception as error:  # noqa: BLE001  # also a full queue, and a SystemError of a broken producer
-                self._refused(topic, place, trouble_of(error))
+                self._refused(topic, stretch, trouble_of(error))
 
     def serve(self, timeout: float) -> None:
         self._try(self._client.poll, timeout)
@@ -169,10 +169,9 @@ class TransactionalProducer:
         """Forget unsent messages. The client closes with the last reference to it, so no cycle may hold it."""
         self._try(self._client.purge)
 
-    def _refused(self, topic: str, place: Place, trouble: Trouble) -> None:
+    def _refused(self, topic: str, stretch: Stretch, trouble: Trouble) -> None:
         self._found.hear(topic, trouble.error)
-        source = f"{place.line.partition}/{place.offset}"
-        self._found.fail(f"the producer does not take the answer to {source} for topic {topic}: {trouble.text}")
+        self._found.fail(f"the producer does not take the answer to {stretch} for topic {topic}: {trouble.text}")
 
     def _try(self, call: Callable[..., Any], *arguments: float) -> None:
         trouble = _ended(call, *arguments)

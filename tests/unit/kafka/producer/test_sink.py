@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Report
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from tests.fakes import Clock, Onlooker
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal
-from worker.core.records import Message, Place
-from worker.core.runs import MessageRun
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields
 from worker.kafka.client.errors import ClientLog
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.stranded import LOST_AFTER
@@ -49,13 +49,13 @@ class NarrowClient:
         on_delivery: object = None,
         partitioner: object = None,
         timestamp: int = 0,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
         if self.broken is not None:
             raise self.broken
         if len(self._queue) >= self.room:
             raise BufferError("Local: Queue full")
-        self._queue.append(((topic, key, value, partition, list(headers)), on_delivery))
+        self._queue.append(((topic, key, value, partition, list(headers or ())), on_delivery))
 
     def poll(self, _timeout: float) -> int:
         while self._queue:  # one by one, and releases its callback, as the client does
@@ -69,8 +69,8 @@ class NarrowClient:
         return len(self._queue)
 
 
-def message(number: int, key: bytes | None = b"k") -> Message:
-    return Message("a", key, b"%d" % number, [("n", b"%d" % number)], 5, chosen(number))
+def messages(numbers: range) -> Sequence[Fields]:
+    return [("a", b"k", b"%d" % number, [("n", b"%d" % number)], 5, chosen(number)) for number in numbers]
 
 
 def chosen(number: int) -> int | None:
@@ -78,22 +78,9 @@ def chosen(number: int) -> int | None:
     return number % 4 if number % 3 == 0 else None
 
 
-def as_singles(numbers: range) -> Sequence[Message]:
-    return [message(number) for number in numbers]
-
-
-def as_run(numbers: range) -> Sequence[Message]:
-    """Messages in the form of the answers to one `Run`."""
-    headers: list[Headers] = [[("n", b"%d" % number)] for number in numbers]
-    values = [b"%d" % number for number in numbers]
-    return MessageRun("a", [b"k"] * len(numbers), values, headers, 5, [chosen(number) for number in numbers])
-
-
 EXPECTED = [
     ("a", b"k", b"%d" % n, -1 if (wanted := chosen(n)) is None else wanted, [("n", b"%d" % n)]) for n in range(20)
 ]
-forms = pytest.mark.parametrize("form", [as_singles, as_run])
-Form = Callable[[range], Sequence[Message]]
 
 
 class Refused:
@@ -117,30 +104,29 @@ class Full(KafkaSink):
         return cast("NarrowClient", self._producer)
 
 
-@forms
-def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
-    """Nothing is dropped, overtaken or sent twice. A place returns when its last message is durable."""
+def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is dropped, overtaken or sent twice. A stretch returns when its last message is durable."""
     full = Full(monkeypatch)
-    first, second = places(2)
+    first, second = stretches(2, 10)
 
-    full.send(form(range(10)), first)
-    full.send(form(range(10, 20)), second)
+    full.send(messages(range(10)), first)
+    full.send(messages(range(10, 20)), second)
     assert full.undelivered == 20
-    reported: list[list[Place]] = []
+    reported: list[list[Stretch]] = []
     while full.undelivered:
         reported.append(list(full.poll(0.0)))
     reported.append(list(full.poll(0.0)))
 
     assert full.client.delivered == EXPECTED
-    assert [place for places in reported for place in places] == [first, second]
+    assert [stretch for stretches in reported for stretch in stretches] == [first, second]
     assert reported[0] == []
 
 
 def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops taking messages a moment before it reports the refused one."""
     full = Full(monkeypatch)
-    first, second = places(2)
-    full.send(as_singles(range(1)), first)
+    first, second = stretches(2, 3)
+    full.send(messages(range(1)), first)
     full.client.broken = KafkaException(KafkaError(KafkaError._FATAL))
     polls = iter([KafkaException(KafkaError(KafkaError._GAPLESS_GUARANTEE)), None])
 
@@ -154,7 +140,7 @@ def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeyp
     monkeypatch.setattr(full.client, "poll", poll)
 
     with pytest.raises(KafkaFatal, match="nothing past requests/0/0 is committed"):
-        full.send(as_singles(range(1, 2)), second)
+        full.send(messages(range(1, 2)), second)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -163,7 +149,7 @@ def test_the_reason_is_the_refusal_and_no_message_that_was_let_go_for_it(
 ) -> None:
     """The client may report purged messages first; they are the reason only if no refusal follows. None is durable."""
     full = Full(monkeypatch)
-    full.send(as_singles(range(1)), *places(1))
+    full.send(messages(range(1)), *stretches(1))
     codes = iter([KafkaError._PURGE_QUEUE, *([KafkaError.MSG_SIZE_TOO_LARGE] if is_told else [])])
 
     def poll(_timeout: float) -> int:
@@ -180,13 +166,13 @@ def test_the_reason_is_the_refusal_and_no_message_that_was_let_go_for_it(
 
 
 def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its place is never reported as durable, although the client releases the callback."""
+    """Its stretch is never reported as durable, although the client releases the callback."""
     full = Full(monkeypatch)
-    (place,) = places(1)
+    (stretch,) = stretches(1)
     full.client.broken = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     with pytest.raises(KafkaFatal, match="does not take a record for a"):
-        full.send(as_singles(range(1)), place)
+        full.send(messages(range(1)), stretch)
 
     with pytest.raises(KafkaFatal, match="nothing past requests/0/0 is committed"):
         full.poll(0.0)
@@ -207,13 +193,13 @@ class Narrow(TransactionalProducer):
 def test_a_transaction_that_finds_no_room_cannot_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is away, and the loop must go on. A message is missing, so the transaction must fail."""
     narrow = Narrow(monkeypatch)
-    (place,) = places(1)
+    (stretch,) = stretches(1, 4)
     narrow.begin()
 
-    narrow.send(as_singles(range(4)), place)
+    narrow.send(messages(range(4)), stretch)
 
     assert narrow.failure is not None
-    assert "requests/0/0" in narrow.failure
+    assert "requests/0/0 to 3" in narrow.failure
     assert "Queue full" in narrow.failure
     narrow.begin()
     assert narrow.failure is None
@@ -222,11 +208,11 @@ def test_a_transaction_that_finds_no_room_cannot_be_committed(monkeypatch: pytes
 def test_a_message_that_a_transaction_never_takes_spoils_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later messages are dropped."""
     narrow = Narrow(monkeypatch)
-    (place,) = places(1)
+    (stretch,) = stretches(1)
     narrow.begin()
     narrow.client.broken = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
-    narrow.send(as_singles(range(4)), place)
+    narrow.send(messages(range(4)), stretch)
 
     assert narrow.failure is not None
     assert "does not take the answer to requests/0/0 for topic a" in narrow.failure
@@ -252,7 +238,7 @@ def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: py
 def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """The later ones are its consequences."""
     full = Full(monkeypatch)
-    first, second = places(2)
+    first, second = stretches(2)
 
     full._receipts.refuse(first, "the disk is full", "a", None)
     full._receipts.refuse(second, "out of order", "a", None)

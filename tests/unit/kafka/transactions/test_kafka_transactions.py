@@ -12,11 +12,12 @@ from threading import Event
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from tests.fakes import Onlooker
 from tests.unit.kafka.client.test_unacknowledged import text, topic
 from worker.core.failures import BadConfiguration, KafkaFatal, ReplyRefused
-from worker.core.records import Ending, Message, Partition, Place
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Ending, Fields, Message, Partition
 from worker.kafka.client.membership import Membership, TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.topics import Topics
 from worker.kafka.transactions import committer, kafka_transactions
@@ -58,8 +59,8 @@ class ScriptedProducer:
         self.failure = None
         self.opened_at = time.monotonic()
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        if messages[0].value == b"refused":
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        if messages[0][2] == b"refused":
             self.failure = "the broker refused a record"
 
     def serve(self, timeout: float) -> None: ...
@@ -153,8 +154,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
     """Commit one answer in its own transaction."""
     opened.begin()
-    (place,) = places(1)
-    opened.send([Message("answers", b"k", value, [], 0)], place)
+    (stretch,) = stretches(1)
+    opened.send([Message("answers", b"k", value, [], 0)], stretch)
     opened.commit({REQUESTS: 1})
     ending = opened.ended(PATIENCE)
     assert ending is not None
