@@ -103,6 +103,7 @@ def _states_in(changelog: str, start: Start, layout: StateLayout, ledger: Offset
         ledger,
         restorer,
         events,
+        topic=changelog,
         ttl=state.ttl_s,
         can_take_back=is_exact,
         store=store,

@@ -32,8 +32,8 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.last_states import LastStates
-from worker.delivery.stored_states import STORE, StoringSink
+from worker.delivery.last_states import EachState, LastStates
+from worker.delivery.stored_states import StoringSink
 from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
@@ -47,7 +47,7 @@ from worker.loop.suspects import Suspects
 from worker.ports import Encoder, Sink
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
-from worker.state import OutsideValues, StatefulEncoder, StatefulStacker
+from worker.state import OutsideValues, StatefulStacker
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
@@ -215,12 +215,12 @@ def _delivery(
 ) -> Delivery:
     """The delivery that the guarantee needs. Raises `BadConfiguration` if the broker opens no transactions for us."""
     interval, events, clock = start.settings.delivery.commit_interval_ms / 1000, start.events, time.monotonic
-    if stateful is not None:
-        encoder = StatefulEncoder(encoder, stateful.states, start.settings.kafka.changelog_topic or STORE)
     if isinstance(outlet, KafkaSink):
         sink: Sink = outlet
         if stateful is not None and stateful.link is not None:
-            sink = StoringSink(outlet, stateful.link, OutsideValues(stateful.states.layout))
+            sink = StoringSink(outlet, stateful.states.leave, stateful.link, OutsideValues(stateful.states.layout))
+        elif stateful is not None:
+            sink = EachState(outlet, stateful.states.leave)
         return AtLeastOnce(
             ledger=ledger,
             encoder=encoder,
@@ -234,7 +234,7 @@ def _delivery(
     return ExactlyOnce(
         ledger=ledger,
         encoder=encoder,
-        transactions=outlet if stateful is None else LastStates(outlet),
+        transactions=outlet if stateful is None else LastStates(outlet, stateful.states.leave),
         group=source,
         events=events,
         commit_interval=interval,

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import signature
+from tests.chunks import signature
 from tests.meeting import meeting, met
 from worker.codecs.wire_contract import OCTETS
 from worker.core.failures import Code, RunFailure

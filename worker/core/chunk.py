@@ -63,6 +63,7 @@ class Chunk:
     places: Places | None = None
     deadlines: Sequence[float] | None = None
     reassembly: Reassembly | None = None  # set on the pieces of a record with more rows than a batch
+    _keys: Sequence[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -70,6 +71,13 @@ class Chunk:
     @property
     def partition(self) -> Partition:
         return self.records[0].partition
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """The keys of its records; empty for a record without one. Made when asked for first, and kept."""
+        if self._keys is None:
+            self._keys = [record[2] or b"" for record in self.records]
+        return self._keys
 
     def ids_of(self, at: int) -> Ids:
         """The ids of the record at this index."""
@@ -105,6 +113,7 @@ class Chunk:
             self.places,
             self.deadlines and of(self.deadlines),
             self.reassembly,
+            self._keys and of(self._keys),
         )
 
 
@@ -150,16 +159,12 @@ class Batch:
 
 
 class RunStates:
-    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor.
+    """The next states that one run gave: one array of shape (rows of the run, *dims) per tensor."""
 
-    `values` are the rows' states in the form of the changelog, set when they are written (`worker/state/`).
-    """
-
-    __slots__ = ("arrays", "values")
+    __slots__ = ("arrays",)
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = arrays
-        self.values: Sequence[bytes | None] = ()
 
     def row(self, at: int) -> list[Array]:
         """The states of one row: arrays of shape (1, *dims)."""

@@ -1,94 +1,67 @@
-"""Exactly once: writes only the last state of each key in a transaction to the changelog.
+"""Sends states to the changelog, together with the answers that they belong to.
+
+    at least once   each state goes with its answer: an offset between two requests of a key may be committed, so the
+                    state between them counts
+    exactly once    only the last state of each key in a transaction goes, because all of it becomes visible at once:
 
     send ─▶ answers ─▶ the open transaction
       └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
 
-All of a transaction becomes visible at once, so nobody reads a state that the same transaction replaces. With at least
-once all states are written: an offset between two requests of a key may be committed, so the state between them counts.
-
-Owns the waiting states. Only the loop's thread calls this.
+Only the loop's thread calls this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
-from worker.core.records import Message, Partition, Place
-from worker.core.runs import MessageHeaders, MessageRun, fields_of
-from worker.ports import Transactions
-from worker.state.changes import Concluded
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields, Partition
+from worker.ports import Sink, Transactions
 from worker.state.layout import is_first, marked
 
-Keys = Sequence[bytes]
-Values = Sequence[bytes | None]
+# Gives the messages for the changelog that go with answers that leave (`KeyStates.leave`).
+Leave = Callable[[Stretch], Sequence[Fields]]
+_key_of: Callable[[Fields], bytes | None] = itemgetter(1)
 
 
-class _Waiting:
-    """The states that the answers of one partition leave behind; `place` is the place of the last answer."""
+class EachState:
+    """Wraps the sink to Kafka, for a model with state."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._topic = ""
-        self._written: list[tuple[Keys, Values]] = []  # each entry names a key once
-        self._forgotten: dict[bytes, MessageHeaders] = {}  # by key, the headers of the record that forgets it
+    def __init__(self, sink: Sink, leave: Leave) -> None:
+        self._send = sink.send
+        self._leave = leave
+        self.poll = sink.poll
+        self.push = sink.push
 
-    def add(self, changes: Sequence[Message]) -> None:
-        if isinstance(changes, MessageRun):
-            self._topic = changes.topic
-            self._written.append((changes.keys, changes.values))  # type: ignore[arg-type]  # a state has a key
-            return
-        for self._topic, key, value, headers, *_ in fields_of(changes):
-            assert key is not None
-            self._written.append(((key,), (value,)))
-            if value is None:
-                self._forgotten[key] = headers
-
-    def last(self) -> MessageRun:
-        """The last state of each key."""
-        states: dict[bytes, bytes | None] = {}
-        for keys, values in self._written:
-            states.update(zip(keys, values, strict=True))
-        if len(states) < sum(len(keys) for keys, _ in self._written):
-            self._mark_firsts(states)
-        headers = [self._forgotten[key] if value is None else None for key, value in states.items()]
-        number = self.place.line.partition.number
-        return MessageRun(self._topic, [*states], [*states.values()], headers, number, [number] * len(states))
-
-    def _mark_firsts(self, states: dict[bytes, bytes | None]) -> None:
-        """Give each key's last state the first write's mark, because only that write knows if the key had a state."""
-        firsts: dict[bytes, bytes | None] = {}
-        for keys, values in reversed(self._written):
-            firsts.update(zip(keys, values, strict=True))
-        for key, first in firsts.items():
-            last = states[key]
-            if last is not None and is_first(last) is not (was_first := first is not None and is_first(first)):
-                states[key] = marked(last, first=was_first)
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        """Send answers and their states. Both must be durable before an offset is committed."""
+        self._send([*messages, *self._leave(stretch)], stretch)
 
 
 class LastStates:
-    """Wraps the transactions with Kafka, for a model with state."""
+    """Wraps the transactions with Kafka, for a model with state. Owns the waiting states."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, leave: Leave) -> None:
         self._transactions = transactions
-        self._waiting: dict[Partition, _Waiting] = {}
+        self._leave = leave
+        self._waiting: dict[Partition, tuple[Stretch, list[Fields]]] = {}  # the last answers, and all states
         self.begin = transactions.begin
         self.ended = transactions.ended
         self.serve = transactions.serve
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        """Put a place's answers into the open transaction, in order; their states follow at its end."""
-        if isinstance(messages, Concluded):
-            waiting = self._waiting.setdefault(place.line.partition, _Waiting(place))
-            waiting.place = place
-            messages, *changes = messages.parts
-            for part in changes:
-                waiting.add(part)
-        self._transactions.send(messages, place)
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        """Put answers into the open transaction, in order; their states follow at its end."""
+        if states := self._leave(stretch):
+            _, waiting = self._waiting.get(stretch.partition, (stretch, []))
+            waiting += states
+            self._waiting[stretch.partition] = stretch, waiting
+        self._transactions.send(messages, stretch)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Send the last state of each key, and begin to end the transaction, with these next offsets in it."""
-        for waiting in self._waiting.values():
-            self._transactions.send(waiting.last(), waiting.place)
+        for stretch, states in self._waiting.values():
+            self._transactions.send(_last(states), stretch)
         self._waiting = {}
         self._transactions.commit(offsets)
 
@@ -96,3 +69,14 @@ class LastStates:
         """Begin to take the transaction back."""
         self._waiting = {}
         self._transactions.abort()
+
+
+def _last(states: Sequence[Fields]) -> list[Fields]:
+    """The last state of each key, with the first write's mark: only that write knows if the key had a state before."""
+    last = dict(zip(map(_key_of, states), states, strict=True))
+    if len(last) < len(states):
+        for topic, key, first, *_ in {_key_of(state): state for state in reversed(states)}.values():
+            _, _, value, *others = last[key]
+            if value is not None and is_first(value) is not (was_first := first is not None and is_first(first)):
+                last[key] = topic, key, marked(value, first=was_first), *others  # type: ignore[assignment]  # the rest
+    return [*last.values()]

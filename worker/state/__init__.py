@@ -1,14 +1,14 @@
 """State by key: the tensors that a model remembers of each key from one request to the next.
 
-    request ─▶ `ByKey` (one request of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
-      ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ changelog, together with the answers
+    chunk ─▶ `ByKey` (one record of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
+      ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ `KeyStates.leave`, together with the answers
 
 `states` handles states with a changelog, `outside_states` states in an outside server. Both keep them in `slabs`, and
 find them through `key_slots`. Pure: no Kafka, no clock, no thread. The loop's thread makes every call.
 """
 
 from worker.state.by_key import ByKey, StateFetch
-from worker.state.changes import StatefulEncoder, tombstone_of
+from worker.state.changes import tombstone_of
 from worker.state.layout import StateLayout, layout_of
 from worker.state.outside_states import OutsideStates
 from worker.state.outside_values import OutsideValues
@@ -26,7 +26,6 @@ __all__ = [
     "RestoredRows",
     "StateFetch",
     "StateLayout",
-    "StatefulEncoder",
     "StatefulStacker",
     "layout_of",
     "tombstone_of",

@@ -1,4 +1,4 @@
-"""Turns next states into changelog messages, which are sent together with the answers.
+"""Makes changelog messages of next states. They leave together with the answers (`KeyStates.leave`).
 
 A message goes to the partition with the number of its request's partition, whatever its key hashes to. Exactly once,
 one transaction has states, answers and offsets. At least once, an offset is committed when its states are durable.
@@ -7,68 +7,48 @@ one transaction has states, answers and offsets. At least once, an offset is com
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
+from worker.core.chunk import Chunk
 from worker.core.foreign_values import whole_number
-from worker.core.records import Message, Outcome, Prediction, StateUse
-from worker.core.runs import MessageRun, MessageRuns, Run
-from worker.ports import Encoder
+from worker.core.records import Fields, Headers, StateUse
 from worker.state.layout import HEAD_BYTES, is_first
 from worker.state.restoring import Tombstone
 from worker.state.slabs import NO_OFFSET
-from worker.state.states import KeyStates
 
 # Headers of a tombstone: the offset of the request that had the key forgotten, and the head of the state that this
 # request would have left. A state that expired has no head.
 OFFSET, HEAD = "offset", "head"
 
 
-class Concluded(MessageRuns):
-    """The messages of an outcome: `parts` are first the answer's messages, then those for the changelog."""
-
-    __slots__ = ()
-
-
-class StatefulEncoder:
-    """Writes the messages of an outcome: its answer, and the next state of its key."""
-
-    def __init__(self, encoder: Encoder, states: KeyStates, topic: str) -> None:
-        self._encoder = encoder
-        self._states = states
-        self._topic = topic
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """Returns the answer's messages, and a changelog message for each key whose state was written or forgotten."""
-        messages = self._encoder.encode(outcome)
-        if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
-            return messages
-        changes = self._changes(outcome)
-        expired, number = self._states.leaves(outcome.request), outcome.request.record.partition.number
-        if expired is not None and expired.keys:
-            # Tombstones first: this outcome may write one of these keys again.
-            return Concluded((messages, self._forgotten(number, *expired), changes))
-        return Concluded((messages, changes))
-
-    def _forgotten(self, number: int, keys: Iterable[bytes], offset: int) -> list[Message]:
-        headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % offset)]
-        return [Message(self._topic, key, None, headers, number, number) for key in keys]
-
-    def _changes(self, prediction: Prediction) -> Sequence[Message]:
-        request, _, _, stop, states = prediction
-        number = request.record.partition.number
-        assert states is not None
-        last = len(states.values) if stop is None else stop
-        if request.state is StateUse.DELETE:
-            [message] = self._forgotten(number, [request.record.key or b""], request.record.offset)
-            message.headers.append((HEAD, (states.values[last - 1] or b"")[:HEAD_BYTES]))
-            return [message]
-        if not isinstance(request, Run):
-            return [Message(self._topic, request.record.key, states.values[last - 1], [], number, number)]
-        count = len(request.records)
-        values = states.values[last - count : last]
-        return MessageRun(self._topic, request.keys, values, [None] * count, number, [number] * count)
+def note(topic: str, chunk: Chunk, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    """Note with the places of these records what their answers leave behind: `values` in the form of the changelog."""
+    places, at, number = chunk.places, chunk.at, chunk.partition.number
+    assert places is not None
+    if places.changes is None:
+        places.changes = [None] * len(places)
+    changes: Iterable[Fields] = zip(
+        repeat(topic), keys, values, repeat(None), repeat(number), repeat(number), strict=False
+    )
+    if chunk.state is StateUse.DELETE:
+        changes = [
+            forgotten(topic, number, key, record.offset, value[:HEAD_BYTES])
+            for record, key, value in zip(chunk.records, keys, values, strict=True)
+        ]
+    if at[-1] - at[0] == len(at) - 1:
+        places.changes[at[0] : at[-1] + 1] = changes
+    else:
+        for index, change in zip(at, changes, strict=True):
+            places.changes[index] = change
 
 
-def tombstone_of(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone:
+def forgotten(topic: str, number: int, key: bytes, offset: int, head: bytes | None = None) -> Fields:
+    """The tombstone of a key, which the request at `offset` had forgotten."""
+    headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % offset)]
+    return topic, key, None, headers if head is None else [*headers, (HEAD, head)], number, number
+
+
+def tombstone_of(headers: Headers) -> Tombstone:
     """Reads a tombstone's headers. Another program may have written them: headers that we cannot read are ignored."""
     found = dict(headers)
     offset, head = found.get(OFFSET) or b"", found.get(HEAD) or b""

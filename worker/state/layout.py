@@ -73,6 +73,12 @@ class StateLayout:
         return np.dtype([*HEAD, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
 
     @cached_property
+    def _headed(self) -> np.dtype[Any]:
+        """The type whose `head` is all of a value before the offset."""
+        size = self.dtype.itemsize
+        return np.dtype({"names": ["head"], "formats": ["<u8"], "offsets": [0], "itemsize": size})
+
+    @cached_property
     def _opaque(self) -> np.dtype[Any]:
         """The type that lets numpy return all values as bytes in one call: 64 in 0.9 us, by slices in 3.7 (2026-11)."""
         return np.dtype((np.void, self.dtype.itemsize))
@@ -84,7 +90,9 @@ class StateLayout:
         epoch. `firsts` is true where the key had no state before.
         """
         values = np.empty(len(offsets), self.dtype)
-        values["format"], values["flags"], values["spare"], values["layout"] = FORMAT, firsts, 0, self.fingerprint
+        # Each field costs a microsecond, so the four before the offset are written as one number.
+        head = FORMAT | self.fingerprint << 32
+        values.view(self._headed)["head"] = np.where(firsts, head | FIRST << 8, head)
         values["offset"], values["time"] = offsets, times
         for at, rows in enumerate(states):
             values[f"s{at}"] = rows

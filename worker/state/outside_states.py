@@ -11,16 +11,17 @@ If such a request is read again, because its offset was not committed, it is nei
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.core.chunk import Chunk
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array, Outcome, Partition, Place, Record, Rejection
+from worker.core.records import Array, Partition, Record
 from worker.ports import Events
 from worker.state.expiry import Expiry
 from worker.state.key_slots import KeySlots, PartitionKeys
@@ -28,7 +29,7 @@ from worker.state.layout import Sieve, StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Extent, RestoredRows
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
-from worker.state.states import SOON, KeyStates
+from worker.state.states import SOON, KeyStates, offsets_of
 
 SETTING = "WORKER_STATE__STORE"
 # Keys that are looked at for each key that is added. When all keys were needed, looking at all took a millisecond.
@@ -83,10 +84,9 @@ class CachedSlots(KeySlots):
         self._may_go = may_go
         self._without: set[int] = set()  # slots of keys that have no state
 
-    def has_state(self, partition: Partition, key: bytes) -> bool:
-        """True if the key, which must be in memory, has a state."""
-        [slot] = self.find(partition, [key])
-        return slot > 0 and slot not in self._without
+    def have_state(self, partition: Partition, keys: Sequence[bytes]) -> list[bool]:
+        """Tells which of these keys, which must be in memory, have a state."""
+        return [slot > 0 and slot not in self._without for slot in self.find(partition, keys)]
 
     def put(self, slots: NDArray[np.intp], rows: StateRows) -> None:
         super().put(slots, rows)
@@ -210,8 +210,9 @@ class OutsideStates(KeyStates):
 
     # Requests that were answered before
 
-    def has(self, record: Record) -> bool:
-        return self._cache.has_state(record.partition, record.key or b"") and super().has(record)
+    def has(self, chunk: Chunk) -> Array:
+        found: Array = super().has(chunk) & self._cache.have_state(chunk.partition, chunk.keys)
+        return found
 
     @property
     def is_unsure(self) -> bool:
@@ -220,19 +221,17 @@ class OutsideStates(KeyStates):
             del self._applied_up_to[partition]
         return bool(self._applied_up_to)
 
-    def is_ahead(self, record: Record) -> bool:
-        """True if this record has been answered, and is part of its key's state."""
-        if record.offset > self._applied_up_to.get(record.partition, NO_OFFSET):
-            return False
-        return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+    def are_ahead(self, chunk: Chunk) -> Array:
+        """Tells for each record if it has been answered, and is part of its key's state."""
+        offsets = np.array(offsets_of(chunk.records))
+        written_by = self._slabs.offsets[self._slots.find(chunk.partition, chunk.keys)]
+        last = self._applied_up_to.get(chunk.partition, NO_OFFSET)
+        ahead: Array = (offsets <= last) & (written_by >= offsets)
+        return ahead
 
-    def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
-        if self._applied_up_to:
-            outcomes = list(outcomes)
-            ours = [outcome for place, outcome in outcomes if self._ledger.knows(place)]
-            if again := [one.record for one in ours if isinstance(one, Rejection) and one.is_silent]:
-                self._events.applied_before(again[-1], len(again))
-        super().conclude(outcomes)
+    def applied_before(self, records: Sequence[Record]) -> None:
+        if records:
+            self._events.applied_before(records[-1], len(records))
 
     def _sweep(self, expiry: Expiry, most: int) -> None:
         """Does nothing: the store itself forgets keys that nothing wrote for the TTL."""

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from worker.core.chunk import Batch, Chunk, Refused, RunStates
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Prediction, Refused, Rejection, Request, RunStates, StateUse
-from worker.core.runs import Run
+from worker.core.records import Array, ClosedBy, StateUse
 from worker.core.tensors.specs import TensorSpec
-from worker.core.tensors.stacking import Split, Stacker
+from worker.core.tensors.stacking import Split, Stacker, refusal
 from worker.state.states import KeyStates
 
 # At least once, after a crash, if the changelog was compacted meanwhile.
 APPLIED = (
     "it was applied to the state of its key before, and its answer cannot be repeated: the state before it is gone"
 )
+NO_STATE = "its key has no state, and WORKER_STATE__MISSING is refuse"
+SPOILT = "the model's next state holds NaN or infinity; the state stays as it was"
 _LEAVE_NONE = (StateUse.READ, StateUse.DELETE)
 
 
@@ -41,21 +43,19 @@ class StatefulStacker(Stacker):
         object.__setattr__(self, "_next", tuple(names.index(tensor.output) for tensor in self.states.layout.tensors))
         object.__setattr__(self, "_visible", tuple(names.index(spec.name) for spec in self.signature.outputs))
 
-    def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
-        """Makes one batch of these requests with their keys' states, and rejections for requests that may not run."""
+    def stack(self, chunks: Sequence[Chunk], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
+        """Makes one batch of these records with their keys' states, and refusals of the records that may not run."""
         unfit: list[Refused] = []
         if self.refuse_missing or self.states.is_unsure:
-            unfit = [(r, why) for r in requests if (why := self._unfit(r)) is not None]
-            gone = {id(request) for request, _ in unfit}
-            requests = [r for r in requests if id(r) not in gone]
-        batch, refused = super(StatefulStacker, self).stack(requests, closed_by)
+            chunks = [part for chunk in chunks if (part := self._fit(chunk, unfit)) is not None]
+        batch, refused = super(StatefulStacker, self).stack(chunks, closed_by)
         return batch, unfit + refused
 
-    def _states_of(self, requests: Sequence[Request]) -> Mapping[str, Array]:
-        return self.states.gather(requests)
+    def _states_of(self, chunks: Sequence[Chunk]) -> Mapping[str, Array]:
+        return self.states.gather(chunks)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """Cuts the outputs into a prediction for each request, with its key's next state, or a rejection."""
+        """The predictions of a batch, with the next states, and refusals of the records without a usable result."""
         states = [outputs[at] for at in self._next]
         for tensor, before, state in zip(self.states.layout.tensors, batch.states.values(), states, strict=True):
             if state.shape != before.shape:
@@ -64,51 +64,39 @@ class StatefulStacker(Stacker):
                     f"shape {state.shape} came out",
                     loses_rows=state.shape[:1] != before.shape[:1],
                 )
-        split = super(StatefulStacker, self).split(batch, [outputs[at] for at in self._visible])
+        split = self._parted(batch, [outputs[at] for at in self._visible], self._spoilt(batch, states))
         if isinstance(split, RunFailure):
             return split
-        spoilt = self._spoilt(batch, states)
-        predicted = self._with_states(batch, split.predicted, RunStates(states))
-        if spoilt:
-            predicted = [prediction for prediction in predicted if id(prediction.request) not in spoilt]
-        refused = [refused for refused in split.refused if id(refused[0]) not in spoilt]
-        return Split(predicted, [*refused, *spoilt.values()])
+        given = RunStates(states)
+        return Split([prediction._replace(states=given) for prediction in split.predicted], split.refused)
 
-    def _with_states(self, batch: Batch, predicted: list[Prediction], states: RunStates) -> list[Prediction]:
-        if not self.signature.axes:
-            return [tuple.__new__(Prediction, (*prediction[:4], states)) for prediction in predicted]
-        # Predictions cut from padded outputs have arrays of their own, and no row numbers: the batch has their order.
-        rows = {id(request): row for row, request in enumerate(batch.requests)}
-        return [p._replace(states=RunStates(states.row(rows[id(p.request)]))) for p in predicted]
-
-    def _spoilt(self, batch: Batch, states: Sequence[Array]) -> dict[int, Refused]:
-        """Returns, by identity, the requests whose next state holds NaN or infinity."""
-        floats = [state for state in states if state.dtype.kind == "f"] if self.refuse_non_finite_output else []
-        if all(np.isfinite(state).all() for state in floats):
+    def _spoilt(self, batch: Batch, states: Sequence[Array]) -> Mapping[int, str]:
+        """The records (by their index in the batch) whose next state holds NaN or infinity."""
+        if not self.refuse_non_finite_output:
             return {}
-        spoilt: dict[int, Refused] = {}
-        start = 0
-        for request in batch.requests:
-            rows = slice(start, start + request.rows)
-            start += request.rows
-            if request.state in _LEAVE_NONE:
-                continue
-            if not all(np.isfinite(state[rows]).all() for state in floats):
-                why = "the model's next state holds NaN or infinity; the state stays as it was"
-                spoilt[id(request)] = (request, Rejection(request.record, Code.INTERNAL, why, request.reply))
-        return spoilt
+        specs = [tensor.spec for tensor in self.states.layout.tensors]
+        found = self._non_finite(batch.chunks, batch.rows, specs, states)
+        if not found:
+            return {}
+        leave_one = [chunk.state not in _LEAVE_NONE for chunk in batch.chunks for _ in range(len(chunk))]
+        return {at: SPOILT for at in found if leave_one[at]}
 
-    def _unfit(self, request: Request) -> Rejection | None:
-        """Returns the rejection of a request that its keys' states do not let run; silent if it was answered before."""
-        if request.reassembly is not None and request.reassembly.carried is not None:  # a later row of a sequence
-            return None
-        records = request.records if isinstance(request, Run) else (request.record,)
-        is_applied = self.states.is_unsure and any(map(self.states.is_ahead, records))
-        if is_applied and self.states.settles_applied:
-            return Rejection(request.record, Code.INTERNAL, APPLIED, request.reply, is_silent=True)
-        if request.state is StateUse.RESET:
-            return None
-        if self.refuse_missing and not all(map(self.states.has, records)):
-            why = "its key has no state, and WORKER_STATE__MISSING is refuse"
-            return Rejection(request.record, Code.NOT_FOUND, why, request.reply)
-        return Rejection(request.record, Code.INTERNAL, APPLIED, request.reply) if is_applied else None
+    def _fit(self, chunk: Chunk, unfit: list[Refused]) -> Chunk | None:
+        """The records that their keys' states let run; adds refusals of the others, silent if they were answered."""
+        if chunk.reassembly is not None and chunk.reassembly.carried is not None:  # a later row of a sequence
+            return chunk
+        is_unsure, refuses = self.states.is_unsure, self.refuse_missing and chunk.state is not StateUse.RESET
+        ahead = self.states.are_ahead(chunk) if is_unsure else np.zeros(len(chunk), np.bool_)
+        missing = ~self.states.has(chunk) if refuses else np.zeros(len(chunk), np.bool_)
+        if self.states.settles_applied:
+            again = [refusal(chunk, at, Code.INTERNAL, APPLIED) for at in np.flatnonzero(ahead).tolist()]
+            unfit += [one._replace(rejection=one.rejection._replace(is_silent=True)) for one in again]
+            self.states.applied_before([one.rejection.record for one in again])
+            missing &= ~ahead
+        elif chunk.state is StateUse.RESET:
+            return chunk
+        else:
+            unfit += [refusal(chunk, at, Code.INTERNAL, APPLIED) for at in np.flatnonzero(ahead & ~missing).tolist()]
+        unfit += [refusal(chunk, at, Code.NOT_FOUND, NO_STATE) for at in np.flatnonzero(missing).tolist()]
+        fit = np.flatnonzero(~(ahead | missing)).tolist()
+        return chunk.pick(fit) if fit else None

@@ -1,6 +1,6 @@
 """The states of all keys of the partitions that are ours: read and written for a whole batch at once.
 
-    keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
+    keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changes ─▶ leave with answers
 
 Exactly once, after an abort a partition is read again from its committed offset, and its later writes are undone. The
 worker takes a partition's requests only when its states are restored (`is_restoring`).
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.core.chunk import Chunk, Prediction
 from worker.core.failures import BadConfiguration
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
-from worker.core.runs import Run
+from worker.core.ordering.ledger import OffsetLedger, Stretch
+from worker.core.records import Array, Fields, Partition, Record, StateUse
 from worker.ports import Events
-from worker.state.expiry import Expired, Expiry
+from worker.state import changes
+from worker.state.expiry import Expiry
 from worker.state.key_slots import KeySlots, SlotStore
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
@@ -46,6 +47,7 @@ class KeyStates:
         restorer: Restorer,
         events: Events,
         *,
+        topic: str = "",
         ttl: float | None = None,
         can_take_back: bool = True,
         store: SlotStore | None = None,
@@ -56,13 +58,14 @@ class KeyStates:
     ) -> None:
         """`ttl`: seconds of record time after which an unused state expires; record time never exceeds `date`.
 
-        `can_take_back`: aborts may come. With a `store`, the states are in its files, and at most `most_in_memory` keys
-        in memory. The `keeper` leaves the states to the next start.
+        `topic` is the changelog. `can_take_back`: aborts may come. With a `store`, the states are in its files, and at
+        most `most_in_memory` keys in memory. The `keeper` leaves the states to the next start.
         """
         self.layout = layout
         self._ledger = ledger
         self._restorer = restorer
         self._events = events
+        self._topic = topic
         self._keeper = keeper
         self._extents: dict[Partition, Extent] = {}  # partitions whose states can be kept
         self._has_ended = False  # no state is written or forgotten any more
@@ -100,44 +103,50 @@ class KeyStates:
 
     # Into a batch
 
-    def gather(self, requests: Sequence[Request]) -> Mapping[str, Array]:
-        """Returns the states of a batch by input name: arrays of shape (rows, *dims), a row for each row of the batch.
+    def gather(self, chunks: Sequence[Chunk]) -> Mapping[str, Array]:
+        """Returns the states of a batch by input name: arrays of shape (rows, *dims), a row for each record or piece.
 
         Each row has a different key.
         """
         slots: list[int] = []
         carried: list[tuple[int, Sequence[Array]]] = []
-        for request in requests:
-            if isinstance(request, Run):
-                slots += self._slots.find(request.record.partition, request.keys)
-                continue
-            if request.reassembly is not None and request.reassembly.carried is not None:
-                carried.append((len(slots), request.reassembly.carried))
-            starts_anew = request.state is StateUse.RESET
-            slots += (0,) if starts_anew else self._slots.find(request.record.partition, (request.record.key or b"",))
+        for chunk in chunks:
+            if chunk.reassembly is not None and chunk.reassembly.carried is not None:
+                carried.append((len(slots), chunk.reassembly.carried))
+            starts_anew = chunk.state is StateUse.RESET
+            slots += [0] * len(chunk) if starts_anew else self._slots.find(chunk.partition, chunk.keys)
         found = np.array(slots, np.intp)
         if self._expiry is not None:
-            found[self._expiry.are_over(self._slabs.times[found], _times_of(requests))] = 0
+            times = np.array([time for chunk in chunks for time in _times_of(chunk.records)], np.int64)
+            found[self._expiry.are_over(self._slabs.times[found], times)] = 0
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
                 state[at : at + 1] = row
         return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
 
-    def has(self, record: Record) -> bool:
-        """True if the key of this record has a state that is not too old for it."""
-        slot = self._slot_of(record)
-        if slot and self._expiry is not None:
-            return not self._expiry.are_over(self._slabs.times[slot], np.array(_time_of(record)))
-        return bool(slot)
+    def has(self, chunk: Chunk) -> Array:
+        """Tells for each record if its key has a state that is not too old for it."""
+        slots = np.array(self._slots.find(chunk.partition, chunk.keys), np.intp)
+        found: Array = slots != 0
+        if self._expiry is not None:
+            times = np.array(_times_of(chunk.records), np.int64)
+            found &= ~self._expiry.are_over(self._slabs.times[slots], times)
+        return found
 
-    def is_ahead(self, record: Record) -> bool:
-        """True if the key's state includes this record or a later one, and the state before it is gone."""
-        gone = self._ahead.get(record.partition)
+    def are_ahead(self, chunk: Chunk) -> Array:
+        """Tells for each record if its key's state includes it or a later one, and the state before it is gone."""
+        gone = self._ahead.get(chunk.partition)
         if gone is None:
-            return False
-        written_by = self._slabs.offsets[self._slot_of(record)]
-        return bool(max(written_by, gone.get(record.key or b"", NO_OFFSET)) >= record.offset)
+            return np.zeros(len(chunk), np.bool_)
+        keys = chunk.keys
+        written_by = self._slabs.offsets[self._slots.find(chunk.partition, keys)]
+        forgotten_by = np.array([gone.get(key, NO_OFFSET) for key in keys])
+        ahead: Array = np.maximum(written_by, forgotten_by) >= offsets_of(chunk.records)
+        return ahead
+
+    def applied_before(self, records: Sequence[Record]) -> None:
+        """Note records that are not run, because they were answered and are part of their keys' states."""
 
     def is_here(self, _: Record) -> bool:
         """True if the state of this record's key is in memory; if not, the call has it fetched."""
@@ -148,59 +157,66 @@ class KeyStates:
         """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
         return SOON if self._restoring else None
 
-    def _slot_of(self, record: Record) -> int:
-        return self._slots.find(record.partition, (record.key or b"",))[0]
-
     @property
     def is_unsure(self) -> bool:
-        """True if `is_ahead` may be true of a record."""
+        """True if `are_ahead` may be true of a record."""
         return bool(self._ahead)
 
     # Out of the model's outputs
 
-    def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
-        """Write the next states of these outcomes. An outcome whose place is no longer ours is ignored."""
-        groups: dict[int, list[tuple[Place, Prediction]]] = {}
-        for place, outcome in outcomes:
-            if not isinstance(outcome, Prediction) or outcome.states is None or not self._ledger.knows(place):
-                continue
-            if outcome.request.state is not StateUse.READ:
-                groups.setdefault(id(outcome.states), []).append((place, outcome))
+    def conclude(self, predictions: Iterable[Prediction]) -> None:
+        """Write the next states of these records, each once. A record whose place is no longer ours is ignored."""
+        groups: dict[int, list[Prediction]] = {}
+        for prediction in predictions:
+            chunk, states = prediction.chunk, prediction.states
+            assert chunk.places is not None
+            if states is not None and chunk.state is not StateUse.READ and self._ledger.knows(chunk.places):
+                groups.setdefault(id(states), []).append(prediction)
         written = sum(map(self._write, groups.values()))
         if self._expiry is not None:
             self._sweep(self._expiry, max(FEWEST_LOOKS, LOOKS_EACH * written))
 
-    def leaves(self, request: Request) -> Expired | None:
-        """Note that a request's answer is being sent. Returns the expired keys whose tombstones go with it.
+    def leave(self, stretch: Stretch) -> list[Fields]:
+        """The changelog's messages that go with these answers, which leave now: tombstones of expired keys, and states.
 
         Only answered requests decide which keys have expired. A request that has run may be hours newer than an earlier
         one that still waits: its tombstone would be committed before the earlier request used that state.
         """
-        if self._expiry is None:
-            return None
-        partition, records = request.record.partition, _records_of(request)
-        self._expiry.came(partition, max(map(_time_of, records)), records[-1].offset)
-        keys, latest = self._expiry.take_old(partition)
-        return Expired(self._forgotten_with(request, keys, self._expiry) if keys else (), latest)
+        places, start, stop = stretch
+        if places.changes is None:
+            return []
+        found: list[Fields | None] = places.changes[start:stop]
+        places.changes[start:stop] = [None] * (stop - start)
+        leaving = list(filter(None, found))
+        if self._expiry is None or not leaving:
+            return leaving
+        offsets = list(compress(places.offsets[start:stop], found))
+        times = [NO_TIME if time is None else time for time in compress(places.published_ms[start:stop], found)]
+        self._expiry.came(stretch.partition, max(times), offsets[-1])
+        old = self._expiry.take_old(stretch.partition)
+        gone = self._forgotten_with(stretch, offsets, old.keys, self._expiry) if old.keys else ()
+        number = stretch.partition.number
+        # Tombstones first: a state that leaves may be of one of these keys.
+        return [*(changes.forgotten(self._topic, number, key, old.offset) for key in gone), *leaving]
 
-    def _forgotten_with(self, request: Request, keys: Sequence[bytes], expiry: Expiry) -> Sequence[bytes]:
-        """Drop and return the keys that are still old and not in use; their tombstones go with this request's answer.
+    def _forgotten_with(
+        self, stretch: Stretch, offsets: Sequence[int], keys: Sequence[bytes], expiry: Expiry
+    ) -> Sequence[bytes]:
+        """Drop and return the keys that are still old and not in use; their tombstones go with these answers.
 
         A state whose own request is not answered yet stays, because its changelog message follows the tombstone.
         """
-        assert request.place is not None
-        partition, records = request.record.partition, _records_of(request)
+        partition = stretch.partition
         slots = np.array(self._slots.find(partition, keys), np.intp)
-        times, offsets = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
+        times, written_by = self._slabs.times[slots].tolist(), self._slabs.offsets[slots].tolist()
         are_over = [
-            offset < records[0].offset
-            and expiry.is_to_be_dropped(partition, time)
-            and not self.is_taken(partition, key)
-            for key, time, offset in zip(keys, times, offsets, strict=True)
+            offset < offsets[0] and expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key)
+            for key, time, offset in zip(keys, times, written_by, strict=True)
         ]
         gone, rows = list(compress(keys, are_over)), slots[are_over]
         if self._can_take_back and gone:
-            mark = Mark(request.place.line, gone, [records[-1].offset] * len(gone), 0, len(gone), is_deleted=True)
+            last = [offsets[-1]] * len(gone)
+            mark = Mark(stretch.places.line, gone, last, 0, len(gone), is_deleted=True)
             self._undos.remember([mark], rows != 0, self._slabs.rows(rows))
         for key in gone:
             self._slots.drop(partition, key)
@@ -212,47 +228,37 @@ class KeyStates:
             if expiry.is_to_be_dropped(partition, time):
                 expiry.is_old(partition, key)
 
-    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> int:
+    def _write(self, group: Sequence[Prediction]) -> int:
         """Write the next states that the predictions of one inference leave. Returns the number of keys."""
         marks: list[Mark] = []
         rows: list[int] = []  # of the inference
         times: list[int] = []
         before: list[int] = []  # slots
         written_by: list[int] = []  # offsets
-        for place, (request, _, start, stop, _) in group:
-            if isinstance(request, Run):
-                records: Sequence[Record] = request.records
-                keys: Sequence[bytes] = request.keys
-                rows += range(start, start + len(records))
-            else:
-                records, keys = (request.record,), (request.record.key or b"",)
-                rows.append(-1 if stop is None else stop - 1)
-            offsets = [record[1] for record in records]
+        for chunk, _, start, _ in group:
+            assert chunk.places is not None
+            keys, offsets, first = chunk.keys, offsets_of(chunk.records), len(before)
+            rows += range(start, start + len(keys))
             written_by += offsets
-            times += [NO_TIME if (time := record[5]) is None else time for record in records]
-            is_deleted = request.state is StateUse.DELETE
-            marks.append(Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
-            before += self._slots.find(place.line.partition, keys)
-        given = group[0][1].states
+            times += _times_of(chunk.records)
+            before += self._slots.find(chunk.partition, keys)
+            is_deleted = chunk.state is StateUse.DELETE
+            marks.append(Mark(chunk.places.line, keys, offsets, first, len(before), is_deleted))
+        given = group[0].states
         assert given is not None
-        found, count = np.array(before, np.intp), len(given.arrays[0])
-        is_whole = len(rows) == count and rows[0] == 0  # nearly always true; then the rows are in order
-        came, have_none = np.array(times, np.int64), found == 0
+        found, came = np.array(before, np.intp), np.array(times, np.int64)
+        have_none = found == 0
         if self._expiry is not None:
             have_none |= self._expiry.are_over(self._slabs.times[found], came)
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
+        is_whole = len(rows) == len(given.arrays[0]) and rows[0] == 0  # nearly always true; then they are in order
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
         written = StateRows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, have_none, arrays)
-        if is_whole:
-            given.values = values
-        else:
-            some = list(given.values) or [None] * count
-            for row, value in zip(rows, values, strict=True):
-                some[row] = value
-            given.values = some
+        for prediction, mark in zip(group, marks, strict=True):
+            changes.note(self._topic, prediction.chunk, mark.keys, values[mark.start : mark.stop])
         return len(rows)
 
     def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: StateRows) -> None:
@@ -260,8 +266,8 @@ class KeyStates:
             self._undos.remember(marks, before != 0, self._slabs.rows(before))
         self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
         for mark in marks:
-            if mark.is_deleted:
-                self._slots.drop(mark.line.partition, mark.keys[0])
+            for key in mark.keys if mark.is_deleted else ():
+                self._slots.drop(mark.line.partition, key)
 
     def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
         """Returns the slots of all keys; a key without one gets one."""
@@ -470,17 +476,9 @@ def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:
     )
 
 
-def _records_of(request: Request) -> Sequence[Record]:
-    return request.records if isinstance(request, Run) else (request.record,)
+def offsets_of(records: Iterable[Record]) -> list[int]:
+    return [record[1] for record in records]
 
 
-def _time_of(record: Record) -> int:
-    time = record[5]
-    return NO_TIME if time is None else time
-
-
-def _times_of(requests: Iterable[Request]) -> Array:
-    times: list[int] = []
-    for request in requests:
-        times += map(_time_of, _records_of(request))
-    return np.array(times, np.int64)
+def _times_of(records: Iterable[Record]) -> list[int]:
+    return [NO_TIME if (time := record[5]) is None else time for record in records]

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.core.records import Line, Partition
+from worker.core.ordering.ledger import Line
+from worker.core.records import Partition
 from worker.state.slabs import StateRows
 
 FEWEST = 64  # batches, before the committed ones among them are dropped
 
 
 class Mark(NamedTuple):
-    """The part of a batch's write, rows `start` to `stop`, that belongs to the requests of one place."""
+    """The part of a batch's write, rows `start` to `stop`, that belongs to one chunk."""
 
     line: Line
     keys: Sequence[bytes]

@@ -1,35 +1,35 @@
-"""The changelog gets only a transaction's last state of each key, when the transaction ends."""
+"""States leave with their answers: each at least once, the last of each key in a transaction exactly once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pytest
 
-from tests.builders import P0, P1, STATE
-from worker.core.records import Ending, Line, Message, Partition, Place
-from worker.core.runs import MessageRun, fields_of
-from worker.delivery.last_states import LastStates
-from worker.state.changes import Concluded
+from tests.chunks import P0, P1
+from tests.states import CHANGELOG, number_of, state
+from worker.core.ordering.ledger import Line, Places, Stretch
+from worker.core.records import Ending, Fields, Partition
+from worker.delivery.last_states import EachState, LastStates
+from worker.state.changes import forgotten
+from worker.state.layout import is_first
 
-STATES = "states"
-ANSWER = [Message("responses", b"k", b"answer", [], 0, None)]
+ANSWER: Fields = ("responses", b"k", b"answer", None, 0, None)
 
 
 class SentTransactions:
     """Remembers the messages in the open transaction, and the committed ones."""
 
     def __init__(self) -> None:
-        self.open: list[Message] = []
-        self.committed: list[Message] = []
+        self.open: list[Fields] = []
+        self.committed: list[Fields] = []
 
     def begin(self) -> None:
         pass
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
-        assert messages[0].partition in {None, place.line.partition.number}
-        self.open += [Message(*fields[:3], fields[3] or [], *fields[4:]) for fields in fields_of(messages)]
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        assert messages[0][5] in {None, stretch.partition.number}
+        self.open += messages
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         assert offsets
@@ -46,28 +46,44 @@ class SentTransactions:
         raise AssertionError(timeout)
 
 
+class Leaving:
+    """Says which states leave with an answer; `stretch` makes one that leaves some."""
+
+    def __init__(self) -> None:
+        self.states: dict[Stretch, list[Fields]] = {}
+        self.lines = {partition: Line(partition) for partition in (P0, P1)}
+        self.offset = 0
+
+    def leave(self, stretch: Stretch) -> list[Fields]:
+        return self.states.pop(stretch, [])
+
+    def stretch(self, *states: Fields, partition: Partition = P0) -> Stretch:
+        self.offset += 1
+        places = Places(self.lines[partition], [self.offset], [1], [1], [None], 0.0)
+        stretch = Stretch(places, 0, 1)
+        self.states[stretch] = list(states)
+        return stretch
+
+
 class Transaction:
-    """A transaction under way; `sends` sends the messages of one place."""
+    """A transaction under way; `sends` sends an answer, and the states that it leaves behind."""
 
     def __init__(self) -> None:
         self.inner = SentTransactions()
-        self.outer = LastStates(self.inner)
-        self.offset = 0
-        self.lines = {partition: Line(partition) for partition in (P0, P1)}
+        self.leaving = Leaving()
+        self.outer = LastStates(self.inner, self.leaving.leave)
 
-    def sends(self, *changes: Sequence[Message], partition: Partition = P0) -> None:
-        self.offset += 1
-        place = Place(self.lines[partition], self.offset, 1, 1, 0.0)
-        self.outer.send(Concluded((ANSWER, *changes)) if changes else ANSWER, place)
+    def sends(self, *states: Fields, partition: Partition = P0) -> None:
+        self.outer.send([ANSWER], self.leaving.stretch(*states, partition=partition))
 
     def commit(self) -> list[tuple[bytes | None, float | None]]:
-        """The changelog's records: keys with the values of their states, None for a forgotten key."""
-        self.outer.commit({P0: self.offset + 1})
-        return [(m.key, None if m.value is None else value_of(m.value)) for m in self.changes]
+        """The changelog's records: keys with their states, None for a forgotten key."""
+        self.outer.commit({P0: self.leaving.offset + 1})
+        return [(key, None if value is None else number_of(value)) for _, key, value, *_ in self.changes]
 
     @property
-    def changes(self) -> list[Message]:
-        return [m for m in self.inner.committed if m.topic == STATES]
+    def changes(self) -> list[Fields]:
+        return [message for message in self.inner.committed if message[0] == CHANGELOG]
 
 
 @pytest.fixture
@@ -75,38 +91,24 @@ def transaction() -> Transaction:
     return Transaction()
 
 
-def state(number: float, *, first: bool = False) -> bytes:
-    ones = np.ones(1, np.int64)
-    (value,) = STATE.written(ones, ones, ones * first, [np.full((1, 1), number, "<f4")])
-    return value
+def of(key: bytes, number: float, *, first: bool = False, home: int = 0) -> Fields:
+    return CHANGELOG, key, state(number, first=first), None, home, home
 
 
-def value_of(value: bytes) -> float:
-    return float(STATE.tensors_of(STATE.read([value]))[0][0, 0])
-
-
-def run(states: Mapping[bytes, bytes], number: int = 0) -> MessageRun:
-    return MessageRun(STATES, [*states], [*states.values()], [None] * len(states), number, [number] * len(states))
-
-
-def one(key: bytes, value: bytes) -> list[Message]:
-    return [Message(STATES, key, value, [], 0, 0)]
-
-
-def forgotten(key: bytes, offset: int) -> list[Message]:
-    return [Message(STATES, key, None, [("offset", b"%d" % offset)], 0, 0)]
+def gone(key: bytes, offset: int) -> Fields:
+    return forgotten(CHANGELOG, 0, key, offset)
 
 
 def firsts(transaction: Transaction) -> dict[bytes | None, bool]:
-    return {m.key: bool(STATE.read([m.value])[0]["flags"]) for m in transaction.changes if m.value is not None}
+    return {key: is_first(value) for _, key, value, *_ in transaction.changes if value is not None}
 
 
 def test_answers_leave_at_once_and_the_last_state_of_each_key_with_the_end(transaction: Transaction) -> None:
     """So a hot key costs the changelog one record per transaction."""
-    transaction.sends(run({b"a": state(1), b"b": state(10)}))
-    transaction.sends(one(b"a", state(2)))
-    transaction.sends(run({b"c": state(20), b"a": state(3)}))
-    assert transaction.inner.open == 3 * ANSWER
+    transaction.sends(of(b"a", 1), of(b"b", 10))
+    transaction.sends(of(b"a", 2))
+    transaction.sends(of(b"c", 20), of(b"a", 3))
+    assert transaction.inner.open == 3 * [ANSWER]
 
     assert dict(transaction.commit()) == {b"a": 3, b"b": 10, b"c": 20}
     assert len(transaction.changes) == 3
@@ -114,11 +116,11 @@ def test_answers_leave_at_once_and_the_last_state_of_each_key_with_the_end(trans
 
 def test_a_key_of_each_partition_stays_in_its_own(transaction: Transaction) -> None:
     """A key may have a state in two partitions."""
-    transaction.sends(run({b"a": state(1)}))
-    transaction.sends(run({b"a": state(2)}, number=1), partition=P1)
+    transaction.sends(of(b"a", 1))
+    transaction.sends(of(b"a", 2, home=1), partition=P1)
     transaction.commit()
 
-    assert [(m.key, m.partition, value_of(m.value or b"")) for m in transaction.changes] == [
+    assert [(key, home, number_of(value or b"")) for _, key, value, _, _, home in transaction.changes] == [
         (b"a", 0, 1),
         (b"a", 1, 2),
     ]
@@ -126,31 +128,63 @@ def test_a_key_of_each_partition_stays_in_its_own(transaction: Transaction) -> N
 
 def test_what_is_forgotten_last_says_by_which_request(transaction: Transaction) -> None:
     """A key that is forgotten and written again has its state."""
-    transaction.sends(one(b"a", state(1)))
-    transaction.sends(forgotten(b"a", 7))
-    transaction.sends(forgotten(b"b", 8), one(b"b", state(2)))
+    transaction.sends(of(b"a", 1))
+    transaction.sends(gone(b"a", 7))
+    transaction.sends(gone(b"b", 8), of(b"b", 2))
 
     assert dict(transaction.commit()) == {b"a": None, b"b": 2}
-    assert {m.key: m.headers for m in transaction.changes} == {b"a": [("offset", b"7")], b"b": []}
+    assert {key: headers for _, key, _, headers, *_ in transaction.changes} == {b"a": [("offset", b"7")], b"b": None}
 
 
 def test_a_key_had_no_state_before_if_its_first_write_says_so(transaction: Transaction) -> None:
     """The last write does not count: one after a deletion in that transaction had a state before."""
-    transaction.sends(run({b"new": state(1, first=True), b"old": state(1)}))
-    transaction.sends(run({b"new": state(2), b"old": state(2)}))
-    transaction.sends(forgotten(b"back", 3))
-    transaction.sends(one(b"back", state(3, first=True)))
+    transaction.sends(of(b"new", 1, first=True), of(b"old", 1), of(b"once", 1, first=True))
+    transaction.sends(of(b"new", 2), of(b"old", 2))
+    transaction.sends(gone(b"back", 3))
+    transaction.sends(of(b"back", 3, first=True))
 
-    assert dict(transaction.commit()) == {b"new": 2, b"old": 2, b"back": 3}
-    assert firsts(transaction) == {b"new": True, b"old": False, b"back": False}
+    assert dict(transaction.commit()) == {b"new": 2, b"old": 2, b"once": 1, b"back": 3}
+    assert firsts(transaction) == {b"new": True, b"old": False, b"once": True, b"back": False}
 
 
 def test_what_was_taken_back_is_in_no_later_transaction(transaction: Transaction) -> None:
     """Its requests are read again."""
-    transaction.sends(one(b"a", state(1)))
+    transaction.sends(of(b"a", 1))
     transaction.outer.abort()
-    transaction.sends(one(b"b", state(2)))
+    transaction.sends(of(b"b", 2))
     assert transaction.commit() == [(b"b", 2)]
 
     transaction.sends()
     assert transaction.commit() == [(b"b", 2)]
+
+
+class SentAtOnce:
+    """A sink that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Sequence[Fields], Stretch]] = []
+        self.pushed = 0
+
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
+        self.sent.append((messages, stretch))
+
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        assert timeout == 1.0
+        return [stretch for _, stretch in self.sent]
+
+    def push(self) -> None:
+        self.pushed += 1
+
+
+def test_at_least_once_each_state_goes_with_its_answer() -> None:
+    """Then the places are durable when all of it is. A request that leaves no state has only its answer."""
+    inner, leaving = SentAtOnce(), Leaving()
+    outer = EachState(inner, leaving.leave)
+    both, none = leaving.stretch(gone(b"b", 1), of(b"a", 1), of(b"a", 2)), leaving.stretch()
+
+    outer.send([ANSWER], both)
+    outer.send([ANSWER], none)
+    outer.push()
+
+    assert inner.sent == [([ANSWER, gone(b"b", 1), of(b"a", 1), of(b"a", 2)], both), ([ANSWER], none)]
+    assert (outer.poll(1.0), inner.pushed) == ([both, none], 1)

@@ -1,110 +1,160 @@
-"""One request of a key at a time, seen from the batcher."""
+"""One record of a key at a time, seen from the batcher."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.builders import P0, P1, POLICY, record, request
-from tests.fakes import MODEL
-from worker.core.batching.batcher import Batcher
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import BatchKind, Partition, Reply, Request
-from worker.core.runs import Run, run_of
-from worker.state import ByKey
+from tests.chunks import P0, P1, tracked
+from tests.unit.state.rig import Rig, chunk_of, keyed
+from worker.core.chunk import Chunk
+from worker.core.failures import Code
+from worker.core.records import Record
+from worker.core.tensors.stacking import refusal
+from worker.state.by_key import SMALL
 
 
-class Rig:
-    """A `ByKey` in front of a batcher."""
-
-    def __init__(self) -> None:
-        self.ledger = OffsetLedger()
-        self.batcher = Batcher({MODEL: POLICY})
-        self.by_key = ByKey(self.batcher)
-
-    def add(self, offset: int, key: bytes, *, rows: int = 1, partition: Partition = P0) -> Request:
-        made = request(offset, rows=rows, partition=partition)
-        made.record = made.record._replace(key=key)
-        made.place = self.ledger.track(made.record, rows, 4, 0.0)
-        self.by_key.add(made, 1.0)
-        return made
-
-    def add_parts(self, run: Run) -> list[int]:
-        """Add the run in parts, and return where it was cut."""
-        stops = [0]
-        for stop in self.by_key.stops(run):
-            part = run.single(stops[-1]) if stop - stops[-1] == 1 else run.part(stops[-1], stop)
-            part.place = self.ledger.track(run.records[stop - 1], part.rows, part.size, 0.0, stop - stops[-1])
-            self.by_key.add(part, 1.0)
-            stops.append(stop)
-        return stops[1:]
-
-    def running(self) -> list[int]:
-        """The offsets that the batcher gives away."""
-        found: list[int] = []
-        while (group := self.batcher.drain()) is not None:
-            found += [one.record.offset for one in group.requests]
-        return found
+def records(*keys: bytes, start: int = 0) -> list[Record]:
+    return [keyed(start + at, key) for at, key in enumerate(keys)]
 
 
-def run(*keys: bytes, rows_each: int = 1) -> Run:
-    records = [record(n, key=key, partition=P1) for n, key in enumerate(keys)]
-    count = len(keys)
-    values = [b"\0" * 4 * rows_each] * count
-    return run_of(records, values, rows_each, ((1,),), [Reply("raw")] * count, [4] * count, MODEL)
+def waiting(rig: Rig) -> list[Chunk]:
+    """The chunks that the batcher gives away."""
+    found: list[Chunk] = []
+    while (group := rig.batcher.drain()) is not None:
+        found += group.chunks
+    return found
+
+
+def offsets(chunks: list[Chunk]) -> list[list[int]]:
+    return [[one.offset for one in chunk.records] for chunk in chunks]
 
 
 def test_the_next_of_a_key_goes_when_the_one_before_it_is_concluded() -> None:
     """It is due at once, since it has waited already."""
     rig = Rig()
-    first, _second, _other = rig.add(0, b"a"), rig.add(1, b"a"), rig.add(2, b"b")
-    assert (rig.running(), rig.by_key.waiting, rig.by_key.backlog) == ([0, 2], 1, 0)
+    rig.take(*records(b"a", b"a", b"b"))
+    [running] = waiting(rig)
+    assert (offsets([running]), rig.by_key.waiting, rig.by_key.backlog) == ([[0, 2]], 1, 0)
 
-    rig.by_key.concluded([first], 5.0)
+    rig.by_key.concluded([running.take(0, 1)], 5.0)
 
     assert (rig.batcher.next_due, rig.by_key.waiting) == (5.0, 0)
-    assert rig.running() == [1]
+    assert offsets(waiting(rig)) == [[1]]
 
 
 def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
     """The key belongs to the next assignment."""
     rig = Rig()
-    first = rig.add(0, b"a")
-    rig.add(1, b"a")
+    rig.take(*records(b"a", b"a"))
+    [first] = waiting(rig)
     rig.by_key.forget([P0])
     rig.ledger.forget([P0])
-    assert rig.by_key.waiting == 0
+    assert (rig.by_key.waiting, rig.by_key.is_taken(P0, b"a")) == (0, False)
     rig.by_key.concluded([first], 2.0)
 
-    rig.add(0, b"a")
-    rig.add(1, b"a")
+    rig.take(*records(b"a", b"a"))
     rig.by_key.concluded([first], 3.0)
 
-    assert rig.running() == [0]
+    assert offsets(waiting(rig)) == [[0]]
+    assert rig.by_key.is_taken(P0, b"a")
+    assert not rig.by_key.is_taken(P1, b"a")
 
 
 @pytest.mark.parametrize(
-    ("keys", "taken", "stops"),
+    ("keys", "taken", "free"),
     [
-        ([b"a", b"b", b"c"], [], [3]),
-        ([b"a", b"b", b"a", b"c"], [], [2, 3, 4]),
-        ([b"a", b"b", b"a", b"c", b"d"], [], [2, 3, 5]),
-        ([b"a", b"b", b"c"], [b"c"], [2, 3]),
-        ([b"a", b"b"], [b"a"], [1, 2]),
-        ([b"a", b"b", b"c", b"d", b"e"], [], [4, 5]),
-        ([b"a", b"b", b"c", b"d", b"e", b"e"], [b"e"], [3, 4, 5, 6]),
+        (b"abc", b"", [0, 1, 2]),
+        (b"abac", b"", [0, 1, 3]),
+        (b"aaab", b"", [0, 3]),
+        (b"abc", b"c", [0, 1]),
+        (b"abc", b"b", [0, 2]),
+        (b"abc", b"a", [1, 2]),
+        (b"ab", b"ab", []),
     ],
 )
-def test_a_run_is_cut_before_each_key_that_is_taken(keys: list[bytes], taken: list[bytes], stops: list[int]) -> None:
-    """An earlier request or one of the run has the key. Full batches cut a run, too. Waiting parts are single."""
+def test_records_whose_keys_are_free_go_as_one_chunk(keys: bytes, taken: bytes, free: list[int]) -> None:
+    """An earlier record, of the chunk or before it, has the key of each other record."""
+    rig = Rig(max_rows=8)
+    if taken:
+        rig.take(*records(*(bytes([key]) for key in taken), start=100))
+        waiting(rig)
+
+    rig.take(*records(*(bytes([key]) for key in keys)))
+
+    assert offsets(waiting(rig)) == ([free] if free else [])
+    assert rig.by_key.waiting == len(keys) - len(free)
+
+
+def test_each_key_has_its_records_in_order() -> None:
+    """Those that go on together and came together are one chunk, however late some of them are."""
+    rig = Rig(max_rows=8)
+    rig.take(*records(b"a", b"b", b"c"))
+    rig.take(*records(b"c", b"a", b"b", b"a", b"d", start=3))
+    running, later = waiting(rig)
+    assert offsets([running, later]) == [[0, 1, 2], [7]]
+
+    rig.by_key.concluded([running], 5.0)
+    second = waiting(rig)
+    assert offsets(second) == [[3, 4, 5]]
+    assert [chunk.keys for chunk in second] == [[b"c", b"a", b"b"]]
+
+    rig.by_key.concluded(second, 6.0)
+    assert offsets(waiting(rig)) == [[6]]
+    assert rig.by_key.waiting == 0
+
+
+@pytest.mark.parametrize(("size", "parts"), [(SMALL, [[2, 3]]), (SMALL + 1, [[2], [3]])])
+def test_large_records_that_wait_are_parted(size: int, parts: list[list[int]]) -> None:
+    """Each leaves memory with its own answer, however long its neighbour has to wait."""
+    rig = Rig(max_rows=8)
+    rig.take(*records(b"a", b"b"))
+    [running] = waiting(rig)
+    later = chunk_of(records(b"a", b"b", start=2))
+    rig.by_key.add(tracked(rig.ledger, replace(later, sizes=[size] * 2)), 1.0)
+
+    rig.by_key.concluded([running], 5.0)
+
+    assert offsets(waiting(rig)) == parts
+
+
+def test_rows_of_a_sequence_wait_for_one_another_and_neighbours_do_not() -> None:
+    """A sequence may stand first, in the middle and last in a chunk, and behind its key's earlier record."""
+    rig = Rig(max_rows=8)
+    chunk = rig.take(
+        *[keyed(0, b"a", 1, 2), keyed(1, b"b"), keyed(2, b"b", 3, 4), keyed(3, b"b"), keyed(4, b"c", 5, 6)]
+    )
+
+    turns: list[list[list[int]]] = []
+    while found := waiting(rig):
+        turns.append(sorted(offsets(found)))
+        rig.by_key.concluded(found, 5.0)
+
+    assert turns == [[[0], [1], [4]], [[0], [2], [4]], [[2]], [[3]]]
+    assert rig.by_key.waiting == 0
+    assert chunk.rows == [2, 1, 2, 1, 2]
+
+
+def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
+    """The key's next record goes on."""
     rig = Rig()
-    for offset, key in enumerate(taken):
-        rig.add(offset, key, partition=P1)
+    rig.take(keyed(0, b"a", 1, 2, 3), keyed(1, b"a"))
+    [first] = waiting(rig)
+    assert first.reassembly is not None
+    first.reassembly.collect(first, refusal(first, 0, Code.NOT_FOUND, "no").rejection)
 
-    assert rig.add_parts(run(*keys)) == stops
-    assert rig.by_key.waiting == len(keys) + len(taken) - len({*keys, *taken})
-    assert rig.by_key.kind(run(*keys)) == BatchKind(MODEL, ((1,),))
+    rig.by_key.concluded([first], 5.0)
+
+    assert offsets(waiting(rig)) == [[1]]
+    assert rig.by_key.waiting == 0
 
 
-def test_of_requests_of_several_rows_each_goes_alone() -> None:
-    """Their rows wait for one another."""
-    assert Rig().add_parts(run(b"a", b"b", rows_each=2)) == [1, 2]
+def test_a_record_goes_to_the_batch_of_its_kind() -> None:
+    """The stage knows what the batcher knows."""
+    rig = Rig()
+    chunk = rig.take(*records(b"a", b"b"))
+
+    [(kind, part)] = rig.by_key.by_kind(chunk)
+
+    assert (kind.shapes, part) == (((1,),), chunk)

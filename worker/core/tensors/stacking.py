@@ -52,7 +52,8 @@ class Stacker:
         non_finite = self._non_finite(chunks, batch.rows, self.signature.inputs, list(batch.feeds.values()))
         if not non_finite:
             return batch, []
-        refused = _refused(chunks, non_finite, Code.INVALID_ARGUMENT, "input {}: holds NaN or infinity")
+        why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
+        refused = _refused(chunks, why, Code.INVALID_ARGUMENT)
         others = [chunk for chunk, _ in _parts(chunks, non_finite)]
         return self._join(others, closed_by), refused
 
@@ -61,6 +62,10 @@ class Stacker:
 
         A `RunFailure` if an output does not have the batch's rows: then nobody knows which row is whose.
         """
+        return self._parted(batch, outputs, {})
+
+    def _parted(self, batch: Batch, outputs: Sequence[Array], spoilt: Mapping[int, str]) -> Split | RunFailure:
+        """The batch in parts, as `split` gives them. `spoilt` says why further records (by index) are refused."""
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
                 return RunFailure(str(RowsLost(spec.name, batch.rows, output.shape)), loses_rows=True)
@@ -72,8 +77,10 @@ class Stacker:
             non_finite = self._non_finite(batch.chunks, batch.rows, self.signature.outputs, outputs)
             if non_finite and any(axis.outputs for axis in buckets.axes):  # padding belongs to no record
                 non_finite = self._non_finite_parts(batch.chunks, outputs)
-        refused = _refused(batch.chunks, non_finite, Code.INTERNAL, "output {}: the model answered NaN or infinity")
-        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, non_finite)], refused)
+        why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
+        why.update(spoilt)
+        refused = _refused(batch.chunks, why, Code.INTERNAL)
+        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, why)], refused)
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
@@ -145,13 +152,13 @@ def _parts(chunks: Sequence[Chunk], without: Collection[int]) -> Iterator[tuple[
         index += len(chunk)
 
 
-def _refused(chunks: Sequence[Chunk], why: Mapping[int, str], code: Code, message: str) -> list[Refused]:
-    """The refusals of these records (by their index in the batch); `why` names a tensor for the message."""
+def _refused(chunks: Sequence[Chunk], why: Mapping[int, str], code: Code) -> list[Refused]:
+    """The refusals of these records (by their index in the batch), and why they are refused."""
     refused: list[Refused] = []
     index = 0
     for chunk in chunks if why else ():
         found = [(at, why[index + at]) for at in range(len(chunk)) if index + at in why]
-        refused += [refusal(chunk, at, code, message.format(name)) for at, name in found]
+        refused += [refusal(chunk, at, code, message) for at, message in found]
         index += len(chunk)
     return refused
 
@@ -175,15 +182,13 @@ def halve(batch: Batch) -> list[Batch]:
 
 
 def _divided(chunks: Sequence[Chunk], count: int) -> tuple[list[Chunk], list[Chunk]]:
-    """The first `count` records, and the rest."""
-    first: list[Chunk] = []
-    for at, chunk in enumerate(chunks):
-        if len(chunk) > count:
-            head = [chunk.take(0, count)] if count else []
-            return [*first, *head], [chunk.take(count, len(chunk)), *chunks[at + 1 :]]
-        first.append(chunk)
-        count -= len(chunk)
-    return first, []
+    """The first `count` records, which are not all, and the rest."""
+    at = 0
+    while len(chunks[at]) <= count:
+        count -= len(chunks[at])
+        at += 1
+    head = [chunks[at].take(0, count)] if count else []
+    return [*chunks[:at], *head], [chunks[at].take(count, len(chunks[at])), *chunks[at + 1 :]]
 
 
 def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:
