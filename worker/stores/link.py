@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
-from worker.core.records import Place
+from worker.core.ordering.ledger import Stretch
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 from worker.stores.server import StoreAway, StoreServer, Write
@@ -44,11 +44,11 @@ class StoreLink:
         self._tell_round_trip = tell_round_trip
         self._changed = threading.Condition()
         self._asked: deque[Asked] = deque()
-        self._to_write: deque[tuple[Sequence[Change], Place]] = deque()
+        self._to_write: deque[tuple[Sequence[Change], Stretch]] = deque()
         self._is_closed = False
         # Written by the thread and taken by the loop.
         self._came: deque[tuple[Asked, Sequence[bytes | None]]] = deque()
-        self._written: deque[Place] = deque()
+        self._written: deque[Stretch] = deque()
         self._took: deque[float] = deque()
         self._failure: BaseException | None = None
         self.trouble: str | None = None
@@ -64,10 +64,10 @@ class StoreLink:
             self._asked += asked
             self._changed.notify()
 
-    def write(self, changes: Sequence[Change], place: Place) -> None:
-        """Have the changes that a place leaves written."""
+    def write(self, changes: Sequence[Change], stretch: Stretch) -> None:
+        """Have the changes written that these answers leave behind."""
         with self._changed:
-            self._to_write.append((changes, place))
+            self._to_write.append((changes, stretch))
             self._changed.notify()
 
     def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
@@ -77,7 +77,7 @@ class StoreLink:
             self._tell_round_trip(self._took.popleft())
         return [self._came.popleft() for _ in range(len(self._came))]
 
-    def written(self) -> Sequence[Place]:
+    def written(self) -> Sequence[Stretch]:
         """Returns the places whose changes have reached the store since the last call. Raises `Stop`."""
         self._check()
         return [self._written.popleft() for _ in range(len(self._written))]
@@ -135,8 +135,8 @@ class StoreLink:
         for item in asked:
             self._came.append((item, list(islice(came, len(item.keys)))))
             self._asked.popleft()
-        for _, place in writes:
-            self._written.append(place)
+        for _, stretch in writes:
+            self._written.append(stretch)
             self._to_write.popleft()
         self.trouble = self.away_since = None
 
