@@ -114,7 +114,7 @@ class Scorer:
                 yield from self._judged(batch, limit.rows)
 
     def _judged(self, batch: Batch, most: int) -> Iterator[Outcome]:
-        """Runs a batch, `most` rows at once. If it fails, its parts run. Raises `ModelBroken` if no request is to blame."""
+        """Runs a batch, `most` rows at once, or else its parts. Raises `ModelBroken` if no request is to blame."""
         outputs = self._run(batch.feeds, most)
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
         if not isinstance(split, RunFailure):
