@@ -65,7 +65,7 @@ class StoreLink:
             self._changed.notify()
 
     def write(self, changes: Sequence[Change], stretch: Stretch) -> None:
-        """Have the changes written that these answers leave behind."""
+        """Have the changes that answers leave written."""
         with self._changed:
             self._to_write.append((changes, stretch))
             self._changed.notify()
