@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Lock
 
 import numpy as np
 
@@ -54,6 +54,7 @@ class Scorer:
         self.codec = Codec([model.signature], wire, tell=lambda _: None)
         self.policy: BatchPolicy = batch_policy(settings.batching, model)
         self._batcher = Batcher({model.signature.key: self.policy})  # it sorts, and holds nothing
+        self._remembering = Lock()  # codec and batcher remember forms and shapes, and one thread at a time may use them
         self._stacker = Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",
@@ -82,7 +83,8 @@ class Scorer:
             if isinstance(outcome, Rejection):
                 answers[outcome.record.offset] = outcome
             else:
-                written = self.codec.write(outcome)
+                with self._remembering:
+                    written = self.codec.write(outcome)
                 answers |= {
                     record.offset: answer for record, answer in zip(outcome.chunk.records, written, strict=True)
                 }
@@ -99,12 +101,13 @@ class Scorer:
 
     def _outcomes(self, records: Sequence[Record]) -> Iterator[Outcome]:
         """Yields the outcomes of these records, in any order."""
-        chunks, rejections = self.codec.read(records) if records else ((), ())
-        yield from (rejection for _, rejection in rejections)
         together = defaultdict[BatchKind, list[Chunk]](list)
-        for chunk in chunks:
-            for kind, part in self._batcher.by_kind(chunk):
-                together[kind].append(part)
+        with self._remembering:
+            chunks, rejections = self.codec.read(records) if records else ((), ())
+            for chunk in chunks:
+                for kind, part in self._batcher.by_kind(chunk):
+                    together[kind].append(part)
+        yield from (rejection for _, rejection in rejections)
         for alike in together.values():
             shapes, size = alike[0].shapes[0], alike[0].sizes[0] // alike[0].rows[0]
             limit = self.policy.limit_of_rows(self.policy.buckets.padded(shapes), max(1, size))
