@@ -10,6 +10,7 @@ import numpy as np
 from tests.fakes import (
     CHANGELOG,
     MODEL,
+    RAW,
     Broker,
     Clock,
     FakeEvents,
@@ -29,7 +30,7 @@ from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.order_by_key import LEDGERS, Order
-from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
+from worker.core.records import Array, Message, Partition, Record, Rejection
 from worker.core.rejections import FirstRejections, Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -38,10 +39,11 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.loop.composition import compose
 from worker.loop.conduct import Conduct, Parts
+from worker.loop.stateless import Stateless
 from worker.loop.suspects import Suspects
-from worker.ports import Encoder
+from worker.loop.worker import Worker
+from worker.ports import Stage, States
 from worker.state import (
     ByKey,
     KeyStates,
@@ -91,23 +93,8 @@ def record(
     return Record(partition, offset, key, value, headers, None if at is None else round(at * 1000))
 
 
-def request(
-    offset: int = 0,
-    *,
-    rows: int = 1,
-    tensors: Sequence[Tensor] | None = None,
-    shapes: tuple[tuple[int, ...], ...] = ((1,),),
-    size: int | None = None,
-    partition: Partition = P0,
-) -> Request:
-    """A request of `rows` rows; each row holds the offset."""
-    tensors = (floats(*[offset] * rows),) if tensors is None else tensors
-    size = rows * 4 if size is None else size
-    return Request(record(offset, partition=partition), rows, tuple(tensors), shapes, Reply("raw"), size, MODEL)
-
-
 def rejection(offset: int = 0, partition: Partition = P0) -> Rejection:
-    return Rejection(record(offset, partition=partition), Code.INVALID_ARGUMENT, "no", Reply("raw"))
+    return Rejection(record(offset, partition=partition), Code.INVALID_ARGUMENT, "no", RAW)
 
 
 def spec(name: str = "x", datatype: str = "FP32", dims: tuple[int | None, ...] = (1,)) -> TensorSpec:
@@ -121,14 +108,6 @@ def signature(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (), max_rows:
 
 def stacker(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = ()) -> Stacker:
     return Stacker(signature(*inputs, outputs=outputs))
-
-
-def batch(*requests: Request) -> Batch:
-    """A stacked batch of these requests, or of requests 0 and 1 when none are given."""
-    stacked, refused = stacker().stack(requests or (request(0), request(1)), ClosedBy.SIZE)
-    assert stacked is not None
-    assert not refused
-    return stacked
 
 
 def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
@@ -206,10 +185,11 @@ class World:
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec = RowCodec(
-            dead_letters=self.dead_letters, joins=self.joins and self.order != "key", rejections=rejections
+            dead_letters=self.dead_letters, joins=self.joins, rejections=rejections, tell=self.events.rejected
         )
-        self.states, self.by_key, a_stacker = None, None, stacker()
-        self.encoder: Encoder = self.codec
+        self.states: States = Stateless()
+        self.stage: Stage = self.batcher
+        a_stacker = stacker()
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
             self.states = KeyStates(
@@ -242,6 +222,7 @@ class World:
             intake=self.intake,
             batcher=self.batcher,
             suspects=self.suspects,
+            stage=self.stage,
             stackers=self.stackers,
             lanes=self.lanes,
             punctuality=self.punctuality,
@@ -252,11 +233,10 @@ class World:
             conduct=self.conduct,
             clock=self.clock,
             states=self.states,
-            by_key=self.by_key,
             first=self.first,
         )
-        self.worker = compose(parts)
-        self.admission = self.worker._steps._admission
+        self.worker = Worker(parts)
+        self.admission = self.worker._admission
         self.quarantine = self.worker._quarantine
 
     def _kept_outside(self) -> tuple[OutsideStates, ByKey]:
@@ -277,7 +257,7 @@ class World:
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(
             ledger=self.ledger,
-            encoder=self.encoder,
+            encoder=self.codec,
             sink=self.sink if self.outside is None else StoringSink(self.sink, self.outside, OutsideValues(STATE)),
             offsets=self.source,
             events=self.events,
@@ -288,7 +268,7 @@ class World:
     def _exactly_once(self) -> ExactlyOnce:
         return ExactlyOnce(
             ledger=self.ledger,
-            encoder=self.encoder,
+            encoder=self.codec,
             transactions=self.transactions if self.states is None else LastStates(self.transactions),
             group=self.source,
             events=self.events,

@@ -11,37 +11,34 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count, groupby
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
+from worker.core.chunk import Batch, Chunk, Finished, Prediction
 from worker.core.failures import Code, KafkaFatal, RunFailure
+from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
+    Answer,
     Array,
-    Batch,
     CommitResult,
     Ending,
-    Finished,
+    Fields,
     Message,
     ModelKey,
-    Outcome,
     Partition,
-    Place,
-    Prediction,
     Record,
     Rejection,
-    Reply,
-    Request,
+    ReplyForm,
     Standing,
     StateUse,
     Suspect,
     Timeout,
 )
 from worker.core.rejections import Rejections
-from worker.core.runs import Run, predictions, run_of
 from worker.core.stalls import Stall
-from worker.ports import Assignments
+from worker.ports import Assignments, Reading
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
@@ -366,31 +363,31 @@ class FakeSink:
         self._clock = clock
         self._partitions = partitions
         self._last_report: dict[tuple[str, int], float] = {}
-        self._reports: list[Place] = []
+        self._reports: list[Stretch] = []
         self.sent: list[Message] = []
-        self.sent_for: list[Place] = []  # the place of each message in `sent`
+        self.sent_for: list[Stretch] = []  # the places of each message in `sent`
         self.pushed: list[int] = []  # how many messages had been sent at each push
         self.delay: Callable[[Message], float] = lambda _: 0.002
         self.refusal: str | None = None  # the next message is refused by the broker for good
         self.lost_power = False  # the process that owns this producer died: nothing is acknowledged any more
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         self._clock.stirred += 1
         unheard = list(messages)
-        for message in messages:
+        for message in map(Message._make, messages):
             self.sent.append(message)
-            self.sent_for.append(place)
+            self.sent_for.append(stretch)
             if self.refusal is not None:
-                self._clock.at(self._clock.now, lambda: self._reports.append(place))
+                self._clock.at(self._clock.now, lambda: self._reports.append(stretch))
                 return
             number = message.source_partition if message.key is None else sum(message.key)
             number = number if message.partition is None else message.partition
             output = (message.topic, number % self._partitions)
             when = max(self._clock.now + self.delay(message), self._last_report.get(output, 0.0))
             self._last_report[output] = when
-            self._clock.at(when, partial(self._acknowledge, message, place, unheard))
+            self._clock.at(when, partial(self._acknowledge, message, stretch, unheard))
 
-    def poll(self, timeout: float) -> Sequence[Place]:
+    def poll(self, timeout: float) -> Sequence[Stretch]:
         self._clock.wait(timeout, lambda: bool(self._reports))
         reports, self._reports = self._reports, []
         if reports and self.refusal is not None:
@@ -401,13 +398,13 @@ class FakeSink:
         self.pushed.append(len(self.sent))
         self._clock.wait(0.001, lambda: bool(self._reports))
 
-    def _acknowledge(self, message: Message, place: Place, unheard: list[Message]) -> None:
+    def _acknowledge(self, message: Message, stretch: Stretch, unheard: list[Fields]) -> None:
         if self.lost_power:
             return
         self._broker.answers.append(message)
         unheard.pop()
         if not unheard:
-            self._reports.append(place)
+            self._reports.append(stretch)
 
 
 class TransactionFate(NamedTuple):
@@ -441,11 +438,11 @@ class FakeTransactions:
         self._clock.stirred += 1
         self.is_open = True
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         assert self.is_open
         assert not self.is_ending
         self._clock.stirred += 1
-        self.inside += messages
+        self.inside += map(Message._make, messages)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         assert not self._source.has_note_under_way(offsets), "a commit outside would undo this one"
@@ -718,64 +715,92 @@ class RowCodec:
 
     TOO_LARGE = 2e9
 
-    def __init__(self, *, dead_letters: bool = True, joins: bool = False, rejections: Rejections | None = None) -> None:
-        """With `joins`, neighbouring records with equal row counts come as one `Run`."""
+    def __init__(
+        self,
+        *,
+        dead_letters: bool = True,
+        joins: bool = False,
+        rejections: Rejections | None = None,
+        tell: Callable[[Rejection], object] = lambda _: None,
+    ) -> None:
+        """With `joins`, records that are alike come as one `Chunk`; else each comes alone."""
         self._dead_letters = dead_letters
         self._joins = joins
         self._rejections = rejections or Rejections()
+        self._tell = tell
 
-    def decode(self, record: Record) -> Request | Rejection:
+    def read(self, records: Sequence[Record]) -> Reading:
+        rejections = [(at, rejection) for at, record in enumerate(records) if (rejection := self._refusal(record))]
+        wrong = {at for at, _ in rejections}
+        alike: dict[object, list[int]] = {}
+        for at, record in enumerate(records):
+            if at not in wrong:
+                alike.setdefault(_alike(record) if self._joins else at, []).append(at)
+        return Reading([_chunk([records[at] for at in its_own], its_own) for its_own in alike.values()], rejections)
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        return Rejection(record, code, message, RAW)
+
+    def _refusal(self, record: Record) -> Rejection | None:
         value = record.value or b""
         if value == b"skip" or not value or len(value) % 4:
             is_silent = value == b"skip"
-            return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
-        asked = dict(record.headers).get("timeout-ms")
-        timeout = None if asked is None else Timeout(int(asked) / 1000)
-        state, version = dict(record.headers).get("state"), dict(record.headers).get("version")
-        model = MODEL if version is None else ModelKey(MODEL.name, version.decode())
-        request = Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), model, timeout=timeout)
-        request.state = None if state is None else StateUse(state.decode())
-        return request
+            return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", RAW, is_silent=is_silent)
+        return None
 
-    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        decoded: list[Request | Rejection] = []
-        for is_alike, group in groupby(
-            map(self.decode, records),
-            lambda one: (
-                self._joins and isinstance(one, Request) and one.state is None and (one.rows, one.record.partition)
-            ),
-        ):
-            neighbours = list(group)
-            decoded += [_join([one for one in neighbours if isinstance(one, Request)])] if is_alike else neighbours
-        return decoded
+    def write(self, prediction: Prediction) -> Sequence[Answer]:
+        chunk, (output, *_), start, _ = prediction
+        answers: list[Answer] = []
+        for record, rows in zip(chunk.records, chunk.rows, strict=True):
+            own = np.ascontiguousarray(output[start : start + rows], dtype="<f4")
+            start += rows
+            if (own == self.TOO_LARGE).any():
+                answers.append(self.refuse(record, Code.RESOURCE_EXHAUSTED, "too large"))
+                self._tell(answers[-1])  # type: ignore[arg-type]  # it is the rejection
+            else:
+                answers.append(_message("responses", record, own.tobytes(), "ok"))
+        return answers
 
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        return Rejection(record, code, message, Reply("raw"))
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]:
-        if isinstance(outcome, Prediction) and isinstance(outcome.request, Run):
-            return [message for single in predictions(outcome) for message in self.encode(single)]
-        if isinstance(outcome, Prediction):
-            rows = np.ascontiguousarray(outcome.outputs[0], dtype="<f4")
-            if (rows == self.TOO_LARGE).any():
-                return self.encode(self.refuse(outcome.request.record, Code.RESOURCE_EXHAUSTED, "too large"))
-            self._rejections.predicted()
-            return [_message("responses", outcome.request.record, rows.tobytes(), "ok")]
-        self._rejections.rejected(outcome)
-        if outcome.is_silent:
-            return []
-        error = _message("responses", outcome.record, outcome.message.encode(), "error")
-        letter = _message("dead-letters", outcome.record, outcome.record.value, "error")
-        return [error, letter] if self._dead_letters else [error]
+    def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
+        messages: list[Fields] = []
+        for answer in answers:
+            if not isinstance(answer, Rejection):
+                self._rejections.predicted()
+                messages.append(answer)
+                continue
+            self._rejections.rejected(answer)
+            if not answer.is_silent:
+                messages.append(_message("responses", answer.record, answer.message.encode(), "error"))
+                letter = _message("dead-letters", answer.record, answer.record.value, "error")
+                messages += [letter] if self._dead_letters else []
+        return messages
 
 
-def _join(requests: Sequence[Request]) -> Request:
-    records = [request.record for request in requests]
+RAW = ReplyForm("raw")
+
+
+def _alike(record: Record) -> object:
+    said = dict(record.headers)
+    return len(record.value or b""), said.get("state"), said.get("version")
+
+
+def _chunk(records: Sequence[Record], at: Sequence[int]) -> Chunk:
+    said = dict(records[0].headers)
+    state, version = said.get("state"), said.get("version")
     values = [record.value or b"" for record in records]
-    timeouts = [request.timeout for request in requests]
-    sizes = [len(value) for value in values]
-    replies, times = [Reply("raw")] * len(records), timeouts if any(timeouts) else ()
-    return run_of(records, values, requests[0].rows, ((1,),), replies, sizes, MODEL, times)
+    asked = [dict(record.headers).get("timeout-ms") for record in records]
+    return Chunk(
+        MODEL if version is None else ModelKey(MODEL.name, version.decode()),
+        RAW,
+        records,
+        [len(value) // 4 for value in values],
+        [((1,),)] * len(records),
+        [values],
+        [len(value) for value in values],
+        at,
+        timeouts=[None if ms is None else Timeout(int(ms) / 1000) for ms in asked] if any(asked) else None,
+        state=None if state is None else StateUse(state.decode()),
+    )
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:
@@ -900,22 +925,22 @@ class FakeOutsideStore:
         self.trouble: str | None = None
         self.reads: list[Sequence[bytes]] = []
         self.writes: list[Sequence[bytes]] = []
-        self._waiting: list[tuple[Sequence[Change], Place] | Asked] = []
+        self._waiting: list[tuple[Sequence[Change], Stretch] | Asked] = []
         self._came: list[tuple[Asked, Sequence[bytes | None]]] = []
-        self._written: list[Place] = []
+        self._written: list[Stretch] = []
         self.is_lost = False  # the process that sends has died: nothing arrives any more
 
     def ask(self, asked: Sequence[Asked]) -> None:
         self._later(asked)
 
-    def write(self, changes: Sequence[Change], place: Place) -> None:
-        self._later([(changes, place)])
+    def write(self, changes: Sequence[Change], stretch: Stretch) -> None:
+        self._later([(changes, stretch)])
 
     def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
         came, self._came = self._came, []
         return came
 
-    def written(self) -> Sequence[Place]:
+    def written(self) -> Sequence[Stretch]:
         written, self._written = self._written, []
         return written
 
@@ -931,7 +956,7 @@ class FakeOutsideStore:
         if is_later(self.values.get(key), value):
             self.values[key] = value
 
-    def _later(self, work: Sequence[tuple[Sequence[Change], Place] | Asked]) -> None:
+    def _later(self, work: Sequence[tuple[Sequence[Change], Stretch] | Asked]) -> None:
         self._clock.stirred += 1
         self._waiting += work
         self._clock.at(self._clock.now + self.seconds, self._carry_out)
@@ -945,11 +970,11 @@ class FakeOutsideStore:
                 self.reads.append(item.keys)
                 self._came.append((item, [self.values.get(key) for key in item.keys]))
                 continue
-            changes, place = item
+            changes, stretch = item
             self.writes.append([change.key for change in changes])
             for change in changes:
                 self.put(change.key, change.value)
-            self._written.append(place)
+            self._written.append(stretch)
 
 
 def is_later(old: bytes | None, new: bytes) -> bool:
