@@ -60,7 +60,7 @@ REVOKE_TIMEOUT = 10.0
 PROBES_OF_LANES = 10
 # Bounds for the records of one poll, else a batch: enough to share the cost of a turn, and few enough that a finished
 # lane does not wait long for its next batch. Between 32 and 256 no difference could be measured with batches of 64.
-LEAST_POLL, MOST_POLL = 32, 256
+LEAST_POLLED, MOST_POLLED = 32, 256
 
 
 def assemble(
@@ -129,7 +129,7 @@ def assemble(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, chunk=min(MOST_POLL, max(LEAST_POLL, policy.max_rows))),
+        intake=Intake(bounds, ledger, min(MOST_POLLED, max(LEAST_POLLED, policy.max_rows))),
         stage=batcher if by_key is None else by_key,
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),

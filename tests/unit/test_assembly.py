@@ -261,7 +261,7 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     intake = assembled.held["_intake"]
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
-    assert intake._chunk == 48
+    assert intake._most_polled == 48
     assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
     assert len(assembled.held["_lanes"]._threads) == 3
