@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+from tests.builders import STATE
 from tests.chunks import P0, record, taken
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
-from tests.states import STATE
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger, Stretch

@@ -7,8 +7,8 @@ It reads rows as one would by hand, and other encodings with the worker's own co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from multiprocessing.connection import Connection as Pipe
 from typing import cast
 
@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from worker.codecs.examples import Encoding
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.chunk import Chunk, Prediction
+from worker.core.chunk import Prediction
 from worker.core.failures import Incomplete, RunFailure
-from worker.core.records import Array, BatchKind, ClosedBy, Headers, Partition, Record
+from worker.core.records import Array, ClosedBy, Headers, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.kafka.client.command_clients import client_log, open_client, reach
@@ -105,20 +105,13 @@ def _by_codec(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Seq
         chunks, rejections = codec.read(records)
         if rejections:
             raise Incomplete(f"a request that bench has made cannot be read: {rejections[0][1].message}")
-        together: dict[BatchKind, list[Chunk]] = defaultdict(list)
-        for chunk in chunks:
-            for kind, part in batcher.by_kind(chunk):
-                together[kind].append(part)
         found = [b""] * len(taken)
-        for alike in together.values():
-            batch, _ = stacker.stack(alike, ClosedBy.SIZE)
+        for _, alike in chain.from_iterable(map(batcher.by_kind, chunks)):
+            batch, _ = stacker.stack([alike], ClosedBy.SIZE)
             assert batch is not None
-            outputs, begin = run(batch.feeds), 0
-            for chunk in alike:
-                written = codec.messages(codec.write(Prediction(chunk, outputs, begin)))
-                for at, (_, _, value, *_) in zip(chunk.at, written, strict=True):
-                    found[at] = value or b""
-                begin += sum(chunk.rows)
+            written = codec.messages(codec.write(Prediction(alike, run(batch.feeds))))
+            for at, (_, _, value, *_) in zip(alike.at, written, strict=True):
+                found[at] = value or b""
         return found
 
     return answers

@@ -118,11 +118,9 @@ class Plan:
 
     def codec_seconds(self) -> float:
         """Measures the seconds to read a request and write its answer with the worker's codec, in this process."""
-        rows = len(self.requests) * self.order.rows_per_request
-        outputs = tuple(
-            np.full((rows, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
-            for spec in self.signature.outputs
-        )
+        rows, gives = len(self.requests) * self.order.rows_per_request, self.signature.outputs
+        shapes = [(rows, *(d or 1 for d in spec.dims)) for spec in gives]
+        outputs = [np.full(at, b"" if of.is_text else 0, of.dtype) for at, of in zip(shapes, gives, strict=True)]
 
         def answers(reading: Reading) -> Sequence[Prediction]:
             return [Prediction(chunk, outputs) for chunk in reading.chunks]

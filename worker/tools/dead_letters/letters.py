@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
@@ -22,9 +21,6 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import progress
 from worker.tools.dead_letters.options import WhereLetters, WhichLetters
 from worker.tools.kafka.reader import Reader
-
-if TYPE_CHECKING:
-    from worker.codecs.encodings.table import Encodings
 
 REPLAY_OF = "replay-of"
 
@@ -121,14 +117,9 @@ def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
 def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
     """True if a worker finds an id, in the header or in the body."""
     from worker.codecs.codec import readable_id  # noqa: PLC0415 - only a replay needs the codec
+    from worker.codecs.encodings.table import Encodings  # noqa: PLC0415 - likewise
 
     form, ids, *_ = envelopes.read(letter.headers)
-    return ids.request_id is not None or bool(readable_id(letter.record.value, form, _encodings()))
-
-
-@cache
-def _encodings() -> Encodings:
-    """The encodings of no model: an id is in its place whatever the model takes."""
-    from worker.codecs.encodings.table import Encodings  # noqa: PLC0415 - only a replay needs the codec
-
-    return Encodings([Signature("", "", (), ())], Wire("", "", max_json_bytes=sys.maxsize))
+    # An id is in its place whatever the model takes.
+    encodings = Encodings([Signature("", "", (), ())], Wire("", "", max_json_bytes=sys.maxsize))
+    return ids.request_id is not None or bool(readable_id(letter.record.value, form, encodings))

@@ -29,10 +29,8 @@ from worker.settings.for_commands import ScoringSettings
 from worker.tools.score.inputs import Rows
 
 Portion = Rows | Sequence[Record]
-# The outcome of one request of an array file.
 Outcome = Prediction | Rejection
-# A line has an answer. A prediction is the outcome of all rows of its request.
-Scored = Answer | Prediction
+Scored = Answer | Outcome  # a line has an answer, and rows of an array file have an outcome
 
 
 class Scorer:
@@ -71,23 +69,18 @@ class Scorer:
 
     def records(self, records: Sequence[Record]) -> list[Answer]:
         """Returns the answer to each record, in order. Raises `ModelBroken`."""
-        answers: dict[int, Answer] = {}  # by offset
-        readable: list[Record] = []
-        for record in records:
-            if record.unreadable is None:
-                readable.append(record)
-            else:
-                refused = Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, ReplyForm(JSON))
-                answers[record.offset] = refused
-        for outcome in self._outcomes(readable):
+        answers: dict[int, Answer] = {
+            record.offset: Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, ReplyForm(JSON))
+            for record in records
+            if record.unreadable is not None
+        }
+        for outcome in self._outcomes([record for record in records if record.unreadable is None]):
             if isinstance(outcome, Rejection):
                 answers[outcome.record.offset] = outcome
             else:
                 with self._remembering:
                     written = self.codec.write(outcome)
-                answers |= {
-                    record.offset: answer for record, answer in zip(outcome.chunk.records, written, strict=True)
-                }
+                answers.update(zip([record.offset for record in outcome.chunk.records], written, strict=True))
         return [answers[record.offset] for record in records]
 
     def rows(self, rows: Rows) -> Iterator[Outcome]:
