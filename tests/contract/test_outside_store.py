@@ -12,12 +12,14 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from tests.builders import P0, STATE
+from tests.builders import STATE
+from tests.chunks import P0, record, taken
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
-from worker.core.records import Line, Partition, Place
+from worker.core.ordering.ledger import OffsetLedger, Stretch
+from worker.core.records import Partition
 from worker.delivery.stored_states import Writes
 from worker.state.outside_states import Asked, Reads
 from worker.state.outside_values import Change, OutsideValues
@@ -40,14 +42,14 @@ class Pair:
 
     def written(self, *changes: tuple[bytes, bytes]) -> None:
         """Write changes, one place each, and wait for the acknowledgements."""
-        places = [place() for _ in changes]
-        for at, (key, value) in zip(places, changes, strict=True):
+        stretches = [stretch() for _ in changes]
+        for at, (key, value) in zip(stretches, changes, strict=True):
             self.outside.write([Change(key, value, is_forgotten=False)], at)
-        found: list[Place] = []
-        while len(found) < len(places):
+        found: list[Stretch] = []
+        while len(found) < len(stretches):
             self._wait()
             found += self.outside.written()
-        assert found == places
+        assert found == stretches
 
     def values(self, *keys: bytes) -> Sequence[bytes | None]:
         asked = Asked(P0, 1, keys)
@@ -59,8 +61,10 @@ class Pair:
         return values
 
 
-def place() -> Place:
-    return Place(Line(P0), 0, 1, 1, 0.0)
+def stretch() -> Stretch:
+    """The place of one record."""
+    (place,) = taken(OffsetLedger(), record())
+    return Stretch(place.places, 0, 1)
 
 
 def stored(offset: int, value: float, partition: Partition = P0, used: int = -1) -> bytes:
@@ -145,7 +149,7 @@ def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
     """It stays as a value without tensors; a state with a TTL goes in time, and a state without one stays."""
     link = StoreLink(StoreServer(StoreAddress(store.url), PREFIX), ttl=500, forgotten_for=60)
     gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, 3), is_forgotten=True), stored(1, 1)
-    link.write([gone, Change(b"kept", kept, is_forgotten=False)], place())
+    link.write([gone, Change(b"kept", kept, is_forgotten=False)], stretch())
     while not link.written():
         time.sleep(0.001)
 
@@ -162,7 +166,7 @@ def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
         pair = Pair(link, lambda: time.sleep(0.001))
         pair.written((b"k", stored(1, 10)))
         own.stop()
-        link.write([Change(b"k", stored(2, 11), is_forgotten=False)], place())
+        link.write([Change(b"k", stored(2, 11), is_forgotten=False)], stretch())
         deadline = time.monotonic() + TIMEOUT
         while not is_away(link):
             assert time.monotonic() < deadline
