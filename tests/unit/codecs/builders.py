@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Reader
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
 from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
 from worker.core.rejections import Rejections

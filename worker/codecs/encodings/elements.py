@@ -7,7 +7,7 @@ checked each tensor's claim before. Every function raises `Reject` if the elemen
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import countOf
@@ -62,30 +62,49 @@ def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     return packed if packed is not None else _looked_at(spec, values)
 
 
-_MANY = 1024
+_FEW, _MANY = 8, 1024
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
     """The packed values; None if some of them may be of another kind."""
-    if datatype not in _FORMATS:
+    pack = packer(datatype, len(values))
+    if pack is None:
         return None
-    number = _numbers(_FORMATS[datatype], 1)
     try:
-        packed = _numbers(_FORMATS[datatype], len(values)).pack(*values)
+        packed = pack(*values)
     except (struct.error, OverflowError):
         return None
+    return None if has_booleans(datatype, packed, values) else packed
+
+
+@lru_cache(maxsize=1024)
+def packer(datatype: str, count: int) -> Callable[..., bytes] | None:
+    """Packs so many numbers, or raises `struct.error` or `OverflowError`; None if they cannot be packed."""
+    return struct.Struct(f"<{count}{_FORMATS[datatype]}").pack if datatype in _FORMATS else None
+
+
+def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool:
+    """True if there are booleans among these values, which `packed` holds."""
+    if len(values) <= _FEW:
+        return bool in map(type, values)
     # Booleans can be among them only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
         found = np.frombuffer(packed, DTYPES[datatype])
-        may_be_booleans = bool(((found == 0) | (found == 1)).any())
+        may_be = bool(((found == 0) | (found == 1)).any())
     else:
-        may_be_booleans = number.pack(1) in packed or number.pack(0) in packed
-    return None if may_be_booleans and bool in set(map(type, values)) else packed
+        pack = packer(datatype, 1)
+        assert pack is not None
+        may_be = pack(1) in packed or pack(0) in packed
+    return may_be and bool in set(map(type, values))
 
 
-@lru_cache(maxsize=256)
-def _numbers(form: str, count: int) -> struct.Struct:
-    return struct.Struct(f"<{count}{form}")
+def text_array(elements: int, values: object) -> Array:
+    """The array of so many strings. Raises `TypeError` for other values."""
+    if type(values) is not list or len(values) != elements or countOf(map(type, values), str) != elements:
+        raise TypeError
+    array = np.empty(elements, object)
+    array[:] = values
+    return array
 
 
 def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:

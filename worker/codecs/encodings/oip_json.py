@@ -7,17 +7,30 @@ servers know. If a name comes twice in an object, the last counts, as in every J
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from worker.codecs.encodings import oip
-from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
-from worker.codecs.encodings.oip import Claim, Output, Question, WantedOutput, check_size, checked_id
-from worker.codecs.encodings.raw_tensor import split
+from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values, has_booleans, packer, text_array
+from worker.codecs.encodings.oip import (
+    Claim,
+    Fault,
+    Good,
+    Judge,
+    Known,
+    Output,
+    Question,
+    Statement,
+    WantedOutput,
+    check_size,
+    checked_id,
+)
+from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import ModelKey, Tensor
@@ -28,80 +41,191 @@ Object = dict[str, Any]
 _NOTHING = memoryview(b"")
 
 
-class JsonBody:
-    """A parsed JSON object, and the bytes that came after it. Nothing in it is trusted."""
+class Json:
+    """Reads JSON requests. Owns the statements that it has met in plain documents."""
 
-    def __init__(self, document: Object, tail: memoryview) -> None:
-        self._document = document
-        self._tail = tail
+    def __init__(self, judge: Judge, most_bytes: int) -> None:
+        """`most_bytes`: of one value."""
+        self._judge = judge
+        self._most_bytes = most_bytes
+        self._known: Known[tuple[object, ...], _Learned] = Known()
+
+    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Sequence[Good | Fault]:
+        return [self._read(form, value) for value in values]
+
+    def body_id(self, form: HeaderForm, value: bytes) -> str | None:
+        return checked_id(document_of(value, form.head_length, self._most_bytes)[0].get("id"))
+
+    def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
+        body_id = None
+        try:
+            document, tail = document_of(value, None, self._most_bytes)
+            body_id = checked_id(document.get("id"))
+            key, data = _plain(document)
+            try:
+                learned = self._known.get(key)
+            except TypeError:  # it holds a list
+                learned, key = None, _NO_KEY
+            if learned is None:
+                statement, tensors = self._judge.judge(question_of(document, tail))
+            else:
+                statement, tensors = learned.statement, learned.tensors(document["inputs"], data, value)
+        except Reject as no:
+            return Fault(no.code, no.message, body_id)
+        good = self._judge.good(form, statement, tensors, body_id)
+        if learned is None and key and isinstance(good, Good):
+            self._known.learn(key, _Learned.of(statement, key), 64 * len(key))
+        return good
+
+
+def document_of(value: bytes, head_length: int | None, most_bytes: int) -> tuple[Object, memoryview]:
+    """The JSON object of at most `most_bytes`, and the bytes after it. Raises `Reject` for any other value."""
+    text: bytes | memoryview = value
+    tail = _NOTHING
+    if head_length is not None:
+        text, tail = split(value, head_length)
+    if len(text) > most_bytes:
+        check_size("the JSON", len(text), most_bytes)
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
+        raise Reject(f"{held} is not JSON: {_fault_of(error)}") from None
+    if not isinstance(document, dict):
+        raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
+    return document, tail
+
+
+def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
+    """The JSON head and the tensors after it. Raises `Reject` if the value is shorter than its head."""
+    if head_length > len(value):
+        raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
+    view = memoryview(value)
+    return view[:head_length], view[head_length:]
+
+
+_NO_KEY: tuple[object, ...] = ()
+
+
+def _plain(document: Object) -> tuple[tuple[object, ...], list[Any]]:
+    """All that a plain document says of its tensors, and their `data`. The key is empty if the document is not plain.
+
+    It is plain if its tensors have names, shapes and data and no more, its outputs names. Then the key decides
+    everything else. The types of dimensions are in it because 1.0 and true equal 1.
+    """
+    try:
+        if document.get("parameters") is not None:
+            return _NO_KEY, []
+        key, data = [document.get("model_name"), document.get("model_version")], []
+        for entry in document["inputs"]:
+            if len(entry) != 4:
+                return _NO_KEY, []
+            shape = entry["shape"]
+            key += (entry["name"], entry["datatype"], *shape, *map(type, shape))
+            data.append(entry["data"])
+        outputs = document.get("outputs")
+        if outputs is not None:
+            if type(outputs) is not list or any(map((1).__ne__, map(len, outputs))):
+                return _NO_KEY, []
+            key += [None, *[output["name"] for output in outputs]]
+    except (KeyError, TypeError):
+        return _NO_KEY, []
+    return tuple(key), data
+
+
+class _Learned(NamedTuple):
+    """A statement that plain documents make, and what packs the elements of each claim.
+
+    `letters`: how many u and l such a document has at least, in its names. A boolean has one of them, so a document with
+    no more has no booleans among its numbers, and need not be searched for them: they would be packed as 1 and 0. An
+    escape may hide an l, but has a u.
+    """
+
+    statement: Statement
+    packers: Sequence[Callable[..., bytes] | None]
+    is_in_order: bool
+    letters: tuple[int, int]
 
     @classmethod
-    def parse(cls, value: bytes, head_length: int | None, most_bytes: int) -> JsonBody:
-        """Parse a JSON object of at most `most_bytes`. Raises `Reject` for any other value."""
-        text: bytes | memoryview = value
-        tail = _NOTHING
-        if head_length is not None:
-            text, tail = split(value, head_length)
-        check_size("the JSON", len(text), most_bytes)
+    def of(cls, statement: Statement, key: Sequence[object]) -> _Learned:
+        packers = [packer(spec.datatype, elements) for spec, elements in statement.claims]
+        members = ["inputs", *[name for name, said in zip(("model_name", "model_version"), key, strict=False) if said]]
+        members += ["outputs"] if statement.outputs else []
+        said = "".join([*members, *[text for text in key if isinstance(text, str)]])
+        letters = (said.count("u"), said.count("l")) if all(packers) else (-1, -1)
+        return cls(statement, packers, statement.is_in_order, letters)
+
+    def tensors(self, inputs: Sequence[Object], data: Sequence[Any], value: bytes) -> tuple[Tensor, ...]:
+        """The tensors of a document that says this, in the model's order. Raises `Reject`."""
+        claims = self.statement.claims
         try:
-            document = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
-            raise Reject(f"{held} is not JSON: {_fault_of(error)}") from None
-        if not isinstance(document, dict):
-            raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
-        return cls(document, tail)
-
-    @property
-    def body_id(self) -> str | None:
-        return checked_id(self._document.get("id"))
-
-    def question(self) -> Question:
-        document = self._document
-        said = _parameters(document, "the request")
-        return Question(
-            _optional(document, "model_name", str, "the request"),
-            _optional(document, "model_version", str, "the request"),
-            self._claims(),
-            map(self._output, _objects(document, "outputs")),
-            _optional(said, "binary_data_output", bool, "the request"),
-            oip.sequence_of(said) if said else None,
-        )
-
-    def _claims(self) -> Iterator[Claim]:
-        inputs = _objects(self._document, "inputs")
-        if not inputs:
-            raise Reject("expected `inputs`, an array of at least one tensor")
-        at = 0
-        for entry in inputs:
-            name = _required(entry, "name", str, "an input")
-            where = f"input {name[:80]!r}"
-            datatype = _required(entry, "datatype", str, where)
-            size = None
-            if said := _parameters(entry, where):
-                size = _optional(said, "binary_data_size", int, where)
-                oip.check_input(said, datatype, where)
-            if size is None:
-                elements = partial(_inline, entry)
+            if (value.count(b"u"), value.count(b"l")) == self.letters:
+                tensors: list[Tensor] = [pack(*each) for pack, each in zip(self.packers, data, strict=True)]  # type: ignore[misc]  # then all can be packed
             else:
-                elements = partial(from_bytes, self._slice(at, size, where))
-                at += size
-            yield Claim(name, datatype, _required(entry, "shape", list, where), elements)
-        if at != len(self._tail):
-            raise Reject(f"{len(self._tail)} bytes came behind the JSON head, binary_data_size speaks of {at}")
+                tensors = list(map(_quickly, claims, self.packers, data))
+        except (struct.error, OverflowError, TypeError):
+            tensors = [_inline(entry, *claim) for entry, claim in zip(inputs, claims, strict=True)]
+        return tuple(tensors) if self.is_in_order else self.statement.arranged(tensors)
 
-    def _slice(self, at: int, size: int, where: str) -> memoryview:
-        if size < 0 or at + size > len(self._tail):
-            raise Reject(f"{where}: binary_data_size is {size}, {len(self._tail) - at} bytes are left")
-        return self._tail[at : at + size]
 
-    @staticmethod
-    def _output(entry: Object) -> WantedOutput:
-        name = _required(entry, "name", str, "an output")
-        where = f"output {name[:80]!r}"
-        said = _parameters(entry, where)
-        oip.check_parameters(said, where, "np", "str")
-        return WantedOutput(name, _optional(said, "binary_data", bool, where))
+def _quickly(claim: tuple[TensorSpec, int], pack: Callable[..., bytes] | None, data: Any) -> Tensor:
+    """The tensor, if its data are as they mostly are. Raises `TypeError` or an error of `pack` for others."""
+    spec, elements = claim
+    if spec.is_text:
+        return text_array(elements, data)
+    if pack is None or has_booleans(spec.datatype, packed := pack(*data), data):
+        raise TypeError
+    return packed
+
+
+def question_of(document: Object, tail: memoryview) -> Question:
+    """Take a request apart. Raises `Reject` if it is none."""
+    said = _parameters(document, "the request")
+    return Question(
+        _optional(document, "model_name", str, "the request"),
+        _optional(document, "model_version", str, "the request"),
+        _claims(document, tail),
+        map(_output, _objects(document, "outputs")),
+        _optional(said, "binary_data_output", bool, "the request"),
+        oip.sequence_of(said) if said else None,
+    )
+
+
+def _claims(document: Object, tail: memoryview) -> Iterator[Claim]:
+    inputs = _objects(document, "inputs")
+    if not inputs:
+        raise Reject("expected `inputs`, an array of at least one tensor")
+    at = 0
+    for entry in inputs:
+        name = _required(entry, "name", str, "an input")
+        where = f"input {name[:80]!r}"
+        datatype = _required(entry, "datatype", str, where)
+        size = None
+        if said := _parameters(entry, where):
+            size = _optional(said, "binary_data_size", int, where)
+            oip.check_input(said, datatype, where)
+        if size is None:
+            elements = partial(_inline, entry)
+        else:
+            elements = partial(from_bytes, _slice(tail, at, size, where))
+            at += size
+        yield Claim(name, datatype, _required(entry, "shape", list, where), elements)
+    if at != len(tail):
+        raise Reject(f"{len(tail)} bytes came behind the JSON head, binary_data_size speaks of {at}")
+
+
+def _slice(tail: memoryview, at: int, size: int, where: str) -> memoryview:
+    if size < 0 or at + size > len(tail):
+        raise Reject(f"{where}: binary_data_size is {size}, {len(tail) - at} bytes are left")
+    return tail[at : at + size]
+
+
+def _output(entry: Object) -> WantedOutput:
+    name = _required(entry, "name", str, "an output")
+    where = f"output {name[:80]!r}"
+    said = _parameters(entry, where)
+    oip.check_parameters(said, where, "np", "str")
+    return WantedOutput(name, _optional(said, "binary_data", bool, where))
 
 
 def _inline(entry: Object, spec: TensorSpec, elements: int) -> Tensor:
