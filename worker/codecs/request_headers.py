@@ -9,7 +9,7 @@ headers are that we know, and by the values of the ones that say how the request
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -40,8 +40,6 @@ KnownHeaders = dict[str, tuple[str, bytes]]
 _FORM = frozenset(
     {CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, _ENCODING, _HEAD_LENGTH, *REPLY_NAMES, UNREADABLE_HEADER.lower()}
 )
-# Headers that differ from request to request.
-_OWN = frozenset({REQUEST_ID, TIMEOUT, DEADLINE, *ECHOED})
 # Digits of milliseconds: a timeout of up to 115 days; a deadline from 1973 on. Seconds and microseconds since 1970 have
 # other lengths, so they are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -53,6 +51,7 @@ MAX_HEADERS = 1000
 # The most forms and layouts that are remembered, each of at most 1 KiB. With one more all are forgotten, so that no
 # rare one keeps its place for ever; common ones are soon learned again.
 _MAX_KNOWN = 256
+_MOST_NAMES = 64  # of a layout
 
 NO_TOPICS = ReplyTopics("", {})
 
@@ -103,12 +102,20 @@ class Envelope(NamedTuple):
     fault: str | None
 
 
-class _Layout(NamedTuple):
-    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones."""
+@dataclass(slots=True, eq=False)
+class _Layout:
+    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones.
 
-    form: Sequence[int]
-    own: Sequence[tuple[str, int]]
+    `said` and `form` remember the last form: neighbours mostly have one.
+    """
+
     size: int  # the bytes of the names
+    form_at: Sequence[int]
+    request_id_at: int | None
+    times_at: Mapping[str, int]
+    echoes_at: Sequence[int]
+    said: Sequence[bytes] | None = None
+    form: HeaderForm | None = None
 
 
 class Envelopes:
@@ -130,60 +137,64 @@ class Envelopes:
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self._forms: dict[Headers, HeaderForm] = {}
+        # The last record's headers: the next one's are often equal.
+        self._last: Headers = ()
+        self._envelope = self._read(())
 
     def read_all(self, headers: Sequence[Headers]) -> list[Envelope]:
         """The envelope of each; equal headers side by side give one object."""
-        last = headers[0]
-        envelope = self.read(last)
-        if headers.count(last) == len(headers):
-            return [envelope] * len(headers)
-        envelopes = []
-        for each in headers:
-            if each != last:
-                envelope, last = self.read(each), each
-            envelopes.append(envelope)
-        return envelopes
+        if headers.count(headers[0]) == len(headers):
+            return [self.read(headers[0])] * len(headers)
+        return list(map(self.read, headers))
 
     def read(self, headers: Headers) -> Envelope:
-        """The envelope that these headers give."""
-        if len(headers) > MAX_HEADERS:
-            fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
-            return Envelope(self._form(()), NO_IDS, self._timeout, 0, fault)
-        if not headers:
+        """The envelope that these headers give. It takes 2 µs for a known layout with an id (2026-11)."""
+        if headers != self._last:
+            self._envelope, self._last = self._read(headers), headers
+        return self._envelope
+
+    def _read(self, headers: Headers) -> Envelope:
+        if not headers or len(headers) > MAX_HEADERS:
             form = self._form(())
-            return Envelope(form, NO_IDS, self._timeout, 0, form.fault)
+            fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read" if headers else form.fault
+            return Envelope(form, NO_IDS, self._timeout, 0, fault)
         names, values = zip(*headers, strict=True)
         if None in values:
-            size = sum(map(len, names)) + sum(map(len, filter(None, values)))
-            return self.read(_with_values(headers))._replace(size=size)
-        form_at, own_at, size = self._layouts.get(names) or self._layout(names)
-        form = self._form(tuple([headers[at] for at in form_at]))
-        size += sum(map(len, values))
-        if not own_at:
-            return Envelope(form, NO_IDS, self._timeout, size, form.fault)
-        return self._with_own(form, {plain: headers[at] for plain, at in own_at}, size)  # type: ignore[misc]  # it has a value
+            size = sum([len(name) + len(value or b"") for name, value in headers])
+            return self._read(_with_values(headers))._replace(size=size)
+        layout = self._layouts.get(names) or self._layout(names)
+        said = [values[at] for at in layout.form_at]
+        form = layout.form
+        if form is None or said != layout.said:
+            layout.said = said
+            layout.form = form = self._form(tuple([headers[at] for at in layout.form_at]))
+        timeout, fault, request_id = self._timeout, form.fault, None
+        if layout.times_at:
+            faults = [fault] if fault is not None else []
+            timeout = self._asked({plain: (plain, values[at]) for plain, at in layout.times_at.items()}, faults)
+            fault = faults[0] if faults else None
+        if layout.request_id_at is not None:
+            request_id = _text(values[layout.request_id_at]) or None
+        echo: tuple[tuple[str, bytes], ...] = ()
+        if layout.echoes_at:
+            echo = tuple([(names[at], values[at]) for at in layout.echoes_at if len(values[at]) <= MAX_TEXT])
+        ids = NO_IDS if request_id is None and not echo else tuple.__new__(Ids, (request_id, None, echo))
+        # Both are built once per record: this is 0.2 µs faster than the classes' own constructors.
+        return tuple.__new__(Envelope, (form, ids, timeout, layout.size + sum(map(len, values)), fault))
 
     def _layout(self, names: tuple[str, ...]) -> _Layout:
         """The layout of these names. Of equal ones the last counts, in the place of the first."""
         last = {name.lower(): at for at, name in enumerate(names)}
-        form = [at for plain, at in last.items() if plain in self._form_names]
-        own = [(plain, at) for plain, at in last.items() if plain in _OWN]
-        layout = _Layout(form, own, sum(map(len, names)))
-        if layout.size <= MAX_TEXT and len(names) <= MAX_TEXT // 16:
+        layout = _Layout(
+            sum(map(len, names)),
+            [at for plain, at in last.items() if plain in self._form_names],
+            last.get(REQUEST_ID),
+            {plain: last[plain] for plain in (TIMEOUT, DEADLINE) if plain in last},
+            [at for plain, at in last.items() if plain in ECHOED],
+        )
+        if layout.size <= MAX_TEXT and len(names) <= _MOST_NAMES:
             _remember(self._layouts, names, layout)
         return layout
-
-    def _with_own(self, form: HeaderForm, own: KnownHeaders, size: int) -> Envelope:
-        fault, timeout = form.fault, self._timeout
-        if TIMEOUT in own or DEADLINE in own:
-            faults = [fault] if fault is not None else []
-            timeout = self._asked(own, faults)
-            fault = faults[0] if faults else None
-        request_id = (_text(own[REQUEST_ID][1]) or None) if REQUEST_ID in own else None
-        echo = tuple([header for name, header in own.items() if name in ECHOED and len(header[1]) <= MAX_TEXT])
-        ids = NO_IDS if request_id is None and not echo else tuple.__new__(Ids, (request_id, None, echo))
-        # Both are built once per record: this is 0.2 µs faster than the classes' own constructors.
-        return tuple.__new__(Envelope, (form, ids, timeout, size, fault))
 
     def _form(self, headers: Headers) -> HeaderForm:
         """The form of these headers, all of which belong to it; each name comes once."""

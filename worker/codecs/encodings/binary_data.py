@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from worker.codecs.encodings.elements import from_bytes
 from worker.codecs.encodings.oip import Fault, Good, Judge, Known, Statement, checked_id
-from worker.codecs.encodings.oip_json import document_of, question_of
+from worker.codecs.encodings.oip_json import Object, document_of, question_of
 from worker.codecs.request_headers import HeaderForm
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import Tensor
 
@@ -42,7 +43,7 @@ class BinaryData:
         return [self._read(form, value) for value in values]
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
-        return checked_id(document_of(value, form.head_length, self._most_bytes)[0].get("id"))
+        return checked_id(self._taken_apart(form, value)[0].get("id"))
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         head = self._heads.get(value[: form.head_length])
@@ -62,7 +63,7 @@ class BinaryData:
     def _parsed(self, form: HeaderForm, value: bytes) -> Good | Fault:
         body_id = None
         try:
-            document, tail = document_of(value, form.head_length, self._most_bytes)
+            document, tail = self._taken_apart(form, value)
             body_id = checked_id(document.get("id"))
             statement, tensors = self._judge.judge(question_of(document, tail))
         except Reject as no:
@@ -71,6 +72,12 @@ class BinaryData:
         if body_id is None and isinstance(good, Good):
             self._learn(statement, document["inputs"], value, len(value) - len(tail))
         return good
+
+    def _taken_apart(self, form: HeaderForm, value: bytes) -> tuple[Object, memoryview]:
+        """The head, and the bytes behind it. Raises `Reject` if there is no such head."""
+        assert form.head_length is not None
+        head, tail = split(value, form.head_length)
+        return document_of(head, self._most_bytes, f"the head of {len(head)} bytes ({HEAD_LENGTH})"), tail
 
     def _learn(self, statement: Statement, inputs: Sequence[dict[str, dict[str, int]]], value: bytes, at: int) -> None:
         slices, start = [], at
@@ -81,3 +88,11 @@ class BinaryData:
             slices.append(slice(start, start := start + size))
         is_plain = statement.is_in_order and not any([spec.needs_a_look for spec, _ in statement.claims])
         self._heads.learn(value[:at], _Head(statement, len(value), slices, is_plain), at)
+
+
+def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
+    """The JSON head and the tensors after it. Raises `Reject` if the value is shorter than its head."""
+    if head_length > len(value):
+        raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
+    view = memoryview(value)
+    return view[:head_length], view[head_length:]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from operator import countOf
+from typing import Any
 
 import numpy as np
+import orjson
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
@@ -62,7 +64,7 @@ def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     return packed if packed is not None else _looked_at(spec, values)
 
 
-_FEW, _MANY = 8, 1024
+_FEW, _MANY, _FLOATS = 8, 1024, ("FP32", "FP64")
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
@@ -87,7 +89,9 @@ def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool
     """True if there are booleans among these values, which `packed` holds."""
     if len(values) <= _FEW:
         return bool in map(type, values)
-    # Booleans can be among them only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
+    if datatype not in _FLOATS:  # written out, only a boolean has an e: 0.8 µs for 40 numbers; to look at types takes 1.5
+        return b"e" in orjson.dumps(values)
+    # Booleans can be among floats only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
         found = np.frombuffer(packed, DTYPES[datatype])
         may_be = bool(((found == 0) | (found == 1)).any())
@@ -98,12 +102,50 @@ def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool
     return may_be and bool in set(map(type, values))
 
 
-def text_array(elements: int, values: object) -> Array:
-    """The array of so many strings. Raises `TypeError` for other values."""
-    if type(values) is not list or len(values) != elements or countOf(map(type, values), str) != elements:
+def reader(spec: TensorSpec, elements: int) -> Callable[[Any], Tensor]:
+    """Reads flat data that are right. Raises `TypeError`, `OverflowError` or `struct.error` for others."""
+    pack = packer(spec.datatype, elements)
+    return partial(_texts_of if spec.is_text else _none_of, elements) if pack is None else partial(_numbers_of, pack, spec)
+
+
+def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> bytes:
+    packed = pack(*data)
+    if has_booleans(spec.datatype, packed, data):
+        raise TypeError
+    return packed
+
+
+def _texts_of(elements: int, data: Any) -> Array:
+    if type(data) is not list or len(data) != elements or countOf(map(type, data), str) != elements:
         raise TypeError
     array = np.empty(elements, object)
-    array[:] = values
+    array[:] = data
+    return array
+
+
+def _none_of(elements: int, data: Any) -> Tensor:  # noqa: ARG001  # like the others
+    raise TypeError
+
+
+class Columns:
+    """Reads tensors of one element each, as tables have them: a column takes 0.3 µs, and 0.9 with its own `reader`."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        kinds = {"i": int, "u": int, "f": float, "O": str}
+        self._types = [kinds.get(spec.dtype.kind) for spec in specs]
+        self._makers: Sequence[Any] = [packer(spec.datatype, 1) or _text for spec in specs]
+
+    def read(self, data: Sequence[Any]) -> list[Tensor] | None:
+        """The tensors; None if an element is not of the usual type. Raises `ValueError` if it is not one."""
+        values = [value for (value,) in data]
+        if list(map(type, values)) != self._types or countOf(map(type, data), list) < len(data):
+            return None
+        return [make(value) for make, value in zip(self._makers, values, strict=True)]
+
+
+def _text(value: str) -> Array:
+    array = np.empty(1, object)
+    array[0] = value
     return array
 
 

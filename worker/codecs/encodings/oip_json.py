@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from worker.codecs.encodings import oip
-from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values, has_booleans, packer, text_array
+from worker.codecs.encodings.elements import NAMES, Columns, flat, from_bytes, from_values, packer, reader
 from worker.codecs.encodings.oip import (
     Claim,
     Fault,
@@ -31,14 +31,13 @@ from worker.codecs.encodings.oip import (
     checked_id,
 )
 from worker.codecs.request_headers import HeaderForm
-from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import ModelKey, Tensor
 from worker.core.tensors.specs import TensorSpec
 
 Object = dict[str, Any]
 
-_NOTHING = memoryview(b"")
+NOTHING = memoryview(b"")
 
 
 class Json:
@@ -53,129 +52,127 @@ class Json:
     def read(self, form: HeaderForm, values: Sequence[bytes]) -> Sequence[Good | Fault]:
         return [self._read(form, value) for value in values]
 
-    def body_id(self, form: HeaderForm, value: bytes) -> str | None:
-        return checked_id(document_of(value, form.head_length, self._most_bytes)[0].get("id"))
+    def body_id(self, form: HeaderForm, value: bytes) -> str | None:  # noqa: ARG002  # one for all encodings
+        return checked_id(document_of(value, self._most_bytes).get("id"))
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         body_id = None
         try:
-            document, tail = document_of(value, None, self._most_bytes)
-            body_id = checked_id(document.get("id"))
+            document = document_of(value, self._most_bytes)
+            body_id = document.get("id")
+            if body_id is not None:
+                body_id, given = None, body_id
+                body_id = checked_id(given)
             key, data = _plain(document)
-            try:
-                learned = self._known.get(key)
-            except TypeError:  # it holds a list
-                learned, key = None, _NO_KEY
+            learned = self._learned(key)
             if learned is None:
-                statement, tensors = self._judge.judge(question_of(document, tail))
+                statement, tensors = self._judge.judge(question_of(document, NOTHING))
             else:
-                statement, tensors = learned.statement, learned.tensors(document["inputs"], data, value)
+                statement, tensors = learned.statement, learned.tensors(document["inputs"], data, value, body_id)
         except Reject as no:
             return Fault(no.code, no.message, body_id)
+        kind = statement.kinds.get(form)
+        if kind is not None:
+            return tuple.__new__(Good, (statement, kind, tensors, body_id))  # 0.2 µs faster than its constructor
         good = self._judge.good(form, statement, tensors, body_id)
         if learned is None and key and isinstance(good, Good):
             self._known.learn(key, _Learned.of(statement, key), 64 * len(key))
         return good
 
+    def _learned(self, key: tuple[object, ...]) -> _Learned | None:
+        """What is known of a document with this key. The types count too, because 1.0 and true equal 1."""
+        try:
+            learned = self._known.get(key)
+        except TypeError:  # it holds a list
+            return None
+        return learned if learned is not None and learned.types == list(map(type, key)) else None
 
-def document_of(value: bytes, head_length: int | None, most_bytes: int) -> tuple[Object, memoryview]:
-    """The JSON object of at most `most_bytes`, and the bytes after it. Raises `Reject` for any other value."""
-    text: bytes | memoryview = value
-    tail = _NOTHING
-    if head_length is not None:
-        text, tail = split(value, head_length)
+
+def document_of(text: bytes | memoryview, most_bytes: int, held: str = "the value") -> Object:
+    """The JSON object of at most `most_bytes`. Raises `Reject` for any other text; `held` names it."""
     if len(text) > most_bytes:
         check_size("the JSON", len(text), most_bytes)
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
         raise Reject(f"{held} is not JSON: {_fault_of(error)}") from None
-    if not isinstance(document, dict):
+    if type(document) is not dict:
         raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
-    return document, tail
-
-
-def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
-    """The JSON head and the tensors after it. Raises `Reject` if the value is shorter than its head."""
-    if head_length > len(value):
-        raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
-    view = memoryview(value)
-    return view[:head_length], view[head_length:]
+    return document
 
 
 _NO_KEY: tuple[object, ...] = ()
+_MEMBERS = 4  # name, shape, datatype and data
 
 
 def _plain(document: Object) -> tuple[tuple[object, ...], list[Any]]:
     """All that a plain document says of its tensors, and their `data`. The key is empty if the document is not plain.
 
     It is plain if its tensors have names, shapes and data and no more, its outputs names. Then the key decides
-    everything else. The types of dimensions are in it because 1.0 and true equal 1.
+    everything else. Nothing is checked here: a key that is known was right.
     """
     try:
         if document.get("parameters") is not None:
             return _NO_KEY, []
-        key, data = [document.get("model_name"), document.get("model_version")], []
-        for entry in document["inputs"]:
-            if len(entry) != 4:
+        inputs, outputs = document["inputs"], document.get("outputs")
+        key = [document.get("model_name"), document.get("model_version")]
+        for entry in inputs:
+            if len(entry) != _MEMBERS:
                 return _NO_KEY, []
-            shape = entry["shape"]
-            key += (entry["name"], entry["datatype"], *shape, *map(type, shape))
-            data.append(entry["data"])
-        outputs = document.get("outputs")
+            key += entry["name"], entry["datatype"], *entry["shape"]
         if outputs is not None:
-            if type(outputs) is not list or any(map((1).__ne__, map(len, outputs))):
+            if type(outputs) is not list or any([len(output) != 1 for output in outputs]):
                 return _NO_KEY, []
             key += [None, *[output["name"] for output in outputs]]
+        return tuple(key), [entry["data"] for entry in inputs]
     except (KeyError, TypeError):
         return _NO_KEY, []
-    return tuple(key), data
 
 
 class _Learned(NamedTuple):
     """A statement that plain documents make, and what packs the elements of each claim.
 
-    `letters`: how many u and l such a document has at least, in its names. A boolean has one of them, so a document with
+    `letters`: how many u and l such a document has at least, in its names; its id may have more. A boolean has one of them, so a document with
     no more has no booleans among its numbers, and need not be searched for them: they would be packed as 1 and 0. An
-    escape may hide an l, but has a u.
+    escape may hide an l, but has a u. Where texts are among the inputs, `letters` is (-1, -1).
     """
 
     statement: Statement
+    types: Sequence[type]  # of the key's parts
     packers: Sequence[Callable[..., bytes] | None]
-    is_in_order: bool
+    readers: Sequence[Callable[[Any], Tensor]]
     letters: tuple[int, int]
+    columns: Columns | None
+    is_in_order: bool
 
     @classmethod
     def of(cls, statement: Statement, key: Sequence[object]) -> _Learned:
-        packers = [packer(spec.datatype, elements) for spec, elements in statement.claims]
+        claims = statement.claims
+        packers = [packer(spec.datatype, elements) for spec, elements in claims]
         members = ["inputs", *[name for name, said in zip(("model_name", "model_version"), key, strict=False) if said]]
         members += ["outputs"] if statement.outputs else []
         said = "".join([*members, *[text for text in key if isinstance(text, str)]])
         letters = (said.count("u"), said.count("l")) if all(packers) else (-1, -1)
-        return cls(statement, packers, statement.is_in_order, letters)
+        readers = [reader(spec, elements) for spec, elements in claims]
+        columns = Columns([spec for spec, _ in claims]) if {elements for _, elements in claims} == {1} else None
+        return cls(statement, list(map(type, key)), packers, readers, letters, columns, statement.is_in_order)
 
-    def tensors(self, inputs: Sequence[Object], data: Sequence[Any], value: bytes) -> tuple[Tensor, ...]:
+    def tensors(self, inputs: Sequence[Object], data: Sequence[Any], value: bytes, body_id: str | None) -> tuple[Tensor, ...]:
         """The tensors of a document that says this, in the model's order. Raises `Reject`."""
-        claims = self.statement.claims
+        statement, _, packers, readers, (us, ls), columns, is_in_order = self
+        tensors: Sequence[Tensor] | None = None
+        if body_id is not None and us >= 0:
+            us, ls = us + body_id.count("u"), ls + body_id.count("l")
         try:
-            if (value.count(b"u"), value.count(b"l")) == self.letters:
-                tensors: list[Tensor] = [pack(*each) for pack, each in zip(self.packers, data, strict=True)]  # type: ignore[misc]  # then all can be packed
-            else:
-                tensors = list(map(_quickly, claims, self.packers, data))
-        except (struct.error, OverflowError, TypeError):
-            tensors = [_inline(entry, *claim) for entry, claim in zip(inputs, claims, strict=True)]
-        return tuple(tensors) if self.is_in_order else self.statement.arranged(tensors)
-
-
-def _quickly(claim: tuple[TensorSpec, int], pack: Callable[..., bytes] | None, data: Any) -> Tensor:
-    """The tensor, if its data are as they mostly are. Raises `TypeError` or an error of `pack` for others."""
-    spec, elements = claim
-    if spec.is_text:
-        return text_array(elements, data)
-    if pack is None or has_booleans(spec.datatype, packed := pack(*data), data):
-        raise TypeError
-    return packed
+            if columns is not None:
+                tensors = columns.read(data)
+            elif value.count(b"u") == us and value.count(b"l") == ls:
+                tensors = [pack(*each) for pack, each in zip(packers, data, strict=True)]  # type: ignore[misc]  # all can be packed
+            if tensors is None:
+                tensors = [read(each) for read, each in zip(readers, data, strict=True)]
+        except (struct.error, OverflowError, TypeError, ValueError):
+            tensors = [_inline(entry, *of) for entry, of in zip(inputs, statement.claims, strict=True)]
+        return tuple(tensors) if is_in_order else statement.arranged(tensors)
 
 
 def question_of(document: Object, tail: memoryview) -> Question:
