@@ -47,8 +47,8 @@ class Reader:
 
         A chunk has all records of its kind. Where the model has state it has only neighbours, so that order holds.
         """
-        if len(records) == 1:
-            return self._read_one(records[0])
+        if len(records) < 2:
+            return self._read_one(records[0]) if records else ([], [])
         envelopes = self._envelopes.read_all([record[4] for record in records])
         found: list[Good | Fault | None] = [None] * len(records)
         for form, at in _by_form(self._fit(records, envelopes), envelopes):

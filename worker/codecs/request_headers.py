@@ -166,8 +166,9 @@ class Envelopes:
         said = [values[at] for at in layout.form_at]
         form = layout.form
         if form is None or said != layout.said:
-            layout.said = said
-            layout.form = form = self._form(tuple([headers[at] for at in layout.form_at]))
+            form = self._form(tuple([headers[at] for at in layout.form_at]))
+            if form.fault is None and sum(map(len, said)) <= MAX_TEXT:
+                layout.said, layout.form = said, form
         timeout, fault, request_id = self._timeout, form.fault, None
         if layout.times_at:
             faults = [fault] if fault is not None else []
