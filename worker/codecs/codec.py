@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from operator import countOf, itemgetter
+from operator import countOf
 
 from worker.codecs.dead_letters import UNREADABLE
-from worker.codecs.encodings.table import Encodings
 from worker.codecs.encodings.oip import Fault, Good, Kind
+from worker.codecs.encodings.table import Encodings
 from worker.codecs.looks_like import looks_like
 from worker.codecs.replies import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes, HeaderForm
 from worker.codecs.wire_contract import Wire
 from worker.core.chunk import NO_IDS, Chunk, Ids
-from worker.core.failures import Code, Reject
+from worker.core.failures import Code
 from worker.core.records import Record, Rejection
 from worker.core.tensors.signature import Signature
 
@@ -102,7 +102,7 @@ class Reader:
     def _fit(self, records: Sequence[Record], envelopes: Sequence[Envelope]) -> Sequence[int]:
         """The records whose values may be read. It takes 0.1 µs for each if these are all."""
         values, most = [record[3] for record in records], self._wire.max_request_bytes
-        faults = any([envelope[4] for envelope in envelopes])
+        faults = any(envelope[4] for envelope in envelopes)
         if not faults and all(values) and max(map(len, values)) <= most and not self._has_state:  # type: ignore[arg-type]  # all have a value
             return range(len(records))
         return [
@@ -159,17 +159,19 @@ class Reader:
             return Fault(invalid, f"{UNREADABLE}: {record.unreadable}", None)
         if envelope.fault is not None:
             is_readable = value is not None and len(value) <= most
-            body_id = readable_id(value, envelope.form, self._encodings) if is_readable else None
+            body_id = self._encodings.body_id(envelope.form, value) if is_readable else None
             return Fault(invalid, envelope.fault, body_id)
         if not value:
-            return Fault(invalid, f"expected a request, got {'an empty' if value is not None else 'a null'} value", None)
+            return Fault(
+                invalid, f"expected a request, got {'an empty' if value is not None else 'a null'} value", None
+            )
         if self._has_state and record.key is None:
             why = "expected a key: the model remembers something of each key, and this request has none"
             return Fault(invalid, why, None)
         if not self._can_have_state(record):
             why = (
-                f"the key has {len(record.key or b'')} bytes, at most {self._wire.max_key_bytes} fit into the changelog "
-                "beside a state"
+                f"the key has {len(record.key or b'')} bytes, at most {self._wire.max_key_bytes} fit into the "
+                "changelog beside a state"
             )
             return Fault(exhausted, why, None)
         return Fault(exhausted, f"the value has {len(value)} bytes, at most {most} are taken", None)
@@ -205,11 +207,9 @@ def _chunk(
         len(record[3]) + len(record[2] or b"") + envelope[3] + memory  # type: ignore[arg-type]  # it has a value
         for record, envelope, memory in zip(records, envelopes, memories, strict=True)
     ]
-    ids: list[Ids] | None = [envelope[1] for envelope in envelopes]
+    ids = [envelope[1] for envelope in envelopes]
     if body_ids.count(None) < count:
         ids = list(map(_named, ids, body_ids))
-    elif ids.count(NO_IDS) == count:
-        ids = None
     timeouts = [envelope[2] for envelope in envelopes]
     return Chunk(
         kind.model,
@@ -220,7 +220,7 @@ def _chunk(
         list(zip(*tensors, strict=True)),
         sizes,
         at,
-        ids,
+        None if ids.count(NO_IDS) == count else ids,
         None if timeouts.count(None) == count else timeouts,
         kind.state,
     )
@@ -244,13 +244,3 @@ def _explained(code: Code, message: str, record: Record, envelope: Envelope) -> 
     if CONTENT_TYPE in {name.lower() for name, _ in record.headers} or record.value[:1] == b"{":
         return message
     return f"{message}; without the header {CONTENT_TYPE} it is read as {content_type}"
-
-
-def readable_id(value: bytes | None, form: HeaderForm, encodings: Encodings) -> str | None:
-    """The body's id if the headers say how to read the body, whatever else is wrong with them; None without an id."""
-    if not value or not form.content_type:
-        return None
-    try:
-        return encodings.of(form).body_id(form, value)
-    except Reject:
-        return None

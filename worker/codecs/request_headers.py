@@ -155,9 +155,9 @@ class Envelopes:
 
     def _read(self, headers: Headers) -> Envelope:
         if not headers or len(headers) > MAX_HEADERS:
-            form = self._form(())
-            fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read" if headers else form.fault
-            return Envelope(form, NO_IDS, self._timeout, 0, fault)
+            none = self._form(())
+            fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read" if headers else none.fault
+            return Envelope(none, NO_IDS, self._timeout, 0, fault)
         names, values = zip(*headers, strict=True)
         if None in values:
             size = sum([len(name) + len(value or b"") for name, value in headers])

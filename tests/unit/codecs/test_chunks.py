@@ -121,7 +121,9 @@ def test_a_bad_record_is_refused_alone(form: str, bad: Sequence[int]) -> None:
 
     assert [at for at, _ in rejections] == [*bad]
     assert [refused.record for _, refused in rejections] == [given[at] for at in bad]
-    assert [list(chunk.at) for chunk in chunks] == ([[at for at in range(64) if at not in bad]] if len(bad) < 64 else [])
+    assert [list(chunk.at) for chunk in chunks] == (
+        [[at for at in range(64) if at not in bad]] if len(bad) < 64 else []
+    )
     for chunk in chunks:
         assert list(chunk.records) == [given[at] for at in chunk.at]
         firsts = [int(np.frombuffer(raw, "<i8" if form != "rows" else "<f4")[0]) for raw in chunk.tensors[0]]
@@ -132,10 +134,7 @@ def in_form(form: str, at: int, *, is_bad: bool = False) -> Record:
     """A request whose first element is `at`."""
     if form == "rows":
         return rows(at, np.array([at, 2, 3], "<f4").tobytes()[: 7 if is_bad else 12])
-    if form == "protobuf":
-        good = in_protobuf(at, 4)
-    else:
-        good = in_json(at, 4) if form == "json" else in_binary(at, 4)
+    good = IN_ENCODING[form](at, 4)
     value = good.value or b""
     return good._replace(value=value.replace(b"ids", b"idz") if is_bad else value)
 
@@ -168,6 +167,9 @@ def in_binary(at: int, length: int, **more: Any) -> Record:
     head = json.dumps({"inputs": inputs, **more}).encode()
     tail = np.array([*numbers(at, length), *[1] * length], "<i8").tobytes()
     return at_offset(at, head + tail, AS_ROWS, (HEAD_LENGTH, b"%d" % len(head)))
+
+
+IN_ENCODING = {"protobuf": in_protobuf, "binary": in_binary, "json": in_json}
 
 
 # Compared with what was read before
@@ -262,7 +264,12 @@ def test_a_value_that_is_longer_or_shorter_is_read_as_if_it_were_the_first(name:
     for at in range(len(value)):
         changed = [
             right._replace(value=each)
-            for each in (value[:at] + value[at + 1 :], value[: at + 1] + value[at:], value[:at], value[at:] + value[:at])
+            for each in (
+                value[:at] + value[at + 1 :],
+                value[: at + 1] + value[at:],
+                value[:at],
+                value[at:] + value[:at],
+            )
         ]
 
         assert list(map(facts, read_all(knowing, changed))) == [alone(signature, one) for one in changed], at
@@ -307,9 +314,8 @@ def test_an_id_that_is_no_text_is_refused_where_others_were_taken() -> None:
 @pytest.mark.parametrize("encoding", ["protobuf", "binary", "json"])
 def test_what_was_met_is_known(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second value that says the same is not judged, and in protobuf and the binary-data form not parsed."""
-    in_encoding = {"protobuf": in_protobuf, "binary": in_binary, "json": in_json}[encoding]
     codec = codecs(TEXTS)
-    given_ = [in_encoding(at, 4) for at in range(9)]
+    given_ = [IN_ENCODING[encoding](at, 4) for at in range(9)]
     read_all(codec, given_[:1])
     judged: list[object] = []
     monkeypatch.setattr("worker.codecs.encodings.oip.Judge.judge", judged.append)
@@ -434,7 +440,6 @@ def named_in_json(name: object, is_new: object, numbers_: list[object], **more: 
     return at_offset(1, json.dumps({"inputs": inputs, **more}).encode(), AS_JSON)
 
 
-HEAD = len(json.dumps(json.loads((in_binary(1, 4).value or b"")[:-64])))
 VARIANTS: dict[tuple[str, str], list[Record]] = {
     ("TEXTS", "protobuf"): [
         in_protobuf(1, 4),
@@ -461,8 +466,6 @@ VARIANTS: dict[tuple[str, str], list[Record]] = {
         named_in_json("true", False, [0, 1, 2], id="full"),
     ],
 }
-assert HEAD == len((in_binary(1, 4).value or b"")[:-64])
-
 ELEMENTS = st.one_of(
     st.integers(-2, 3),
     st.booleans(),
@@ -483,7 +486,9 @@ ELEMENTS = st.one_of(
         max_size=5,
     )
 )
-def test_elements_in_json_are_read_together_as_each_alone(tensors: list[tuple[str, Any, list[Any], str | None]]) -> None:
+def test_elements_in_json_are_read_together_as_each_alone(
+    tensors: list[tuple[str, Any, list[Any], str | None]],
+) -> None:
     """Numbers, booleans among them, texts and other things, one or two of them, with an id or none."""
     for datatype in {each[0] for each in tensors}:
         signature = taking(datatype, None)

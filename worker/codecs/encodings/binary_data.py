@@ -86,7 +86,7 @@ class BinaryData:
             if size is None:
                 return
             slices.append(slice(start, start := start + size))
-        is_plain = statement.is_in_order and not any([spec.needs_a_look for spec, _ in statement.claims])
+        is_plain = statement.is_in_order and not any(spec.needs_a_look for spec, _ in statement.claims)
         self._heads.learn(value[:at], _Head(statement, len(value), slices, is_plain), at)
 
 

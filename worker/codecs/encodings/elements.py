@@ -89,7 +89,9 @@ def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool
     """True if there are booleans among these values, which `packed` holds."""
     if len(values) <= _FEW:
         return bool in map(type, values)
-    if datatype not in _FLOATS:  # written out, only a boolean has an e: 0.8 µs for 40 numbers; to look at types takes 1.5
+    if (
+        datatype not in _FLOATS
+    ):  # written out, only a boolean has an e: 0.8 µs for 40 numbers; to look at types takes 1.5
         return b"e" in orjson.dumps(values)
     # Booleans can be among floats only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
@@ -105,7 +107,9 @@ def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool
 def reader(spec: TensorSpec, elements: int) -> Callable[[Any], Tensor]:
     """Reads flat data that are right. Raises `TypeError`, `OverflowError` or `struct.error` for others."""
     pack = packer(spec.datatype, elements)
-    return partial(_texts_of if spec.is_text else _none_of, elements) if pack is None else partial(_numbers_of, pack, spec)
+    return (
+        partial(_texts_of if spec.is_text else _none_of, elements) if pack is None else partial(_numbers_of, pack, spec)
+    )
 
 
 def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> bytes:

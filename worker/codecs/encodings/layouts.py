@@ -62,8 +62,8 @@ class Layouts:
         slices = sorted([*tensors, *ids], key=lambda at: at.start)
         edges = [slice(0, 0), *slices, slice(len(value), len(value))]
         parts = _parts([slice(before.stop, after.start) for before, after in pairwise(edges)])
-        is_plain = not any([spec.needs_a_look for spec, _ in statement.claims]) and all(
-            [isinstance(at, int) for at in statement.order]
+        is_plain = not any(spec.needs_a_look for spec, _ in statement.claims) and all(
+            isinstance(at, int) for at in statement.order
         )
         in_order = [tensors[at] for at in statement.order if isinstance(at, int)] if is_plain else tensors
         layout = Layout(parts, parts(value), _parts(in_order), ids[0] if ids else None, statement, is_plain)

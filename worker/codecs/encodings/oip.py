@@ -1,9 +1,9 @@
 """The rules that Open Inference Protocol requests share in every encoding.
 
-The encodings take a value apart into a `Question`. The `Judge` compares it with the model's signature: first the claims,
-then the elements, then the wanted outputs and their form. What it finds is a `Statement`, all that a request says except
-its elements and its id. Few requests say something new, so an encoding keeps statements, and knows the next value that
-says one of them: by its bytes, or by its names and shapes. Only a new statement is judged.
+The encodings take a value apart into a `Question`. The `Judge` compares it with the model's signature: first the
+claims, then the elements, then the wanted outputs and their form. The result is a `Statement`: all that a request says
+except its elements and its id. Few requests say something new. So an encoding keeps statements, and recognises a value
+that says one of them by its bytes, or by its names and shapes. Only a new statement is judged.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _plain(document: Object) -> tuple[tuple[object, ...], list[Any]]:
                 return _NO_KEY, []
             key += entry["name"], entry["datatype"], *entry["shape"]
         if outputs is not None:
-            if type(outputs) is not list or any([len(output) != 1 for output in outputs]):
+            if type(outputs) is not list or any(len(output) != 1 for output in outputs):
                 return _NO_KEY, []
             key += [None, *[output["name"] for output in outputs]]
         return tuple(key), [entry["data"] for entry in inputs]
@@ -132,9 +132,9 @@ def _plain(document: Object) -> tuple[tuple[object, ...], list[Any]]:
 class _Learned(NamedTuple):
     """A statement that plain documents make, and what packs the elements of each claim.
 
-    `letters`: how many u and l such a document has at least, in its names; its id may have more. A boolean has one of them, so a document with
-    no more has no booleans among its numbers, and need not be searched for them: they would be packed as 1 and 0. An
-    escape may hide an l, but has a u. Where texts are among the inputs, `letters` is (-1, -1).
+    `letters`: how many u and l such a document has at least, in its names; its id may have more. A boolean has one of
+    them. So a document with no more has no booleans among its numbers, and need not be searched for them: they would be
+    packed as 1 and 0. An escape may hide an l, but has a u. Where not all inputs can be packed, `letters` is (-1, -1).
     """
 
     statement: Statement
@@ -157,7 +157,9 @@ class _Learned(NamedTuple):
         columns = Columns([spec for spec, _ in claims]) if {elements for _, elements in claims} == {1} else None
         return cls(statement, list(map(type, key)), packers, readers, letters, columns, statement.is_in_order)
 
-    def tensors(self, inputs: Sequence[Object], data: Sequence[Any], value: bytes, body_id: str | None) -> tuple[Tensor, ...]:
+    def tensors(
+        self, inputs: Sequence[Object], data: Sequence[Any], value: bytes, body_id: str | None
+    ) -> tuple[Tensor, ...]:
         """The tensors of a document that says this, in the model's order. Raises `Reject`."""
         statement, _, packers, readers, (us, ls), columns, is_in_order = self
         tensors: Sequence[Tensor] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -11,6 +12,7 @@ from worker.codecs.encodings.oip_json import Json
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF, Wire
+from worker.core.failures import Reject
 from worker.core.tensors.signature import Signature
 
 
@@ -37,6 +39,21 @@ class Encodings:
         if key not in self._made:
             self._made[key] = self._makers[key]()
         return self._made[key]
+
+
+    def body_id(self, form: HeaderForm, value: bytes | None) -> str | None:
+        """The body's id, if the headers say how to read the body, whatever else is wrong with them; None without one."""
+        if not value or not form.content_type:
+            return None
+        try:
+            return self.of(form).body_id(form, value)
+        except Reject:
+            return None
+
+
+def without_a_model() -> Encodings:
+    """The encodings for a tool that reads only ids."""
+    return Encodings([Signature("", "", (), ())], Wire("", "", max_json_bytes=sys.maxsize))
 
 
 def _protobuf(judge: Judge, most_bytes: int) -> Encoding:
