@@ -206,6 +206,13 @@ def only_ids(given: Record) -> Record:
     return given._replace(value=message.SerializeToString())
 
 
+def floats_in_contents(name: str, number: int, dtype: str) -> bytes:
+    """An input of a protobuf request, with its elements in the field of this number."""
+    contents = field(number, np.array([1, 2, 3], dtype).tobytes())
+    datatype = {"<f4": b"FP32", "<f8": b"FP64"}[dtype]
+    return field(5, field(1, name.encode()) + field(2, datatype) + field(3, b"\1\3") + field(5, contents))
+
+
 WANTED = oip_protobuf._InferRequest.InferRequestedOutputTensor
 LEARNED: dict[str, tuple[Signature, Record]] = {
     "protobuf": (TEXTS, in_protobuf(7, 4)),
@@ -217,6 +224,12 @@ LEARNED: dict[str, tuple[Signature, Record]] = {
     "protobuf, one left out": (FILLED, only_ids(in_protobuf(7, 4))),
     "protobuf, texts": (NAMED, named_in_protobuf(packed("é"), b"\1", "r-1")),
     "protobuf, raw first": (TEXTS, in_protobuf(7, 4)._replace(value=b"")),  # made below
+    "protobuf, floats": (
+        model(X, replace(X, name="z", datatype="FP64")),
+        at_offset(
+            1, floats_in_contents("z", 7, "<f8") + floats_in_contents("x", 6, "<f4") + field(3, b"r"), AS_PROTOBUF
+        ),
+    ),
     "protobuf, contents": (
         taking("INT64", 3),
         at_offset(

@@ -60,23 +60,13 @@ def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     """The tensor of flat Python values. Refuses FP16, because its numbers would be rounded twice."""
     if spec.datatype == "FP16":
         raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
-    packed = _packed(spec.datatype, values)
-    return packed if packed is not None else _looked_at(spec, values)
+    try:
+        return reader(spec, len(values))(values)
+    except (TypeError, OverflowError, struct.error):
+        return _looked_at(spec, values)
 
 
 _FEW, _MANY, _FLOATS = 8, 1024, ("FP32", "FP64")
-
-
-def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
-    """The packed values; None if some of them may be of another kind."""
-    pack = packer(datatype, len(values))
-    if pack is None:
-        return None
-    try:
-        packed = pack(*values)
-    except (struct.error, OverflowError):
-        return None
-    return None if has_booleans(datatype, packed, values) else packed
 
 
 @lru_cache(maxsize=1024)

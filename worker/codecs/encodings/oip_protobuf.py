@@ -123,7 +123,7 @@ class Protobuf:
             return Fault(no.code, no.message, body_id)
         good = self._judge.good(form, statement, tensors, body_id)
         if isinstance(good, Good):
-            self._layouts.learn(value, statement, message.raw_input_contents)
+            self._layouts.learn(value, statement, tensors, message.raw_input_contents)
         return good
 
 

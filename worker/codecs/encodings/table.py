@@ -40,7 +40,6 @@ class Encodings:
             self._made[key] = self._makers[key]()
         return self._made[key]
 
-
     def body_id(self, form: HeaderForm, value: bytes | None) -> str | None:
         """The body's id, if the headers say how to read the body, whatever else is wrong with them; None without one."""
         if not value or not form.content_type:
