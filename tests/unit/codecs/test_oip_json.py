@@ -13,6 +13,7 @@ from tests.unit.codecs.builders import (
     answer,
     as_json,
     codecs,
+    decode,
     document,
     elements,
     f4,
@@ -197,7 +198,7 @@ def test_all_inputs_are_needed_and_their_order_is_free() -> None:
 )
 def test_another_model_is_not_found(held: Any, code: Code | None) -> None:
     """A request that names no model gets the served one."""
-    decoded = codecs().decode(as_json(held))
+    decoded = decode(codecs(), as_json(held))
 
     assert getattr(decoded, "code", None) == code
 

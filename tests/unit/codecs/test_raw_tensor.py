@@ -34,7 +34,6 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.records import Request
 from worker.core.tensors.specs import TensorSpec
 
 
@@ -315,13 +314,14 @@ def test_rows_stand_for_the_only_input_that_has_no_default() -> None:
     assert decoded.size == len(value) + 8 + len("k") + len("content-type") + len("application/octet-stream")
 
 
-def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
-    """A run holds one tensor per request, and these requests have two."""
-    records = [record(floats(n, n, n), AS_ROWS) for n in range(8)]
+def test_neighbouring_rows_of_such_a_model_are_completed_together() -> None:
+    """Each has as many elements filled in as it has rows."""
+    records = [record(floats(*range(3 * n)), AS_ROWS) for n in range(1, 9)]
 
-    decoded = codecs(SCALED).decode_all(records)
+    (chunk,), _ = codecs(SCALED).read(records)
 
-    assert [type(one) for one in decoded] == [Request] * 8
+    assert list(chunk.tensors[0]) == [one.value for one in records]
+    assert list(chunk.tensors[1]) == [floats(2.5) * n for n in range(1, 9)]
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])

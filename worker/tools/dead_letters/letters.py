@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -12,10 +11,8 @@ from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
-from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition
-from worker.core.tensors.signature import Signature
 from worker.settings.for_commands import ClientKafkaSettings, load_client, unset
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import progress
@@ -116,10 +113,9 @@ def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
 
 def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
     """True if a worker finds an id, in the header or in the body."""
-    from worker.codecs.codec import readable_id  # noqa: PLC0415 - only a replay needs the codec
-    from worker.codecs.encodings.table import Encodings  # noqa: PLC0415 - likewise
+    from worker.codecs.encodings.table import without_a_model  # noqa: PLC0415 - only a replay needs the codecs
 
-    form, ids, *_ = envelopes.read(letter.headers)
-    # An id is in its place whatever the model takes.
-    encodings = Encodings([Signature("", "", (), ())], Wire("", "", max_json_bytes=sys.maxsize))
-    return ids.request_id is not None or bool(readable_id(letter.record.value, form, encodings))
+    envelope = envelopes.read(letter.headers)
+    if envelope.ids.request_id is not None:
+        return True
+    return bool(without_a_model().body_id(envelope.form, letter.record.value))
