@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from worker.core.chunk import NO_IDS, Ids, ReplyForm
 from worker.core.failures import Code, RunFailure
 
 Array = NDArray[Any]
@@ -252,7 +253,8 @@ class Rejection(NamedTuple):
     record: Record
     code: Code
     message: str
-    reply: Reply
+    form: ReplyForm
+    ids: Ids
     is_silent: bool = False
 
 
@@ -323,7 +325,7 @@ class Line:
 def nothing_owed(partition: Partition, offset: int) -> Rejection:
     """The outcome for an offset that holds no request."""
     record = Record(partition, offset, None, None, (), None)
-    return Rejection(record, Code.INVALID_ARGUMENT, "no request", Reply(""), is_silent=True)
+    return Rejection(record, Code.INVALID_ARGUMENT, "no request", ReplyForm(""), NO_IDS, is_silent=True)
 
 
 class Message(NamedTuple):
