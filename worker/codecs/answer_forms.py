@@ -53,11 +53,11 @@ def _stated_rows(_model: ModelKey, columns: Sequence[Column], _count: int, _ids:
 
 
 def _json(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyIds) -> Bodies:
-    return json_writer.values(model, columns, count, ids)[0], ()
+    return json_writer.values(model, columns, count, ids), ()
 
 
 def _binary(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyIds) -> Bodies:
-    values, heads = json_writer.values(model, columns, count, ids)
+    values, heads = json_writer.binary_values(model, columns, count, ids)
     return values, [((HEAD_LENGTH, b"%d" % length),) for length in heads]
 
 

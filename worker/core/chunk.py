@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from worker.core.records import ModelKey, Record, ReplyTo, RequestedOutput, StateUse, Tensor, Timeout
+
 if TYPE_CHECKING:
     from worker.core.ordering.ledger import Places
-    from worker.core.records import ModelKey, Record, ReplyTo, RequestedOutput, StateUse, Tensor, Timeout
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]

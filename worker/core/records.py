@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from worker.core.chunk import NO_IDS, Ids, ReplyForm
 from worker.core.failures import Code, RunFailure
+
+if TYPE_CHECKING:
+    from worker.core.chunk import Ids, ReplyForm
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]
@@ -324,6 +326,8 @@ class Line:
 
 def nothing_owed(partition: Partition, offset: int) -> Rejection:
     """The outcome for an offset that holds no request."""
+    from worker.core.chunk import NO_IDS, ReplyForm  # noqa: PLC0415  # a chunk is made of records
+
     record = Record(partition, offset, None, None, (), None)
     return Rejection(record, Code.INVALID_ARGUMENT, "no request", ReplyForm(""), NO_IDS, is_silent=True)
 

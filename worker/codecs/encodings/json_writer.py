@@ -10,26 +10,25 @@ from functools import lru_cache
 
 import orjson
 
-from worker.codecs.encodings.columns import Claims, Column, Frame, claims_of, joined
+from worker.codecs.encodings.columns import Claims, Column, Frame, values_of
 from worker.core.records import ModelKey
 
 
 def values(
     model: ModelKey | None, columns: Sequence[Column], count: int, body_ids: Sequence[str | None] | None = None
-) -> tuple[list[bytes], list[int]]:
-    """The answers of this model to `count` records, or requests if there is no model; and the lengths of their heads.
-
-    The bytes of binary outputs come behind the head.
-    """
-    contents = [column.raws() if column.binary else column.texts() for column in columns]
-    claims = claims_of(columns, contents)
-    frames = [_frame(model, own) for own in claims] if isinstance(claims, list) else _frame(model, claims)
+) -> list[bytes]:
+    """The answers of this model to `count` records, or requests if there is no model; without binary outputs."""
     ids = None if body_ids is None else [_id(body_id) for body_id in body_ids]
-    texts = [content for column, content in zip(columns, contents, strict=True) if not column.binary]
-    heads = joined(frames, ids, texts, count)
-    if len(texts) == len(contents):
-        return heads, []
-    raws = [content for column, content in zip(columns, contents, strict=True) if column.binary]
+    texts = [column.texts() for column in columns if not column.binary]
+    return values_of(columns, _frame, model, ids, texts, count)
+
+
+def binary_values(
+    model: ModelKey | None, columns: Sequence[Column], count: int, body_ids: Sequence[str | None] | None = None
+) -> tuple[list[bytes], list[int]]:
+    """The values in binary-data form, and the lengths of their heads; the bytes of binary outputs come behind these."""
+    heads = values(model, columns, count, body_ids)
+    raws = [column.raws() for column in columns if column.binary]
     return list(map(b"".join, zip(heads, *raws, strict=True))), list(map(len, heads))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from worker.codecs.encodings.columns import Claims, Column, Frame, claims_of, joined
+from worker.codecs.encodings.columns import Claims, Column, Frame, values_of
 from worker.core.records import ModelKey
 
 # The fields' numbers, as in `schemas/inference.proto`. A request's inputs and an answer's outputs have one number.
@@ -24,11 +24,8 @@ def values(
     model: ModelKey | None, columns: Sequence[Column], count: int, body_ids: Sequence[str | None] | None = None
 ) -> list[bytes]:
     """The answers of this model to `count` records, or requests if there is no model. All their tensors are raw."""
-    contents = [column.raws() for column in columns]
-    claims = claims_of(columns, contents)
-    frames = [_frame(model, own) for own in claims] if isinstance(claims, list) else _frame(model, claims)
     ids = None if body_ids is None else [_text(_ID, body_id or "") for body_id in body_ids]
-    return joined(frames, ids, contents, count)
+    return values_of(columns, _frame, model, ids, [column.raws() for column in columns], count)
 
 
 def error(message: str, body_id: str | None) -> bytes:
