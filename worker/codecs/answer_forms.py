@@ -25,11 +25,11 @@ Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]
 
 
 class AnswerForm(NamedTuple):
-    """How answers are written: results by `write`, errors by `error`. `binary`: outputs are bytes if none is named."""
+    """How answers are written: results by `write`, errors by `error`. `only_bytes`: no output can be text."""
 
     content_type: str
     write: Write
-    binary: bool
+    only_bytes: bool
     error_type: str = JSON
     error: Callable[[str, str | None], bytes] = json_writer.error
 
@@ -65,13 +65,13 @@ def _protobuf(model: ModelKey, columns: Sequence[Column], count: int, ids: BodyI
     return protobuf_writer.values(model, columns, count, ids), ()
 
 
-_ROWS = AnswerForm(OCTETS, _rows, binary=True)
-_STATED_ROWS = AnswerForm(OCTETS, _stated_rows, binary=True)
+_ROWS = AnswerForm(OCTETS, _rows, only_bytes=True)
+_STATED_ROWS = AnswerForm(OCTETS, _stated_rows, only_bytes=True)
 _FORMS = {
     form.content_type: form
     for form in (
-        AnswerForm(JSON, _json, binary=False),
-        AnswerForm(PROTOBUF, _protobuf, binary=True, error_type=PROTOBUF, error=protobuf_writer.error),
-        AnswerForm(OCTETS, _binary, binary=False),
+        AnswerForm(JSON, _json, only_bytes=False),
+        AnswerForm(PROTOBUF, _protobuf, only_bytes=True, error_type=PROTOBUF, error=protobuf_writer.error),
+        AnswerForm(OCTETS, _binary, only_bytes=False),
     )
 }

@@ -98,12 +98,14 @@ class AnswerWriter:
 
     def _learn(self, model: ModelKey, reply: ReplyForm) -> _Shared:
         signature, form, to = self._signatures[model], form_of(reply), reply.to or self._to
-        outputs = reply.outputs or [(spec.name, form.binary) for spec in signature.outputs]
-        wanted = [Wanted.of(signature, signature.output_index[name], binary=binary) for name, binary in outputs]
+        asked = [(signature.output_index[name], binary) for name, binary in reply.outputs]
+        wanted = [
+            Wanted.of(signature, at, binary=binary or form.only_bytes)
+            for at, binary in asked or [(at, False) for at in range(len(signature.outputs))]
+        ]
         headers = (_CONTENT_TYPE[form.content_type], _OK, (MODEL_VERSION, signature.edition.encode()))
-        shared = _Shared(
-            form, headers, wanted, not all(output.binary for output in wanted), to, self._room_in(to.topic)
-        )
+        has_inline = not all(output.binary for output in wanted)
+        shared = _Shared(form, headers, wanted, has_inline, to, self._room_in(to.topic))
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[model, reply] = shared

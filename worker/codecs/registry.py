@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, takewhile
 from operator import attrgetter
 
-from worker.codecs.answers import Answers
-from worker.codecs.dead_letters import UNREADABLE, DeadLetters
+from worker.codecs.dead_letters import UNREADABLE
 from worker.codecs.encodings.oip import (
     Body,
     judge,
@@ -23,14 +22,13 @@ from worker.codecs.encodings.oip import (
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.looks_like import looks_like
-from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.replies import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
-from worker.codecs.wire_contract import JSON, PROTOBUF, SHORT_MESSAGE, Wire
+from worker.codecs.wire_contract import JSON, PROTOBUF, Wire
 from worker.core.failures import Code, Reject
-from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
+from worker.core.records import Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections
-from worker.core.runs import Run, predictions, run_of
+from worker.core.runs import Run, run_of
 from worker.core.tensors.signature import Signature
 
 _PARTITION = attrgetter("partition")
@@ -65,11 +63,6 @@ class Codecs:
         )
         self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = PlainRows(self._first, must_state=wire.must_state_rows)  # plain rows name no model
-        self._answers = Answers(signatures, wire)
-        topic = wire.dead_letter_topic
-        self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
-
-    # On the way in
 
     def decode(self, record: Record) -> Request | Rejection:
         """The request that the record holds, or its rejection if the model does not take it. Never raises."""
@@ -222,64 +215,8 @@ class Codecs:
         key, timeout, state = signature.key, envelope.timeout, envelope.state
         return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
 
-    # On the way out
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The messages of an outcome: the answer, and for a rejection also the dead letter. None for a silent one."""
-        if isinstance(outcome, Rejection):
-            self._rejections.rejected(outcome)
-            return () if outcome.is_silent else self._refusal(outcome)
-        if isinstance(outcome.request, Run):
-            return self._answers_of_run(outcome)
-        try:
-            message = self._answers.result(outcome)
-        except Reject as no:
-            return self._late_refusal(outcome.request, no.code, no.message)
-        limit = self._wire.room_in(message.topic)
-        if fits(message, limit):
-            self._rejections.predicted()
-            return (message,)
-        why = f"the answer takes {size_of(message)} bytes, topic {message.topic} at most {limit}"
-        return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
-
-    def _answers_of_run(self, outcome: Prediction) -> Sequence[Message]:
-        """The answers of a run, encoded record by record if one of them might not fit."""
-        run = outcome.request
-        assert isinstance(run, Run)
-        messages = self._answers.rows_of_run(run, outcome)
-        if messages is None:
-            return [message for single in predictions(outcome) for message in self.encode(single)]
-        # A request is larger than its key, and all answers' values have one size.
-        limit = self._wire.room_in(messages.topic)
-        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= limit:
-            self._rejections.predicted()
-            return messages
-        return [message for single in predictions(outcome) for message in self.encode(single)]
-
-    def _late_refusal(self, request: Request, code: Code, why: str) -> Sequence[Message]:
-        """Reject a request whose answer, once written, proved unfit to be sent."""
-        rejection = Rejection(request.record, code, why, request.reply)
-        self._tell(rejection)
-        return self.encode(rejection)
-
     def _is_skipped(self, record: Record) -> bool:
         return self._wire.null_value == "skip" and record.value is None and record.unreadable is None
-
-    def _refusal(self, rejection: Rejection) -> Sequence[Message]:
-        error = self._error(rejection)
-        return (error,) if self._dead_letters is None else (error, self._dead_letters.letter(rejection))
-
-    def _error(self, rejection: Rejection) -> Message:
-        """The error answer. If it does not fit, its key is left out, and then all that its requester sent."""
-        message = self._answers.error(rejection)
-        limit = self._wire.room_in(message.topic)
-        if fits(message, limit):
-            return message
-        if message.key is not None and fits(keyless := without_key(message), limit):
-            return keyless
-        reply = Reply(rejection.reply.content_type, to=rejection.reply.to)
-        bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], reply=reply)
-        return without_key(self._answers.error(bare))
 
 
 class SingleCodecs(Codecs):

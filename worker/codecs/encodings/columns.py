@@ -120,6 +120,11 @@ def _in_json(array: Array) -> bytes:
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def column_of(spec: TensorSpec, array: Array, *, binary: bool) -> Column:
+    """The column of one record, whose part is the whole array."""
+    return Column(spec, binary, [array]) if spec.is_text else EvenColumn(spec, binary, array, 1)
+
+
 # Columns of a batch's outputs
 
 
