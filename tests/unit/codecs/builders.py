@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from worker.codecs.answer_writer import AnswerWriter, Fields
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
+from worker.core.chunk import Chunk, Ids, ReplyForm
 from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
@@ -131,3 +133,49 @@ def packed(*strings: str) -> bytes:
 def f4(values: object) -> Array:
     """Nested lists as an array of FP32."""
     return np.array(values, "<f4")
+
+
+# Chunks, as they are read, and their answers
+
+ROWS_FORM = ReplyForm(OCTETS)
+
+
+def writer(*signatures: Signature, **decisions: Any) -> AnswerWriter:
+    return AnswerWriter(signatures or [model()], replace(PLAIN_WIRE, **decisions))
+
+
+def chunk(
+    *records: Record,
+    form: ReplyForm = ROWS_FORM,
+    signature: Signature | None = None,
+    rows: Sequence[int] | None = None,
+    shapes: Sequence[tuple[tuple[int, ...], ...]] | None = None,
+    ids: Sequence[Ids] | None = None,
+) -> Chunk:
+    """A chunk of these records, of one row each; without any, of one record."""
+    given = list(records) or [record(floats(1, 2, 3), AS_ROWS)]
+    count = len(given)
+    return Chunk(
+        (signature or model()).key,
+        form,
+        given,
+        list(rows or [1] * count),
+        list(shapes or [((3,),)] * count),
+        [[b""] * count],
+        [len(each.key or b"") + len(each.value or b"") for each in given],
+        range(count),
+        ids,
+    )
+
+
+def message(fields: Fields | None) -> Message:
+    """The answer, which must be one."""
+    assert fields is not None
+    return Message._make(fields)
+
+
+def written(by: AnswerWriter, asked: Chunk, *outputs: Array, start: int = 0) -> list[Message]:
+    """The answers to the chunk, none of which may be refused."""
+    answers, rejections = by.write(asked, outputs, start)
+    assert not rejections
+    return list(map(message, answers))
