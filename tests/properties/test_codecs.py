@@ -33,6 +33,7 @@ from worker.codecs.dead_letters import DeadLetters, read
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, size_of
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.core.chunk import NO_IDS, ReplyForm
 from worker.core.failures import Code
 from worker.core.records import (
     Array,
@@ -369,7 +370,7 @@ def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, arr
 )
 def test_a_letter_keeps_every_header_and_has_no_word_but_its_own(headers: Headers) -> None:
     """Whatever the request's header names, a reader of the letter finds ours, and a replay finds the request's."""
-    rejected = Rejection(record(b"{}", *headers, key=None), Code.INTERNAL, "no", Reply(JSON))
+    rejected = Rejection(record(b"{}", *headers, key=None), Code.INTERNAL, "no", ReplyForm(JSON), NO_IDS)
 
     letter = DeadLetters("dead", "group", 1_000_000).letter(rejected)
 

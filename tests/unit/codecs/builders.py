@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from worker.codecs.answer_writer import AnswerWriter, Fields
+from worker.codecs.answer_writer import AnswerWriter
+from worker.codecs.message_sizes import Fields
 from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
 from worker.core.chunk import Chunk, Ids, ReplyForm

@@ -101,17 +101,6 @@ def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
     assert b"answers cannot go to mine: it is not there; once that is mended" in (message.value or b"")
 
 
-def test_each_topic_has_a_limit_of_its_own() -> None:
-    """An answer may be too large for one topic and fit another."""
-    codec = one(default_content_type="application/json", reply_bytes={"mine": 400})
-    named = ("correlation-id", b"c" * 500)
-
-    assert ("status", b"ok") in answered(named, codec=codec).headers
-    refused = answered(named, ("reply-topic", b"mine"), codec=codec)
-    assert destination(refused) == ("mine", None)
-    assert b"topic mine at most 400" in (refused.value or b"")
-
-
 def test_an_error_goes_where_its_requester_reads() -> None:
     """This holds for an invalid row, an unknown content type, and an answer that is too large, which loses its key."""
     to = ("reply-partition", b"2")

@@ -193,53 +193,6 @@ def runs_among(decoded: Sequence[Request | Rejection], met: Counter[str]) -> lis
     return runs
 
 
-def test_together_or_alone_the_same_is_answered() -> None:
-    """Topic, key, value, headers and partition of each message agree, in order."""
-    met: Counter[str] = Counter()
-    some = st.tuples(HEADERS.filter(lambda headers: AS_ROWS in headers), st.integers(1, 9))
-
-    @given(st.lists(some, min_size=1, max_size=8), st.sampled_from([1, 2]))
-    def check(parts: list[tuple[Headers, int]], rows_each: int) -> None:
-        headers = [alike for alike, count in parts for _ in range(count)]
-        codec = codecs()
-        outputs = np.random.default_rng(1).standard_normal((rows_each * len(headers), 2), dtype=np.float32)
-        start = 0
-
-        decoded = codec.decode_all([rows(at, ROW * rows_each, headers=h) for at, h in enumerate(headers)])
-
-        for one in decoded:
-            if isinstance(one, Run):
-                whole = Prediction(one, [outputs], start, start + one.rows)
-                alone = [message for single in predictions(whole) for message in codec.encode(single)]
-                assert list(codec.encode(whole)) == alone
-            start += one.rows if isinstance(one, Request) else rows_each
-        runs_among(decoded, met)
-
-    check()
-
-    assert met["in a run"] >= 30
-
-
-@pytest.mark.parametrize("rows_each", [1, 2])
-def test_each_run_gets_its_own_answers(rows_each: int) -> None:
-    """This holds when a run resembles the last one in rows, outputs and shapes, and only the numbers are new."""
-    codec = codecs()
-    given_ = [rows(at, ROW * rows_each) for at in range(4)]
-    some, others = [np.full((4 * rows_each, 2), number, "<f4") for number in (1.0, 2.0)]
-
-    for outputs in (some, others, some):
-        (run,) = codec.decode_all(given_)
-        assert isinstance(run, Run)
-        together = [message.value for message in answers(codec, run, outputs)]
-        alone = [
-            message.value
-            for one in predictions(Prediction(run, [outputs], 0, run.rows))
-            for message in codec.encode(one)
-        ]
-
-        assert together == alone == [outputs[:rows_each].tobytes()] * 4
-
-
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
 FORMS = st.sampled_from(
     [
@@ -365,20 +318,6 @@ def test_what_only_looks_alike_stays_apart() -> None:
 
 def typed_raw() -> list[Record]:
     return [in_form("raw", [2.5, 2.0, 3.0], at) for at in range(8)]
-
-
-def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
-    """Its key is too long for the response topic; its neighbours have their answers."""
-    told: list[Rejection] = []
-    codec = codecs(tell=told.append, max_answer_bytes=9_000)
-    given = [rows(at)._replace(key=b"k" * (9_000 if at == 2 else 3)) for at in range(5)]
-    (run,) = codec.decode_all(given)
-    assert isinstance(run, Run)
-
-    sent = answers(codec, run, np.zeros((5, 2), "<f4"))
-
-    assert [dict(message.headers)["status"] for message in sent] == [b"ok", b"ok", b"error", b"ok", b"ok"]
-    assert [rejection.record.offset for rejection in told] == [2]
 
 
 @pytest.mark.parametrize("refused", [(0, 1, 3), (2, 3, 4)])

@@ -103,7 +103,7 @@ class EvenColumn(Column):
 
     def texts(self) -> Sequence[bytes]:
         whole = self._whole
-        if not 0 < whole.size <= _MOST_WRITTEN:
+        if whole.size > _MOST_WRITTEN:
             return super().texts()
         # To write 64 parts of 16 numbers at once costs 0.7 µs a part, one by one 0.95 (measured 2026-11).
         return _in_json(whole.reshape(self._count, -1))[2:-2].split(b"],[")
