@@ -121,7 +121,7 @@ def assemble(
         _warm_lanes(lanes, settings)
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
-    plain = Codec([signature], wire, events.rejected, rejections, keeps_order=stateful is not None)
+    plain = Codec([signature], wire, events.rejected, rejections)
     codec, traced_lanes = (plain, lanes) if tracing is None else tracing.around(plain, lanes)
     # The steps of a sequence run one by one, also in an isolated run.
     alone = policy if stateful is None else replace(policy, max_rows=1)

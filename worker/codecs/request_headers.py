@@ -15,9 +15,18 @@ from typing import NamedTuple, TypeVar
 
 from worker.codecs.replies import REPLY_NAMES, ReplyTopics, admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
-from worker.core.chunk import NO_IDS, Ids, ReplyForm
 from worker.core.failures import Reject
-from worker.core.records import UNREADABLE_HEADER, UNREADABLE_HEADERS, Headers, ReplyTo, StateUse, Timeout
+from worker.core.records import (
+    NO_IDS,
+    UNREADABLE_HEADER,
+    UNREADABLE_HEADERS,
+    Headers,
+    Ids,
+    ReplyForm,
+    ReplyTo,
+    StateUse,
+    Timeout,
+)
 
 # The only headers that go back. The list and its names are short, so the length of the values alone bounds how much a
 # publisher can make the worker repeat.

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from worker.core.runs import MessageRun
+from worker.loop.steps import Steps
+
 from tests.properties.simulation.producers import SimSink
 from worker.core.ordering.ledger import OffsetLedger, Stretch
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
-from worker.core.runs import MessageRun
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -25,7 +27,6 @@ from worker.delivery.last_states import _Waiting
 from worker.delivery.stored_states import StoringSink, _Sent
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
-from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from worker.loop.composition import compose
+
 from tests.builders import CHUNK, STATE, SUMS, rows_model, signature, stacker, summing_model
 from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
@@ -28,7 +30,6 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.loop.composition import compose
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.suspects import Suspects
 from worker.ports import Delivery, Encoder, Sink, Transactions

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 
-from worker.codecs.codec import Reader
+from worker.codecs.answer_writer import AnswerWriter
+from worker.codecs.codec import Codec
+from worker.codecs.message_sizes import Fields
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
-from worker.core.chunk import NO_IDS, Chunk, Ids, ReplyForm, Shapes
+from worker.core.chunk import Chunk, Prediction, Shapes
 from worker.core.records import (
+    NO_IDS,
     Array,
     Headers,
+    Ids,
     Message,
     ModelKey,
     Partition,
     Record,
     Rejection,
+    ReplyForm,
     StateUse,
     Tensor,
     Timeout,
 )
+from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -54,8 +59,13 @@ def giving(*datatypes: str) -> Signature:
     return model(outputs=[TensorSpec(name, of, (1,)) for name, of in zip("abcdefg", datatypes, strict=False)])
 
 
-def codecs(signature: Signature | None = None, **decisions: Any) -> Reader:
-    return Reader([signature or model()], replace(PLAIN_WIRE, **decisions))
+def codecs(
+    signature: Signature | None = None,
+    tell: Callable[[Rejection], object] = lambda _: None,
+    rejections: Rejections | None = None,
+    **decisions: Any,
+) -> Codec:
+    return Codec([signature or model()], replace(PLAIN_WIRE, **decisions), tell, rejections)
 
 
 class One(NamedTuple):
@@ -89,7 +99,7 @@ def of_chunk(chunk: Chunk, at: int) -> One:
     )
 
 
-def read_all(codec: Reader, records: Sequence[Record]) -> list[One | Rejection]:
+def read_all(codec: Codec, records: Sequence[Record]) -> list[One | Rejection]:
     """What becomes of each record when all are read together."""
     chunks, rejections = codec.read(records)
     found: dict[int, One | Rejection] = dict(rejections)
@@ -101,7 +111,7 @@ def read_all(codec: Reader, records: Sequence[Record]) -> list[One | Rejection]:
     return [found[at] for at in range(len(records))]
 
 
-def decode(codec: Reader, given: Record) -> One | Rejection:
+def decode(codec: Codec, given: Record) -> One | Rejection:
     """What becomes of a record that is read alone."""
     (one,) = read_all(codec, [given])
     return one
@@ -130,24 +140,30 @@ def as_binary(head: Mapping[str, Any], tail: bytes, *headers: tuple[str, bytes |
     return record(raw + tail, AS_ROWS, (HEAD_LENGTH, b"%d" % len(raw)), *headers)
 
 
-def request(codec: Reader, given: Record) -> One:
+def request(codec: Codec, given: Record) -> One:
     """The decoded request; the record must decode."""
     decoded = decode(codec, given)
     assert isinstance(decoded, One), decoded
     return decoded
 
 
-def rejection(codec: Reader, given: Record) -> Rejection:
+def rejection(codec: Codec, given: Record) -> Rejection:
     """The record's rejection; the record must be refused."""
     decoded = decode(codec, given)
     assert isinstance(decoded, Rejection), decoded
     return decoded
 
 
-def answer(codec: Reader, given: Record, *outputs: Array) -> Message:  # noqa: ARG001
+def answer(codec: Codec, given: Record, *outputs: Array) -> Message:
     """The result sent for the record when the model gives these outputs."""
-    request(codec, given)
-    pytest.xfail("answers to chunks are not written yet")
+    ((chunk,), _) = codec.read([given])
+    (message,) = codec.messages(codec.write(Prediction(chunk, outputs)))
+    return Message._make(message)
+
+
+def refusal(codec: Codec, rejected: Rejection) -> list[Message]:
+    """The messages of a rejection."""
+    return list(map(Message._make, codec.messages([rejected])))
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -186,3 +202,49 @@ def packed(*strings: str) -> bytes:
 def f4(values: object) -> Array:
     """Nested lists as an array of FP32."""
     return np.array(values, "<f4")
+
+
+# Chunks, as they are read, and their answers
+
+ROWS_FORM = ReplyForm(OCTETS)
+
+
+def writer(*signatures: Signature, **decisions: Any) -> AnswerWriter:
+    return AnswerWriter(signatures or [model()], replace(PLAIN_WIRE, **decisions))
+
+
+def chunk(
+    *records: Record,
+    form: ReplyForm = ROWS_FORM,
+    signature: Signature | None = None,
+    rows: Sequence[int] | None = None,
+    shapes: Sequence[tuple[tuple[int, ...], ...]] | None = None,
+    ids: Sequence[Ids] | None = None,
+) -> Chunk:
+    """A chunk of these records, of one row each; without any, of one record."""
+    given = list(records) or [record(floats(1, 2, 3), AS_ROWS)]
+    count = len(given)
+    return Chunk(
+        (signature or model()).key,
+        form,
+        given,
+        list(rows or [1] * count),
+        list(shapes or [((3,),)] * count),
+        [[b""] * count],
+        [len(each.key or b"") + len(each.value or b"") for each in given],
+        range(count),
+        ids,
+    )
+
+
+def message(fields: Fields | None) -> Message:
+    """The answer, which must be one."""
+    assert fields is not None
+    return Message._make(fields)
+
+
+def written(by: AnswerWriter, asked: Chunk, *outputs: Array, start: int = 0) -> list[Message]:
+    """The answers to the chunk, none of which may be refused."""
+    answers, rejections = by.write(asked, outputs, start)
+    assert not rejections
+    return list(map(message, answers))

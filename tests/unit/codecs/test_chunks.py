@@ -35,8 +35,7 @@ from tests.unit.codecs.builders import (
 from worker.codecs.codec import Reader
 from worker.codecs.encodings import oip_json, oip_protobuf
 from worker.codecs.wire_contract import HEAD_LENGTH
-from worker.core.chunk import NO_IDS
-from worker.core.records import Headers, Record, Rejection, Timeout
+from worker.core.records import NO_IDS, Headers, Record, Rejection, Timeout
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

@@ -162,17 +162,6 @@ def test_a_model_that_rows_cannot_feed_says_so(signature: Any) -> None:
     assert "send application/json, application/x-protobuf or the binary-data form" in message
 
 
-def test_rows_are_answered_with_rows() -> None:
-    """They are row-major, whatever the array's layout in memory."""
-    output = np.asfortranarray(np.array([[1, 2], [3, 4]], "<f4"))
-
-    message = answer(codecs(), record(floats(*range(6)), AS_ROWS), output)
-
-    assert message.value == floats(1, 2, 3, 4)
-    assert headers_of(message)["content-type"] == "application/octet-stream"
-    assert HEAD_LENGTH not in headers_of(message)
-
-
 @pytest.mark.parametrize(
     ("signature", "outputs", "tail"),
     [

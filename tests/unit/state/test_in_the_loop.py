@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worker.loop.steps import REPORT_WAIT
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, STATE, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, FakeStore, TransactionFate
@@ -13,7 +14,6 @@ from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
-from worker.loop.steps import REPORT_WAIT
 from worker.state.restoring import Restoration
 
 both = pytest.mark.parametrize("exactly_once", [False, True])

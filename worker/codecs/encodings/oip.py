@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from worker.codecs.encodings.elements import NAMES, to_bytes
+from worker.codecs.encodings.elements import NAMES
 from worker.codecs.request_headers import HeaderForm
 from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
-from worker.core.chunk import ReplyForm, Shapes
+from worker.core.chunk import Shapes
 from worker.core.failures import Code, Reject, listed
-from worker.core.records import Array, ModelKey, RequestedOutput, StateUse, Tensor
+from worker.core.records import ModelKey, ReplyForm, RequestedOutput, StateUse, Tensor
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
@@ -345,21 +345,3 @@ def check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> 
                 f"output {name}: FP16 has no form in JSON; ask for it with the parameter "
                 "binary_data, or accept application/octet-stream or application/x-protobuf"
             )
-
-
-class Output(NamedTuple):
-    """One output of an answer; `raw` are its bytes, None if it stands inline in JSON."""
-
-    spec: TensorSpec
-    array: Array
-    raw: bytes | None
-
-
-def chosen(signature: Signature, outputs: Sequence[Array], reply: ReplyForm) -> list[Output]:
-    """The outputs that the reply wants, in its order; all if it names none. Protobuf carries only bytes."""
-    wanted = [(signature.output_index[name], binary) for name, binary in reply.outputs]
-    only_bytes = reply.content_type == PROTOBUF
-    return [
-        Output(signature.outputs[at], outputs[at], to_bytes(outputs[at]) if binary or only_bytes else None)
-        for at, binary in wanted or [(at, False) for at in range(len(outputs))]
-    ]

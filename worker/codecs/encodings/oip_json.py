@@ -1,4 +1,4 @@
-"""Open Inference Protocol requests and answers as JSON, alone or as the head of the binary-data form.
+"""Open Inference Protocol requests as JSON, alone or as the head of the binary-data form.
 
 A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
 form, the parameter `binary_data_size`. Other members are ignored, and so are other parameters, except some that other
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
 
 from worker.codecs.encodings import oip
@@ -23,7 +22,6 @@ from worker.codecs.encodings.oip import (
     Good,
     Judge,
     Known,
-    Output,
     Question,
     Statement,
     WantedOutput,
@@ -32,7 +30,7 @@ from worker.codecs.encodings.oip import (
 )
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Reject
-from worker.core.records import ModelKey, Tensor
+from worker.core.records import Tensor
 from worker.core.tensors.specs import TensorSpec
 
 Object = dict[str, Any]
@@ -270,45 +268,3 @@ def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
     if found is not None and type(found) is not kind:
         raise Reject(f"{where}: expected `{name}` to be {NAMES[kind]}, got {NAMES[type(found)]}")
     return found
-
-
-def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
-    """The answer of this model as JSON, or the head of one in binary-data form.
-
-    NaN and infinity become null, because JSON has no form for them.
-    """
-    head = _opening(*model)
-    if body_id is not None:
-        head += b'"id":%b,' % orjson.dumps(body_id)
-    return b'%b"outputs":[%b]}' % (head, b",".join([_entry(output) for output in outputs]))
-
-
-def request(inputs: Sequence[Output]) -> bytes:
-    """A request for these tensors as JSON, or the head of one in binary-data form."""
-    return b'{"inputs":[%b]}' % b",".join([_entry(tensor) for tensor in inputs])
-
-
-@lru_cache(maxsize=16)
-def _opening(name: str, version: str) -> bytes:
-    """The beginning of each answer of this model."""
-    return orjson.dumps({"model_name": name, "model_version": version})[:-1] + b","
-
-
-@lru_cache(maxsize=1024)
-def _heading(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """The beginning of each tensor of this name, datatype and shape."""
-    return orjson.dumps({"name": name, "shape": shape, "datatype": datatype})[:-1] + b","
-
-
-def _entry(output: Output) -> bytes:
-    spec, array, raw = output
-    heading = _heading(spec.name, spec.datatype, array.shape)
-    if raw is not None:
-        return b'%b"parameters":{"binary_data_size":%d}}' % (heading, len(raw))
-    # orjson writes from the array's own memory, with the fewest digits per number: 0.1, not 0.10000000149011612.
-    flat = array.reshape(-1).tolist() if spec.is_text else np.ascontiguousarray(array).reshape(-1)
-    return b'%b"data":%b}' % (heading, orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY))
-
-
-def error(message: str, body_id: str | None) -> bytes:
-    return orjson.dumps({"error": message} if body_id is None else {"error": message, "id": body_id})

@@ -1,4 +1,4 @@
-"""Open Inference Protocol requests and answers as protobuf: `inference.ModelInferRequest` and `ModelInferResponse`.
+"""Reads Open Inference Protocol requests as protobuf, `inference.ModelInferRequest`; answers too, for tools.
 
 The messages have a descriptor pool of their own, built from the descriptor that `schemas/generate.py` made. In
 protobuf's default pool they would collide with the messages of another client of the protocol in the process.
@@ -26,7 +26,6 @@ from worker.codecs.encodings.oip import (
     Fault,
     Good,
     Judge,
-    Output,
     Question,
     WantedOutput,
     check_size,
@@ -34,7 +33,7 @@ from worker.codecs.encodings.oip import (
 )
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
-from worker.core.records import ModelKey, Tensor
+from worker.core.records import Tensor
 from worker.core.tensors.signature import MAX_DIMENSIONS
 from worker.core.tensors.specs import TensorSpec
 
@@ -256,31 +255,6 @@ def _head(field: str, size: int) -> bytes:
         length.append(size & 0x7F | 0x80)
         size >>= 7
     return bytes([*length, size])
-
-
-def request(inputs: Sequence[Output]) -> bytes:
-    """The serialized request, with its tensors in `raw_input_contents`."""
-    message = _InferRequest()
-    for spec, array, raw in inputs:
-        message.inputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-        message.raw_input_contents.append(raw)
-    serialized: bytes = message.SerializeToString()
-    return serialized
-
-
-def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
-    """The serialized response, with its tensors in `raw_output_contents`."""
-    message = _InferResponse(model_name=model.name, model_version=model.version, id=body_id or "")
-    for spec, array, raw in outputs:
-        message.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-        message.raw_output_contents.append(raw)
-    serialized: bytes = message.SerializeToString()
-    return serialized
-
-
-def error(message: str, body_id: str | None) -> bytes:
-    serialized: bytes = _InferenceError(error=message, id=body_id or "").SerializeToString()
-    return serialized
 
 
 # For tools that show messages to people; the worker does not use them

@@ -9,9 +9,8 @@ from worker.codecs.encodings.elements import check_booleans
 from worker.codecs.encodings.oip import Fault, Good, Judge, Known, Statement, check_inline
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
 from worker.codecs.wire_contract import DATATYPE, JSON, OCTETS, ROWS
-from worker.core.chunk import ReplyForm
 from worker.core.failures import Reject
-from worker.core.records import Tensor
+from worker.core.records import ReplyForm, Tensor
 from worker.core.tensors.specs import NamedTensor
 
 _NUMPY = b"\x93NUMPY"  # the beginning of a file's head, which has 128 bytes
