@@ -151,13 +151,18 @@ class Stage(Protocol):
         """The chunk's records by the kind of the batch that they will join."""
 
     def add(self, chunk: Chunk, now: float) -> None: ...
-    def add_late(self, chunk: Chunk, now: float) -> None:
-        """Take records that have waited already, so that their batches are due at once."""
 
     def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
         """Hear of records that have their outcomes: others may wait for them."""
 
     def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class NextStage(Stage, Protocol):
+    """A stage behind one that holds some records back."""
+
+    def add_late(self, chunk: Chunk, now: float) -> None:
+        """Take records that have waited already, so that their batches are due at once."""
 
 
 class States(Protocol):

@@ -12,13 +12,12 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from tests.builders import STATE
-from tests.chunks import P0, record, taken
+from tests.builders import P0, STATE
 from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
-from worker.core.ordering.ledger import OffsetLedger, Stretch
+from worker.core.ordering.ledger import Line, Places, Stretch
 from worker.core.records import Partition
 from worker.delivery.stored_states import Writes
 from worker.state.outside_states import Asked, Reads
@@ -42,14 +41,14 @@ class Pair:
 
     def written(self, *changes: tuple[bytes, bytes]) -> None:
         """Write changes, one place each, and wait for the acknowledgements."""
-        stretches = [stretch() for _ in changes]
-        for at, (key, value) in zip(stretches, changes, strict=True):
+        places = [stretch() for _ in changes]
+        for at, (key, value) in zip(places, changes, strict=True):
             self.outside.write([Change(key, value, is_forgotten=False)], at)
         found: list[Stretch] = []
-        while len(found) < len(stretches):
+        while len(found) < len(places):
             self._wait()
             found += self.outside.written()
-        assert found == stretches
+        assert found == places
 
     def values(self, *keys: bytes) -> Sequence[bytes | None]:
         asked = Asked(P0, 1, keys)
@@ -62,9 +61,7 @@ class Pair:
 
 
 def stretch() -> Stretch:
-    """The place of one record."""
-    (place,) = taken(OffsetLedger(), record())
-    return Stretch(place.places, 0, 1)
+    return Stretch(Places(Line(P0), [0], [1], [1], [None], 0.0), 0, 1)
 
 
 def stored(offset: int, value: float, partition: Partition = P0, used: int = -1) -> bytes:
