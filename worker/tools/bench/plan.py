@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
-from worker.core.chunk import Prediction
+from worker.core.chunk import Prediction, Reading
 from worker.core.failures import BadConfiguration
-from worker.ports import Reading
 from worker.settings import Settings, load
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock

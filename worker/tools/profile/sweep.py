@@ -16,12 +16,11 @@ import numpy as np
 from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request
 from worker.codecs.wire_contract import Wire
-from worker.core.chunk import Chunk, Prediction
+from worker.core.chunk import Chunk, Prediction, Reading
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, ReplyForm
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, Stacker
-from worker.ports import Reading
 
 ROUNDS = 10  # slices of a size's time, so that a slow second affects all sizes alike
 WARM_UPS = 3  # runs before a size is timed: the first allocates, and a provider tunes at the first or second
