@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
 from worker.core.failures import Code, KafkaFatal, RunFailure
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -38,7 +38,7 @@ from worker.core.records import (
 )
 from worker.core.rejections import Rejections
 from worker.core.stalls import Stall
-from worker.ports import Assignments, Reading
+from worker.ports import Assignments
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change

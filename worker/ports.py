@@ -7,9 +7,9 @@ the flags of `Signals`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -115,13 +115,6 @@ class Assignments(Protocol):
 
     def is_in_doubt(self, partition: Partition) -> bool:
         """True if an offset of an earlier assignment may still be committed: until then no new one may be."""
-
-
-class Reading(NamedTuple):
-    """Records of one partition, read: chunks of good ones, and rejections by their index."""
-
-    chunks: Sequence[Chunk]
-    rejections: Sequence[tuple[int, Rejection]]
 
 
 class Codec(Protocol):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import signature, spec
+from tests.chunks import signature, spec
 from worker.tools.profile.buckets import BucketAdvice, axis_of, buckets_for
 
 AXIS = axis_of(signature(spec("x", "FP32", (None,))), None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import floats, record, request
-from tests.fakes import MODEL
+from tests.chunks import MODEL, chunk, offsets, record
 from tests.meeting import meeting, met
-from worker.core.deadlines import Punctuality, deadline_of, most_urgent, triage
-from worker.core.records import BatchKind, Record, Reply, Timeout
+from worker.core.chunk import Chunk
+from worker.core.deadlines import One, Punctuality, deadline_of, triage
+from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.runs import Run, run_of
 
 SECONDS = st.integers(1, 10_000_000).map(lambda ms: ms / 1000)
 INSTANTS = st.integers(1_000_000_000_000, 2_000_000_000_000).map(lambda ms: ms / 1000)
@@ -63,30 +63,67 @@ def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: f
 
 @meeting("some are in time and some are not", "all ask for the same", "some ask for nothing")
 @given(st.lists(st.tuples(STAMPS, st.none() | TIMEOUTS), min_size=1, max_size=12), NOWS, INSTANTS, st.data())
-def test_a_run_is_judged_as_its_records_are(
+def test_each_record_of_a_chunk_is_judged_by_its_own_deadline(
     asked: list[tuple[float | None, Timeout | None]], now: float, wall: float, data: st.DataObject
 ) -> None:
-    """Its deadline is the earliest; taken apart, each record is judged by its own deadline, in order."""
-    run = run_asking(asked)
+    """The records in time go on in order, with their deadlines, and each of the others is refused once."""
+    whole = chunk_asking(asked)
     alone = [
-        float("inf") if timeout is None else deadline_of(single.record.timestamp_ms, timeout, now, wall)
-        for single, (_, timeout) in zip(run.singles(), asked, strict=True)
+        inf if timeout is None else deadline_of(one.timestamp_ms, timeout, now, wall)
+        for one, (_, timeout) in zip(whole.records, asked, strict=True)
     ]
     earliest = data.draw(st.sampled_from([*alone, now]))
 
-    judged: list[tuple[Record, bool]] = []
-    for part in Foretold(lambda: wall, earliest).sifted(run, BatchKind(MODEL, ((1,),)), 0, now):
-        if isinstance(part, Run):
-            judged += [(one, True) for one in part.records]
-        else:
-            judged += [(refused.record, False) for _, refused in part]
+    in_time, late = Foretold(lambda: wall, earliest).sifted(whole, BatchKind(MODEL, ((1,),)), 0, now)
 
-    assert most_urgent(run, now, wall) == min(alone)
-    assert [one for one, _ in judged] == list(run.records)
-    met("some are in time and some are not", is_so=len({is_in_time for _, is_in_time in judged}) > 1)
+    kept = [at for at, deadline in enumerate(alone) if deadline >= earliest]
+    met("some are in time and some are not", is_so=bool(kept) and bool(late))
     met("all ask for the same", is_so=len(asked) > 1 and len({timeout for _, timeout in asked} - {None}) == 1)
     met("some ask for nothing", is_so=0 < [timeout for _, timeout in asked].count(None) < len(asked))
-    assert [is_in_time for _, is_in_time in judged] == [deadline >= earliest for deadline in alone]
+    assert offsets([in_time] if in_time else []) == kept
+    assert in_time is None or list(in_time.deadlines or ()) == [alone[at] for at in kept]
+    assert [one.rejection.record.offset for one in late] == [at for at in range(len(asked)) if at not in kept]
+    assert all(one.chunk.records[one.at] is one.rejection.record for one in late)
+
+
+@meeting("some run and some are late", "none runs", "a chunk loses some")
+@given(
+    st.lists(st.lists(st.floats(0.0, 2.0) | st.just(inf), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.floats(0.0, 2.0),
+    st.booleans(),
+)
+def test_a_batch_loses_the_records_that_are_late_and_no_other(
+    deadlines: list[list[float]],
+    takes: float,
+    has_more: bool,  # noqa: FBT001  # drawn
+) -> None:
+    """Those that run are in time and in order, each in its chunk; each of the others is refused once."""
+    chunks: list[Chunk] = []
+    for of_chunk in deadlines:
+        first = len(offsets(chunks))
+        chunks.append(chunk(*range(first, first + len(of_chunk)), deadlines=of_chunk))
+    count = len(offsets(chunks))
+    if has_more:
+        chunks.append(chunk(count, count + 1))
+    all_deadlines = [each for of_chunk in deadlines for each in of_chunk] + [inf, inf] * has_more
+    kind, times = BatchKind(MODEL, ((1,),)), RunTimes()
+    times.note(kind, 1, takes, 0.0)
+    punctuality = Punctuality(lambda: 0.0, times=times)
+
+    running, late = punctuality.triaged(chunks, kind, 0.0)
+
+    ran, refused = offsets(running), [one.rejection.record.offset for one in late]
+    met("some run and some are late", is_so=bool(ran and refused))
+    met("none runs", is_so=not ran)
+    met("a chunk loses some", is_so=any(0 < len(set(offsets([one])) & set(refused)) < len(one) for one in chunks))
+    assert sorted([*ran, *refused]) == list(range(len(all_deadlines)))
+    assert ran == sorted(ran)
+    at = punctuality.finished_at(0.0, kind, len(ran))
+    assert all(all_deadlines[offset] >= at for offset in ran)
+    assert all(one.chunk.records[one.at] is one.rejection.record for one in late)
+    assert [d for one in running for d in one.deadlines or [inf] * len(one)] == [
+        all_deadlines[offset] for offset in ran
+    ]
 
 
 class Foretold(Punctuality):
@@ -100,11 +137,9 @@ class Foretold(Punctuality):
         return self._answered_at
 
 
-def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:
+def chunk_asking(asked: list[tuple[float | None, Timeout | None]]) -> Chunk:
     records = [record(offset, at=at) for offset, (at, _) in enumerate(asked)]
-    timeouts = [timeout for _, timeout in asked]
-    values, sizes = [floats(1.0)] * len(records), [4] * len(records)
-    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, MODEL, timeouts)
+    return chunk(records=records, timeouts=[timeout for _, timeout in asked])
 
 
 @meeting("some run and some are late", "fewer run because all would be late", "none runs")
@@ -118,23 +153,21 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
     asked: list[tuple[float | None, int]], fixed: float, each: float
 ) -> None:
     """Each request is judged once; the runs keep their order; a rejected request would really be late."""
-    requests = [request(at, rows=rows) for at, (_, rows) in enumerate(asked)]
-    for one, (deadline, _) in zip(requests, asked, strict=True):
-        one.deadline = deadline
+    many = chunk(*range(len(asked)))
+    ones = [One(many, at, rows, inf if deadline is None else deadline) for at, (deadline, rows) in enumerate(asked)]
 
-    running, late = triage(requests, lambda rows: fixed + rows * each)
+    running, late = triage(ones, lambda rows: fixed + rows * each)
 
-    whole = fixed + sum(one.rows for one in requests) * each
+    whole = fixed + sum(one.rows for one in ones) * each
     met("some run and some are late", is_so=bool(running and late))
     met("none runs", is_so=not running)
-    are_all_late = all(one.deadline is not None and one.deadline < whole for one in requests)
-    met("fewer run because all would be late", is_so=are_all_late and bool(running))
+    met("fewer run because all would be late", is_so=all(one.deadline < whole for one in ones) and bool(running))
 
-    assert sorted([*map(id, running), *(id(one) for one, _ in late)]) == sorted(map(id, requests))
-    assert [one.record.offset for one in running] == sorted(one.record.offset for one in running)
+    assert sorted([*running, *[one for one, _ in late]], key=lambda one: one.at) == ones
+    assert [one.at for one in running] == sorted(one.at for one in running)
     finished_at = fixed + sum(one.rows for one in running) * each
-    assert all(one.deadline is None or one.deadline >= finished_at for one in running)
-    assert all(one.deadline is not None and one.deadline < at for one, at in late)
+    assert all(one.deadline >= finished_at for one in running)
+    assert all(one.deadline < at for one, at in late)
 
 
 @meeting("more shapes than are remembered", "one shape again")

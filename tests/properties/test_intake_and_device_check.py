@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import CHUNK, record, rejection, request
+from tests.chunks import POLL, chunk, record, settled, taken
 from tests.meeting import meeting, met
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
-from worker.core.ordering.ledger import OffsetLedger
+from worker.core.failures import Code
+from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.tensors.stacking import refusal
 from worker.loop.outcomes import PATIENCE, DeviceCheck
 
 # Fetching pauses only when every glance for a while has brought a record, so stalls are drawn as a whole.
@@ -25,26 +27,26 @@ STEPS = st.lists(
 def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tuple[str, int]]) -> None:
     """A caller that takes only what there is room for, and glances only while it may, stays within both."""
     ledger = OffsetLedger()
-    gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger, CHUNK)
-    held = []
-    offset = 0
+    gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger, POLL)
+    held: list[Place] = []
+    offset = glanced = 0  # records that came since there was room, or since fetching went on
     is_paused = False
     for step, many in steps:
         room = gate.room()
-        assert 0 <= room <= CHUNK
+        assert 0 <= room <= POLL
         assert (room == 0) == gate.is_full
         coming = min(room, many) if step == "take" else int(step == "glance" and not room and not gate.should_pause())
-        for _ in range(coming):
-            held.append(ledger.track(record(offset), 1, 1, 0.0))
-            offset += 1
         if coming:
+            held += taken(ledger, *map(record, range(offset, offset + coming)), rows=1, size=1)
+            offset += coming
             gate.took(coming, coming, coming)
         if step == "glance" and not room:
             gate.took_from_reserve(coming)
+            glanced += coming
+        elif room:
+            glanced = 0
         if step == "settle":
-            for place in held[:many]:
-                ledger.answer([(place, rejection(place.offset))])
-                ledger.settle([place])
+            settled(ledger, *held[:many])
             held = held[many:]
         was_paused = is_paused
         is_paused = gate.should_pause()
@@ -53,11 +55,11 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
         met("fetching pauses", is_so=is_paused and not was_paused)
         met("fetching goes on before all is settled", is_so=was_paused and not is_paused and ledger.records > 0)
         assert ledger.records <= bound + RESERVE
-        assert is_paused <= (was_paused or ledger.records == bound + RESERVE)
+        assert is_paused <= (was_paused or glanced == RESERVE)
         assert is_paused >= (was_paused and 2 * ledger.records > bound)
-    for place in held:
-        ledger.answer([(place, rejection(place.offset))])
-        ledger.settle([place])
+        if was_paused and not is_paused:
+            glanced = 0
+    settled(ledger, *held)
     assert not gate.should_pause()
     assert gate.room() > 0
 
@@ -85,7 +87,7 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
         if event == "single":
             waiting.append(number)
             failures += 1
-            check.failed((request(number), rejection(number)))
+            check.failed(refusal(chunk(number), 0, Code.INTERNAL, "no"))
         elif event == "split":
             failures += 1
             check.failed()
@@ -101,7 +103,7 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
                 met("a probe that clears suspects", is_so=bool(waiting))
                 check.probed()
                 probes_out = 0
-            assert [r.record.offset for r, _ in check.cleared()] == waiting
+            assert [one.rejection.record.offset for one in check.cleared()] == waiting
             waiting, failures = [], 0
     if not probes_out:
         assert check.wants_probe(is_running=False) == (bool(waiting) or failures >= PATIENCE)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.lingers import LOADS, MODELS, Conduct, cell, most, simulate
-from tests.fakes import MODEL
+from tests.chunks import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import SimulatedLanes
 from worker.core.records import BatchKind

@@ -21,7 +21,7 @@ from worker.core.runs import Run
 
 from tests.builders import SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
-from tests.unit.codecs import test_answers, test_runs
+from tests.unit.codecs import test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
 from tests.unit.kafka import scripted, test_changelog
@@ -32,7 +32,7 @@ from tests.unit.loop import test_answering, test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
-from worker.codecs.answers import Answers
+from worker.codecs.answer_writer import AnswerWriter, Written
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
@@ -60,7 +60,7 @@ from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
-_write = Answers._oip
+_write = AnswerWriter.write
 _run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
@@ -116,8 +116,8 @@ def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
     self._model = model
 
 
-def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
-    return _write(self, next(iter(self._signatures)), *given)
+def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
+    return _write(self, replace(chunk, model=next(iter(self._signatures))), *given)
 
 
 def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Any) -> Run | None:
@@ -448,10 +448,10 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_answering.test_rows_that_are_no_rows_are_nobodys_answers(),
     ),
     "an answer names the model that is served": Planted(
-        Answers,
-        "_oip",
+        AnswerWriter,
+        "write",
         _name_what_is_served,
-        lambda _: test_answers.test_an_answer_names_the_version_that_ran("application/json"),
+        lambda _: test_answer_writer.test_an_answer_names_the_version_that_ran(),
     ),
     "how large records are is never learned": Planted(
         Intake,

@@ -117,6 +117,13 @@ class Chunk:
         )
 
 
+class Reading(NamedTuple):
+    """Records of one partition, read: chunks of good ones, and rejections by their index."""
+
+    chunks: Sequence[Chunk]
+    rejections: Sequence[tuple[int, Rejection]]
+
+
 class Reassembly(Protocol):
     """Makes one prediction of the pieces of a record that is larger than a batch (`core/tensors/stacking.py`)."""
 

@@ -4,9 +4,8 @@
     deadline = now + (until − wall now)     where the request names an instant; the earlier of the two deadlines counts
     answered = now + the runs that wait for a lane + its own run + the error of such forecasts, as learned
 
-`now` is the loop's clock and `wall` the world's, both in seconds. The module compares them only when a record is taken,
-A publisher's clock that is ahead does no harm. A clock that is
-behind shortens the timeout by the difference.
+`now` is the loop's clock and `wall` the world's, both in seconds. The module compares them only when a record is taken.
+A publisher's clock that is ahead does no harm. A clock that is behind shortens the timeout by the difference.
 
 Under overload the queue in Kafka grows until it is as long as the timeouts, so every record is about to be late. If the
 forecast is a little too short, every answer is late and the lanes work in vain. If it is a little too long, nothing is
@@ -212,7 +211,7 @@ def too_late(chunk: Chunk, at: int, now: float, finished_at: float) -> Refused:
         why = f"the deadline was {_milliseconds(-left)} ago"
     else:
         why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(finished_at - now)}"
-    timeout = chunk.timeouts and chunk.timeouts[at]
+    timeout = None if chunk.timeouts is None else chunk.timeouts[at]
     if timeout is not None and timeout.seconds is not None:
         why += f" (timeout-ms {round(timeout.seconds * 1000)}, from the timestamp {chunk.records[at].timestamp_ms})"
     return refusal(chunk, at, Code.DEADLINE_EXCEEDED, f"not run: {why}")

@@ -19,6 +19,7 @@ from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Reading
 from worker.core.deadlines import Punctuality
 from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
@@ -32,7 +33,7 @@ from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.ports import Delivery, Reading, Sink, Stage, Transactions
+from worker.ports import Delivery, Sink, Stage, Transactions
 from worker.state import (
     ByKey,
     KeyStates,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from tests.builders import CHUNK, record, rejection
+from tests.chunks import POLL, record, settled, taken
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Place
+from worker.core.ordering.ledger import OffsetLedger, Place
 
 BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
 
 
 def intake(bounds: Bounds = BOUNDS) -> tuple[Intake, OffsetLedger]:
     ledger = OffsetLedger()
-    return Intake(bounds, ledger, CHUNK), ledger
+    return Intake(bounds, ledger, POLL), ledger
 
 
 def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> list[Place]:
-    return [ledger.track(record(offset), rows, size, 0.0) for offset in range(records)]
+    return taken(ledger, *map(record, range(records)), rows=rows, size=size)
 
 
 def use_up(intake: Intake) -> None:
@@ -26,11 +25,11 @@ def use_up(intake: Intake) -> None:
 
 
 def test_room_follows_the_size_of_the_last_records() -> None:
-    """Small records are taken by the chunk, large ones by the bytes that are free."""
+    """Small records are taken by the poll, large ones by the bytes that are free."""
     gate, _ = intake()
 
     gate.took(10, rows=10, size=100)
-    assert gate.room() == CHUNK
+    assert gate.room() == POLL
 
     gate.took(10, rows=10, size=200_000)
     assert gate.room() == 5
@@ -72,9 +71,9 @@ def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
     use_up(gate)
     assert gate.should_pause()
 
-    settle(ledger, places[:499])
+    settled(ledger, *places[:499])
     assert gate.should_pause()
-    settle(ledger, places[499:500])
+    settled(ledger, *places[499:500])
 
     assert not gate.should_pause()
     assert not gate.should_pause()
@@ -90,7 +89,7 @@ def test_nothing_is_taken_while_fetching_pauses() -> None:
     use_up(gate)
     assert gate.should_pause()
 
-    settle(ledger, places[:100])
+    settled(ledger, *places[:100])
 
     assert gate.room() == 0
     assert gate.is_full
@@ -105,7 +104,7 @@ def test_rows_and_bytes_keep_fetching_paused_too() -> None:
         assert gate.should_pause()
         take(ledger, 1, rows, size)
 
-        settle(ledger, places)
+        settled(ledger, *places)
 
         assert gate.should_pause()
 
@@ -116,7 +115,7 @@ def test_the_reserve_is_whole_again_after_there_was_room() -> None:
     places = take(ledger, 1000)
     use_up_all_but_one(gate)
 
-    settle(ledger, places)
+    settled(ledger, *places)
     assert gate.room() > 0
     take(ledger, 1000)
 
@@ -126,9 +125,3 @@ def test_the_reserve_is_whole_again_after_there_was_room() -> None:
 def use_up_all_but_one(intake: Intake) -> None:
     for _ in range(RESERVE - 1):
         intake.took_from_reserve(1)
-
-
-def settle(ledger: OffsetLedger, places: list[Place]) -> None:
-    for place in places:
-        ledger.answer([(place, rejection(place.offset))])
-        ledger.settle([place])

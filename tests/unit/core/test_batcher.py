@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
-from tests.builders import P0, P1, request
-from tests.fakes import MODEL
+from tests.chunks import MODEL, P0, P1, chunk
+from tests.chunks import offsets as offsets_of
 from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.limits import FIRST_PATIENCE, Limit
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, BatchKind, ClosedBy, ModelKey, Request
+from worker.core.chunk import Batch, Chunk
+from worker.core.records import BatchKind, ClosedBy, ModelKey
 from worker.core.tensors.buckets import Axis, Buckets, Spot
 
 NARROW = ((1,),)
@@ -25,14 +28,14 @@ def batcher(max_rows: int = 4, max_bytes: int = 1000, linger: float = 5.0) -> Ba
 
 def offsets(group: Group | None) -> list[int]:
     assert group is not None
-    return [r.record.offset for r in group.requests]
+    return offsets_of(group.chunks)
 
 
 def test_a_group_closes_by_size_with_its_last_row() -> None:
     """The last row that fits closes the group; the batcher does not wait for a row that does not fit."""
     waiting = batcher(max_rows=3)
     for at in range(3):
-        waiting.add(request(at), 0.0)
+        waiting.add(chunk(at), 0.0)
 
     group = waiting.due(0.0)
 
@@ -44,9 +47,9 @@ def test_a_group_closes_by_size_with_its_last_row() -> None:
 def test_a_group_closes_by_bytes() -> None:
     """Bytes close a group like rows: by filling it, or by not fitting."""
     waiting = batcher(max_bytes=10)
-    waiting.add(request(0, size=10), 0.0)
-    waiting.add(request(1, size=6), 0.0)
-    waiting.add(request(2, size=6), 0.0)
+    waiting.add(chunk(0, sizes=10), 0.0)
+    waiting.add(chunk(1, sizes=6), 0.0)
+    waiting.add(chunk(2, sizes=6), 0.0)
 
     full, overfull = waiting.due(0.0), waiting.due(0.0)
 
@@ -58,8 +61,8 @@ def test_a_group_closes_by_bytes() -> None:
 def test_the_linger_counts_from_the_first_record() -> None:
     """Later requests do not prolong the wait."""
     waiting = batcher(linger=5.0)
-    waiting.add(request(0), 100.0)
-    waiting.add(request(1), 104.0)
+    waiting.add(chunk(0), 100.0)
+    waiting.add(chunk(1), 104.0)
     assert waiting.next_due == 105.0
     assert waiting.due(104.9) is None
 
@@ -75,9 +78,8 @@ def test_only_requests_for_the_same_model_share_a_group() -> None:
     policy = BatchPolicy(4, 1000, 0.0)
     waiting = Batcher({MODEL: policy, NEWER: policy})
     for offset, version in enumerate(["1", "2", "1", "2"]):
-        asking = request(offset)
-        asking.model = ModelKey("m", version)  # equal to another request's key, but another object
-        waiting.add(asking, 0.0)
+        # The key is equal to another request's key, but another object.
+        waiting.add(chunk(offset, model=ModelKey("m", version)), 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 2]
     assert offsets(waiting.due(0.0)) == [1, 3]
@@ -88,9 +90,7 @@ def test_each_model_has_its_own_rules() -> None:
     buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), element_bytes=(4,))
     waiting = Batcher({MODEL: BatchPolicy(2, 1000, 1.0), NEWER: BatchPolicy(3, 1000, 5.0, buckets=buckets)})
     for offset, (model, shapes) in enumerate([(MODEL, NARROW), (NEWER, NARROW), (NEWER, WIDE), (MODEL, NARROW)]):
-        asking = request(offset, shapes=shapes)
-        asking.model = model
-        waiting.add(asking, 0.0)
+        waiting.add(chunk(offset, shapes=shapes, model=model), 0.0)
 
     full, open_ = waiting.due(0.0), waiting.drain()
 
@@ -104,9 +104,9 @@ def test_each_model_has_its_own_rules() -> None:
 def test_only_requests_of_equal_shapes_share_a_group() -> None:
     """Each shape has its own open group."""
     waiting = batcher(linger=0.0)
-    waiting.add(request(0, shapes=NARROW), 0.0)
-    waiting.add(request(1, shapes=WIDE), 0.0)
-    waiting.add(request(2, shapes=NARROW), 0.0)
+    waiting.add(chunk(0, shapes=NARROW), 0.0)
+    waiting.add(chunk(1, shapes=WIDE), 0.0)
+    waiting.add(chunk(2, shapes=NARROW), 0.0)
 
     assert offsets(waiting.due(0.0)) == [0, 2]
     assert offsets(waiting.due(0.0)) == [1]
@@ -116,13 +116,13 @@ def test_only_requests_of_equal_shapes_share_a_group() -> None:
 def test_an_older_due_group_goes_before_a_full_one() -> None:
     """So a rare shape never starves behind a common one."""
     waiting = batcher(max_rows=2, linger=5.0)
-    waiting.add(request(0, shapes=WIDE), 0.0)
-    waiting.add(request(1), 1.0)
-    waiting.add(request(2), 1.0)
+    waiting.add(chunk(0, shapes=WIDE), 0.0)
+    waiting.add(chunk(1), 1.0)
+    waiting.add(chunk(2), 1.0)
 
     assert offsets(waiting.due(4.9)) == [1, 2]
-    waiting.add(request(3), 5.0)
-    waiting.add(request(4), 5.0)
+    waiting.add(chunk(3), 5.0)
+    waiting.add(chunk(4), 5.0)
     assert offsets(waiting.due(5.0)) == [0]
     assert offsets(waiting.due(5.0)) == [3, 4]
 
@@ -130,10 +130,10 @@ def test_an_older_due_group_goes_before_a_full_one() -> None:
 def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
     """While every lane is busy, a group that is due keeps filling."""
     waiting = batcher(max_rows=2, linger=0.0)
-    waiting.add(request(0), 0.0)
+    waiting.add(chunk(0), 0.0)
     assert waiting.ahead(9.0) is None
 
-    waiting.add(request(1), 9.0)
+    waiting.add(chunk(1), 9.0)
 
     assert offsets(waiting.ahead(9.0)) == [0, 1]
 
@@ -141,10 +141,10 @@ def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
 def test_under_pressure_the_oldest_group_goes_however_young() -> None:
     """When nothing more may be taken, waiting is useless: full groups go first, then open ones by age."""
     waiting = batcher(max_rows=2)
-    waiting.add(request(0, shapes=WIDE), 0.0)
-    waiting.add(request(1), 0.0)
-    waiting.add(request(2), 0.0)
-    waiting.add(request(3), 0.0)
+    waiting.add(chunk(0, shapes=WIDE), 0.0)
+    waiting.add(chunk(1), 0.0)
+    waiting.add(chunk(2), 0.0)
+    waiting.add(chunk(3), 0.0)
 
     closed = [waiting.pressed() for _ in range(3)]
 
@@ -168,8 +168,8 @@ def test_a_drain_begins_with_what_is_due_first() -> None:
 def test_a_request_larger_than_a_batch_is_cut() -> None:
     """Its pieces fill batches of their own, and the rest waits for other requests."""
     waiting = batcher(max_rows=4, linger=0.0)
-    waiting.add(request(0, rows=10), 0.0)
-    waiting.add(request(1, rows=2), 0.0)
+    waiting.add(chunk(0, rows=10), 0.0)
+    waiting.add(chunk(1, rows=2), 0.0)
 
     closed = [waiting.due(0.0) for _ in range(3)]
 
@@ -181,16 +181,16 @@ def test_a_request_is_cut_by_bytes_too() -> None:
     """A piece has as many rows as the bytes of a batch allow."""
     policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
 
-    assert policy.piece_rows(request(0, rows=10, size=40), most=100) == 2
-    assert policy.piece_rows(request(0, rows=10, size=10), most=100) == 10
+    assert policy.piece_rows(10, 40, most=100) == 2
+    assert policy.piece_rows(10, 10, most=100) == 10
 
 
 def test_a_row_larger_than_a_batch_runs_alone() -> None:
     """One row cannot be cut, and no other request fits into its batch."""
     waiting = batcher(max_bytes=10, linger=0.0)
-    waiting.add(request(0), 0.0)
-    waiting.add(request(1, size=50), 0.0)
-    waiting.add(request(2), 0.0)
+    waiting.add(chunk(0), 0.0)
+    waiting.add(chunk(1, sizes=50), 0.0)
+    waiting.add(chunk(2), 0.0)
 
     assert [offsets(waiting.due(0.0)) for _ in range(3)] == [[0], [1], [2]]
 
@@ -198,18 +198,18 @@ def test_a_row_larger_than_a_batch_runs_alone() -> None:
 def test_a_forgotten_partition_waits_no_longer() -> None:
     """Its requests leave open and full groups, empty groups are dropped, and other partitions keep their places."""
     waiting = batcher(max_rows=2, linger=5.0)
-    waiting.add(request(0, partition=P0), 0.0)
-    waiting.add(request(0, partition=P1), 0.0)
-    waiting.add(request(1, partition=P0), 1.0)
-    waiting.add(request(2, partition=P0), 1.0)
-    waiting.add(request(3, partition=P0), 2.0)
-    waiting.add(request(4, shapes=WIDE, partition=P1), 3.0)
+    waiting.add(chunk(0, partition=P0), 0.0)
+    waiting.add(chunk(0, partition=P1), 0.0)
+    waiting.add(chunk(1, partition=P0), 1.0)
+    waiting.add(chunk(2, partition=P0), 1.0)
+    waiting.add(chunk(3, partition=P0), 2.0)
+    waiting.add(chunk(4, shapes=WIDE, partition=P1), 3.0)
 
     waiting.forget([P0])
 
     group = waiting.due(0.0)
     assert group is not None
-    assert [r.record.partition for r in group.requests] == [P1]
+    assert [one.partition for one in group.chunks] == [P1]
     assert (group.rows, group.size, group.closed_by) == (1, 4, ClosedBy.SIZE)
     assert offsets(waiting.due(8.0)) == [4]
     assert waiting.due(99.0) is None
@@ -221,10 +221,8 @@ def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = 
     return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets)})
 
 
-def of_length(offset: int, length: int, *, deadline: float | None = None, rows: int = 1) -> Request:
-    made = request(offset, shapes=((length,),), rows=rows)
-    made.deadline = deadline
-    return made
+def of_length(offset: int, length: int, *, deadline: float | None = None, rows: int = 1) -> Chunk:
+    return chunk(offset, shapes=((length,),), rows=rows, deadlines=None if deadline is None else [deadline])
 
 
 @pytest.mark.parametrize(
@@ -265,8 +263,19 @@ def test_an_urgent_request_makes_its_group_due_earlier() -> None:
     assert waiting.next_due == 5.0
 
 
+def test_where_no_run_time_is_known_a_group_is_due_at_its_deadline() -> None:
+    """A deadline that is later than the linger changes nothing."""
+    waiting = batcher(linger=5.0)
+    waiting.add(of_length(0, 1, deadline=9.0), 0.0)
+    assert waiting.next_due == 5.0
+
+    waiting.add(of_length(1, 1, deadline=4.0), 0.0)
+
+    assert waiting.next_due == 4.0
+
+
 def stacked(rows: int, length: int) -> Batch:
-    return Batch([request(0)], {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
+    return Batch([chunk(0)], {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
 
 
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
@@ -283,6 +292,18 @@ def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     assert group is not None
     assert group.closed_by is ClosedBy.MEMORY
     assert waiting.due(4.9) is None
+
+
+def test_an_open_group_that_is_still_small_enough_goes_on_filling() -> None:
+    """It closes with as many rows as the device has memory for."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    waiting.add(chunk(*range(1, 6), shapes=((64,),)), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
+    assert offsets(waiting.drain()) == [4, 5]
 
 
 def test_the_limit_of_the_device_grows_back() -> None:
@@ -318,7 +339,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     for offset in range(6):
         waiting.add(of_length(offset, 1 + offset % 3), float(offset))
 
-    assert len(waiting._by_request) <= 2
+    assert len(waiting._of_model) <= 2
     assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
         0,
         1,
@@ -332,8 +353,8 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_batcher_shows_itself() -> None:
     """Its repr shows the rows that wait."""
     waiting = batcher(max_rows=2)
-    waiting.add(request(0, rows=2), 0.0)
-    waiting.add(request(1), 0.0)
+    waiting.add(chunk(0, rows=2), 0.0)
+    waiting.add(chunk(1), 0.0)
 
     assert repr(waiting) == "<Batcher open=[1] full=[2]>"
 
@@ -342,13 +363,13 @@ def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
     """It replaces the policy's linger: at first none, then the one that would have paid off."""
     waiting = Batcher({MODEL: BatchPolicy(64, 1000, 5.0)}, auto=Linger(lambda _kind: 64))
     for at in (0.0, 0.002, 0.5, 0.502):
-        waiting.add(request(), at)
+        waiting.add(chunk(), at)
         assert waiting.due(at) is not None
     for rows in (1, 64):
         waiting.ran(stacked(rows, 1), 0.010, 1.0)
 
     waiting.look_back(1.0)
-    waiting.add(request(), 2.0)
+    waiting.add(chunk(), 2.0)
 
     assert waiting.linger == 0.002
     assert waiting.next_due == 2.002
@@ -360,10 +381,10 @@ def test_a_linger_looks_back_when_a_batch_is_home() -> None:
     for rows in (1, 64):
         waiting.ran(stacked(rows, 1), 0.010, 0.0)
     waiting.look_back(0.0)
-    waiting.add(request(), 10.0)
+    waiting.add(chunk(), 10.0)
     waiting.look_back(10.0)
     for _ in range(9):
-        waiting.add(request(), 10.001)
+        waiting.add(chunk(), 10.001)
     waiting.ran(stacked(1, 1), 0.010, 10.010)
 
     waiting.look_back(10.010)
@@ -379,3 +400,203 @@ def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
     assert policy.limit_of_rows(((8,),), 8) == Limit(5, ClosedBy.TOKENS)
     assert policy.limit_of_rows(((2,),), 400) == Limit(2, ClosedBy.BYTES)
     assert policy.limit_of_rows(((2,),), 4000) == Limit(1, ClosedBy.BYTES)
+
+
+# ---- Chunks of many records -----------------------------------------------------------------------------------------
+
+
+def test_a_chunk_is_cut_where_a_group_is_full() -> None:
+    """Its first records fill the open group, and the next ones a group of their own."""
+    waiting = batcher(max_rows=4, linger=0.0)
+    waiting.add(chunk(0), 0.0)
+    waiting.add(chunk(*range(1, 10)), 0.0)
+
+    closed = [waiting.due(0.0) for _ in range(3)]
+
+    assert [offsets(group) for group in closed] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.SIZE, ClosedBy.LINGER]
+
+
+def test_a_chunk_that_fits_goes_whole() -> None:
+    """Then nothing of it is copied."""
+    waiting, whole = batcher(max_rows=4), chunk(0, 1, 2, 3)
+    waiting.add(whole, 0.0)
+
+    group = waiting.due(0.0)
+
+    assert group is not None
+    assert group.chunks == [whole]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes", "groups", "why"),
+    [
+        ([2, 1, 2, 1], [1, 1, 1, 1], [[0, 1], [2, 3]], ClosedBy.SIZE),
+        ([1, 1, 1, 1], [600, 399, 2, 1], [[0, 1], [2, 3]], ClosedBy.BYTES),
+        ([1, 1, 1, 1], [600, 400, 2, 1], [[0, 1], [2, 3]], ClosedBy.BYTES),
+        ([1, 1, 1, 1], [2000, 1, 1, 1], [[0], [1, 2, 3]], ClosedBy.BYTES),
+        ([1, 1, 1, 1], [1, 2000, 999, 1], [[0], [1], [2, 3]], ClosedBy.BYTES),
+        ([1, 1, 1, 3], [1, 1, 1, 1], [[0, 1, 2], [3]], ClosedBy.SIZE),
+    ],
+)
+def test_records_of_a_chunk_count_each_with_its_rows_and_bytes(
+    rows: list[int], sizes: list[int], groups: list[list[int]], why: ClosedBy
+) -> None:
+    """A record that does not fit begins the next group; a row too large for any batch runs alone."""
+    waiting = batcher(max_rows=4, max_bytes=1000, linger=0.0)
+    waiting.add(chunk(*range(4), rows=rows, sizes=sizes), 0.0)
+
+    closed = [waiting.due(0.0) for _ in groups]
+
+    assert [offsets(group) for group in closed] == groups
+    assert closed[0] is not None
+    assert closed[0].closed_by is why
+    assert waiting.due(0.0) is None
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_record_larger_than_a_batch_is_cut_wherever_in_a_chunk_it_stands(where: int) -> None:
+    """All rows go in the order of the records."""
+    rows = [1, 1, 1]
+    rows[where] = 9
+    waiting = batcher(max_rows=4, linger=0.0)
+    waiting.add(chunk(0, 1, 2, rows=rows), 0.0)
+
+    closed = [group for _ in range(4) if (group := waiting.due(0.0))]
+
+    parts = [part for group in closed for part in group.chunks]
+    rows_of = [one.offset for part in parts for one, n in zip(part.records, part.rows, strict=True) for _ in range(n)]
+    assert rows_of == [offset for offset, count in enumerate(rows) for _ in range(count)]
+    assert all(group.rows <= 4 for group in closed)
+    pieces = [part for part in parts if part.reassembly is not None]
+    assert {(part.records[0].offset, len(part)) for part in pieces} == {(where, 1)}
+
+
+def test_a_chunk_is_sorted_into_buckets() -> None:
+    """Each record waits with those of its own length, in order."""
+    waiting = padded()
+    lengths = [3, 20, 4, 5, 64, 17]
+    waiting.add(chunk(*range(6), shapes=[((length,),) for length in lengths]), 0.0)
+
+    drained = [waiting.drain() for _ in range(3)]
+
+    assert [offsets(group) for group in drained] == [[0, 2], [1, 4, 5], [3]]
+    assert [group.bucket.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
+
+
+def test_a_chunk_is_told_apart_by_the_kinds_of_its_batches() -> None:
+    """Nothing is added by that."""
+    waiting = padded()
+    mixed = chunk(0, 1, 2, shapes=[((3,),), ((20,),), ((1,),)])
+    alike = chunk(3, 4, shapes=((9,),))
+
+    kinds = [(kind, offsets_of([part])) for one in (mixed, alike) for kind, part in waiting.by_kind(one)]
+
+    assert kinds == [
+        (BatchKind(MODEL, ((4,),)), [0, 2]),
+        (BatchKind(MODEL, ((64,),)), [1]),
+        (BatchKind(MODEL, ((16,),)), [3, 4]),
+    ]
+    assert waiting.drain() is None
+
+
+def test_the_most_urgent_record_of_a_chunk_makes_its_group_due() -> None:
+    """Records that are not urgent go with it."""
+    waiting = Batcher({MODEL: BatchPolicy(8, 1000, 5.0)}, expected=lambda _, rows: 0.5 * rows)
+    waiting.add(chunk(0), 0.0)
+    waiting.add(chunk(1, 2, 3, deadlines=[9.0, 4.0, inf]), 1.0)
+
+    assert waiting.next_due == 2.0
+    assert offsets(waiting.due(2.0)) == [0, 1, 2, 3]
+
+
+def test_an_urgent_chunk_that_fills_its_group_goes_before_others() -> None:
+    """Of several full groups the one that is due first goes first."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(chunk(0, 1), 0.0)
+    waiting.add(chunk(2, 3, deadlines=[inf, 2.0]), 1.0)
+
+    assert [offsets(waiting.due(1.0)) for _ in range(2)] == [[2, 3], [0, 1]]
+
+
+def test_records_that_were_held_back_are_due_at_once() -> None:
+    """They have waited already. A group that they fill is full, and one that is due earlier stays so."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(chunk(0, shapes=WIDE), 0.0)
+    waiting.add_late(chunk(1, shapes=WIDE), 1.0)
+    waiting.add_late(chunk(2), 1.0)
+    assert waiting.next_due == 0.0
+    assert offsets(waiting.due(1.0)) == [2]
+    assert offsets(waiting.due(1.0)) == [0, 1]
+
+    waiting.add(chunk(3), 1.0)
+    assert waiting.next_due == 6.0
+    assert waiting.due(7.0)
+    waiting.add(chunk(4), 1.0)
+    waiting.add_late(chunk(5, 6), 7.0)
+
+    assert waiting.next_due is not None
+    assert waiting.next_due <= 7.0
+    assert [offsets(waiting.due(7.0)) for _ in range(2)] == [[4, 5], [6]]
+
+
+def test_a_group_that_is_due_already_stays_so_when_a_late_record_joins() -> None:
+    """Its first record decides."""
+    waiting = batcher(linger=1.0)
+    waiting.add(chunk(0), 0.0)
+
+    waiting.add_late(chunk(1), 3.0)
+
+    assert waiting.next_due == 1.0
+    assert offsets(waiting.due(3.0)) == [0, 1]
+
+
+def test_each_row_of_a_suspect_model_runs_alone() -> None:
+    """Groups that are open go as they are."""
+    waiting = batcher(max_rows=4)
+    waiting.add(chunk(0, 1), 0.0)
+
+    waiting.run_alone(MODEL)
+    waiting.add(chunk(2, 3, rows=[1, 2]), 1.0)
+
+    groups = [waiting.drain() for _ in range(4)]
+    assert [(offsets(group), group.rows) for group in groups if group] == [([0, 1], 2), ([2], 1), ([3], 1), ([3], 1)]
+
+
+def test_memory_that_ran_out_while_nobody_waits_is_remembered() -> None:
+    """The next group is as small as it has to be."""
+    waiting = padded(max_rows=4)
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
+    assert waiting.backlog == 1
+    assert waiting.due(0.0)
+
+    waiting.ran_out_of_memory(stacked(4, 64))
+    waiting.add(chunk(*range(4), shapes=((64,),)), 0.0)
+
+    assert waiting.backlog == 2
+    assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0, 1], [2, 3]]
+
+
+def test_a_model_of_a_fixed_number_of_rows_has_no_limit_by_memory() -> None:
+    """A smaller batch would take no less memory."""
+    waiting = Batcher({MODEL: BatchPolicy(8, 10_000, 5.0, is_fixed=True)})
+
+    waiting.ran_out_of_memory(stacked(8, 1))
+    waiting.add(chunk(*range(8)), 0.0)
+
+    assert offsets(waiting.due(0.0)) == list(range(8))
+
+
+def test_a_linger_hears_of_a_chunk_as_of_the_batches_that_it_fills() -> None:
+    """No batch is larger than its limit, so no arrival is."""
+    heard: list[int] = []
+
+    class Hearing(Linger):
+        def arrived(self, now: float, kind: BatchKind, rows: int) -> None:
+            heard.append(rows)
+
+    waiting = Batcher({MODEL: BatchPolicy(4, 1000, 5.0)}, auto=Hearing(lambda _kind: 4))
+    waiting.add(chunk(*range(9)), 0.0)
+    waiting.add_late(chunk(9), 0.0)
+
+    assert heard == [4, 4, 1]

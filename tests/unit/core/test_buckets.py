@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import batch, request, signature, spec
+from tests.chunks import batch, chunk, signature, spec
+from worker.core.chunk import Batch
 from worker.core.failures import BadConfiguration, Code, Reject
-from worker.core.records import Batch, Value
+from worker.core.records import Value
 from worker.core.tensors.axes import axes_of, check_weight, other_lengths, with_outputs
 from worker.core.tensors.buckets import Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
 from worker.core.tensors.signature import Signature
@@ -67,10 +68,10 @@ def test_a_row_costs_the_elements_of_its_largest_input() -> None:
 
 def test_padding_is_counted_by_the_largest_input() -> None:
     """Data are the elements that requests bring; padding is the rest."""
-    requests = [request(rows=2, shapes=((3,), ())), request(shapes=((4,), ()))]
-    feeds = {"ids": batch().feeds["x"].repeat(4, axis=1).repeat(2, axis=0)[:3], "flag": batch().feeds["x"][:1, 0]}
+    chunks = [chunk(0, 1, rows=[2, 1], shapes=[((3,), ()), ((4,), ())]), chunk(2, shapes=((2,), ()))]
+    feeds = {"ids": batch().feeds["x"].repeat(4, axis=1).repeat(2, axis=0), "flag": batch().feeds["x"][:1, 0]}
 
-    assert filled(Batch(requests, feeds, 3, batch().closed_by)) == Filled(data=10, padding=2)
+    assert filled(Batch(chunks, feeds, 4, batch().closed_by)) == Filled(data=12, padding=4)
 
 
 def test_inputs_whose_axis_has_one_name_are_padded_together() -> None:

@@ -1,18 +1,18 @@
-"""A deadline tells when an answer is useless, when a batch must be answered, and which requests still run."""
+"""A deadline tells when an answer is useless, when a batch must be answered, and which records still run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
-from tests.builders import P0, batch, floats, record, request
-from tests.fakes import MODEL
-from worker.core.deadlines import Punctuality, answered_late, deadline_of, most_urgent, too_late, triage
+from tests.chunks import MODEL, P0, batch, chunk, offsets, record
+from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.deadlines import One, Punctuality, answered_late, deadline_of, too_late, triage
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Batch, BatchKind, Finished, Prediction, Reply, Request, Timeout
+from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.runs import Run, run_of
 from worker.core.tensors.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0
@@ -20,18 +20,14 @@ SECOND = Timeout(1.0)
 X = BatchKind(MODEL, ((1,),))
 
 
-def run(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> Run:
-    """A run of single rows, published at these instants."""
+def asking(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> Chunk:
+    """A chunk of single rows, published at these instants."""
     records = [record(offset, at=at) for offset, at in enumerate(stamps)]
-    given = [SECOND] * len(records) if timeouts is None else timeouts
-    sizes = [4] * len(records)
-    return run_of(records, [floats(1.0)] * len(records), 1, ((1,),), [Reply("raw")] * len(records), sizes, MODEL, given)
+    return chunk(records=records, timeouts=timeouts or [SECOND] * len(records))
 
 
-def due(offset: int, deadline: float | None, rows: int = 1) -> Request:
-    made = request(offset, rows=rows)
-    made.deadline = deadline
-    return made
+def due(offset: int, deadline: float, rows: int = 1) -> Chunk:
+    return chunk(offset, rows=rows, deadlines=[deadline])
 
 
 @pytest.mark.parametrize(
@@ -52,27 +48,59 @@ def test_a_deadline_counts_from_the_timestamp(at: float | None, timeout: Timeout
     assert deadline_of(record(0, at=at).timestamp_ms, timeout, NOW, WALL) == pytest.approx(NOW + left)
 
 
-def test_a_run_is_as_urgent_as_its_oldest_record() -> None:
-    """Timestamps decide; a record without one counts as published now."""
-    assert most_urgent(run(WALL, WALL - 0.5, None), NOW, WALL) == pytest.approx(NOW + 0.5)
-    assert most_urgent(run(None, None), NOW, WALL) == pytest.approx(NOW + 1.0)
+def test_each_record_of_a_chunk_has_its_own_deadline() -> None:
+    """Timestamps decide; a record without one counts as published now, and one without a timeout has none."""
+    asked = asking(WALL, WALL - 0.5, None, None, timeouts=[SECOND, SECOND, SECOND, None])
+
+    Punctuality(lambda: WALL).give_deadlines(asked, NOW)
+
+    assert asked.deadlines is not None
+    assert list(asked.deadlines) == pytest.approx([NOW + 1.0, NOW + 0.5, NOW + 1.0, inf])
 
 
-def test_a_run_in_peril_comes_apart_where_its_records_differ() -> None:
-    """The parts keep their order; neighbours that agree stay together."""
-    mixed = run(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.1, WALL - 0.7)
-
+def taking(seconds: float) -> Punctuality:
+    """Five rows take so long."""
     times = RunTimes()
-    times.note(X, 5, 0.5, NOW)
+    times.note(X, 5, seconds, NOW)
+    return Punctuality(lambda: WALL, times=times)
 
-    parts = list(Punctuality(lambda: WALL, times=times).sifted(mixed, X, 0, NOW))
 
-    late, in_time, too = parts
-    assert isinstance(in_time, Run)
-    assert ([one.offset for one in in_time.records], in_time.deadline) == ([2, 3], around(NOW + 0.9))
-    assert [
-        [rejection.record.offset for _, rejection in some] for some in (late, too) if not isinstance(some, Run)
-    ] == [[0, 1], [4]]
+def test_a_record_that_would_be_late_is_cut_out_of_its_chunk() -> None:
+    """It may be the first, the last, or one in the middle; the others keep their order and their deadlines."""
+    mixed = asking(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.7, WALL - 0.1)
+
+    in_time, late = taking(0.5).sifted(mixed, X, 0, NOW)
+
+    assert in_time is not None
+    assert (offsets([in_time]), in_time.deadlines) == ([2, 4], around(NOW + 1.0, NOW + 0.9))
+    assert [(refused.at, refused.rejection.record.offset) for refused in late] == [(0, 0), (1, 1), (3, 3)]
+    assert {refused.rejection.code for refused in late} == {Code.DEADLINE_EXCEEDED}
+
+
+def test_a_chunk_in_time_goes_whole() -> None:
+    """So does one whose records ask for nothing."""
+    asked = asking(WALL, WALL - 0.1, None, timeouts=[SECOND, SECOND, None])
+
+    assert taking(0.5).sifted(asked, X, 0, NOW) == (asked, [])
+
+
+def test_nothing_is_left_of_a_chunk_that_is_late_as_a_whole() -> None:
+    """All its records are refused."""
+    in_time, late = taking(2.0).sifted(asking(WALL, WALL), X, 0, NOW)
+
+    assert in_time is None
+    assert [refused.at for refused in late] == [0, 1]
+
+
+def test_records_that_have_to_wait_are_judged_as_part_of_a_usual_batch() -> None:
+    """Others will join them while full groups go before."""
+    punctuality, alone = taking(0.4), asking(WALL)
+    assert punctuality.sifted(alone, X, 0, NOW) == (alone, [])
+
+    in_time, [late] = punctuality.sifted(asking(WALL), X, 2, NOW)
+
+    assert in_time is None
+    assert late.rejection.message.startswith("not run: the deadline is in 1000 ms, and the answer would take 1200 ms")
 
 
 def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float]:
@@ -80,13 +108,34 @@ def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float
 
 
 def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
-    """It runs half the rows, or half of that; the other requests would be later still."""
-    batch = [due(at, NOW + 0.3) for at in range(8)]
+    """It runs half the rows, or half of that; the other records would be later still."""
+    eight = chunk(*range(8))
+    ones = [One(eight, at, 1, NOW + 0.3) for at in range(8)]
 
-    running, late = triage(batch, home_after(lambda rows: rows / 10))
+    running, late = triage(ones, home_after(lambda rows: rows / 10))
 
-    assert [one.record.offset for one in running] == [0, 1]
-    assert [(one.record.offset, at) for one, at in late] == [(at, NOW + 0.8) for at in range(2, 8)]
+    assert [one.at for one in running] == [0, 1]
+    assert [(one.at, at) for one, at in late] == [(at, NOW + 0.8) for at in range(2, 8)]
+
+
+def test_a_batch_loses_the_records_that_would_be_late() -> None:
+    """Those without a deadline stay, and so do chunks without any."""
+    chunks = [chunk(0, 1, 2, deadlines=[NOW + 0.1, inf, NOW + 9.0]), chunk(3, 4), due(5, NOW + 0.2)]
+
+    running, late = taking(0.5).triaged(chunks, X, NOW)
+
+    assert offsets(running) == [1, 2, 3, 4]
+    assert running[1] is chunks[1]
+    assert [(refused.chunk, refused.at) for refused in late] == [(chunks[0], 0), (chunks[2], 0)]
+
+
+def test_a_batch_in_time_is_left_as_it_is() -> None:
+    """Nothing is copied."""
+    chunks = [chunk(0, 1, deadlines=[NOW + 9.0, inf]), chunk(2)]
+    punctuality = taking(0.5)
+
+    assert punctuality.triaged(chunks, X, NOW) == (chunks, [])
+    assert punctuality.triaged(chunks[1:], X, NOW) == (chunks[1:], [])
 
 
 @pytest.mark.parametrize(
@@ -99,26 +148,37 @@ def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
 )
 def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) -> None:
     """The message also says how much time was left and how much the answer would have needed."""
-    rejection = too_late(due(0, NOW + left), NOW, NOW + needs)
+    _, _, rejection = too_late(chunk(0, 1, deadlines=[inf, NOW + left]), 1, NOW, NOW + needs)
 
     assert (rejection.code, rejection.message) == (Code.DEADLINE_EXCEEDED, says)
-    assert rejection.record.partition == P0
+    assert (rejection.record.partition, rejection.record.offset) == (P0, 1)
 
 
 def test_the_answer_says_what_was_asked_for() -> None:
     """A client that sends a timestamp in seconds instead of milliseconds makes every request late."""
-    late = due(0, NOW - 1.0)
-    late.record, late.timeout = late.record._replace(timestamp_ms=1_764_000_000), Timeout(0.005)
+    late = chunk(
+        records=[record(0, at=WALL), record(1, at=1_764_000.0)],
+        timeouts=[None, Timeout(0.005)],
+        deadlines=[inf, NOW - 1.0],
+    )
 
-    assert too_late(late, NOW, NOW).message.endswith("(timeout-ms 5, from the timestamp 1764000000)")
+    message = too_late(late, 1, NOW, NOW).rejection.message
+
+    assert message.endswith("(timeout-ms 5, from the timestamp 1764000000)")
+
+
+def test_an_answer_to_an_instant_says_nothing_of_a_timeout() -> None:
+    """None was asked for."""
+    late = chunk(0, timeouts=[Timeout(None, WALL)], deadlines=[NOW - 1.0])
+
+    assert too_late(late, 0, NOW, NOW).rejection.message == "not run: the deadline was 1000 ms ago"
 
 
 def test_late_answers_are_counted_by_record() -> None:
-    """A run's most urgent record decides for all its records."""
-    late_run = run(WALL, WALL)
-    late_run.deadline = NOW - 0.1
+    """Each record of a chunk counts by its own deadline."""
+    chunks = [chunk(0, 1, 2, deadlines=[NOW - 0.1, NOW + 1.0, NOW - 0.2]), due(7, NOW - 1.0), due(8, inf), chunk(9)]
 
-    assert answered_late([late_run, due(7, NOW - 1.0), due(8, NOW + 1.0), due(9, None)], NOW) == 3
+    assert answered_late(chunks, NOW) == 3
 
 
 def test_a_late_answer_of_many_pieces_counts_once() -> None:
@@ -137,7 +197,7 @@ def test_a_late_answer_of_many_pieces_counts_once() -> None:
 
 
 def of(rows: int = 4) -> Batch:
-    return batch(request(0, rows=rows))
+    return batch(chunk(0, rows=rows))
 
 
 def forecasting(lanes: int = 1, *, is_new: bool = False) -> Punctuality:
@@ -155,8 +215,8 @@ def ran(batch: Batch, seconds: float | None) -> Finished:
     return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0, MODEL)
 
 
-def around(seconds: float) -> object:
-    return pytest.approx(seconds, abs=0.002)
+def around(*seconds: float) -> object:
+    return pytest.approx(seconds[0] if len(seconds) == 1 else seconds, abs=0.002)
 
 
 def test_a_batch_waits_for_those_before_it() -> None:
@@ -239,3 +299,18 @@ def test_the_first_batch_of_unknown_shapes_runs() -> None:
     punctuality.answered(first, 10.35)
 
     assert punctuality.needed(X, 4) == pytest.approx(0.63, abs=0.01)
+
+
+def test_the_answers_of_a_batch_that_are_late_are_counted() -> None:
+    """Before any record asked for a deadline, none is looked for."""
+    late = batch(due(0, 10.0), due(1, 99.0))
+    punctuality = forecasting()
+    punctuality.handed_out(late, 10.0)
+    punctuality.returned([ran(late, 0.1)], 10.1)
+    assert punctuality.answered(late, 10.12) == 1
+
+    asks_for_nothing = Punctuality(lambda: WALL)
+    asks_for_nothing.handed_out(late, 10.0)
+    asks_for_nothing.returned([ran(late, 0.1)], 10.1)
+    assert asks_for_nothing.answered(late, 10.12) == 0
+    assert "out=0" in repr(asks_for_nothing)

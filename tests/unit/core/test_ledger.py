@@ -2,170 +2,349 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, P1, record, rejection
-from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition, Place
+from collections.abc import Callable
+
+import pytest
+
+from tests.chunks import P0, P1, acknowledged, answer_of, answered, places_of, record, rejection, settled, taken
+from worker.core.ordering.ledger import OffsetLedger, Place, Stretch, stretches_of, taken_at
+from worker.core.records import Answer, Partition, nothing_owed
+
+Track = Callable[..., list[Place]]
 
 
-def track(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
-    return [ledger.track(record(offset, partition=partition), 2, 10, float(offset)) for offset in offsets]
+def together(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
+    """Take records that came together, of two rows and ten bytes each."""
+    return taken(ledger, *[record(offset, partition=partition) for offset in offsets])
 
 
-def settle(ledger: OffsetLedger, *places: Place) -> None:
-    for place in places:
-        ledger.answer([(place, rejection(place.offset))])
-    for place in places:
-        ledger.settle([place])
+def apart(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
+    """Take records one by one."""
+    return [place for offset in offsets for place in together(ledger, offset, partition=partition)]
 
 
-def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
+however_taken = pytest.mark.parametrize("track", [together, apart])
+
+
+@however_taken
+def test_an_answer_waits_for_the_earlier_ones_of_its_partition(track: Track) -> None:
     """Lanes finish in any order; answers leave in the order of their records."""
     ledger = OffsetLedger()
     first, second, third = track(ledger, 0, 1, 2)
 
-    assert ledger.answer([(third, rejection(2))]) == []
-    assert ledger.answer([(first, rejection(0))]) == [first]
-    assert ledger.answer([(second, rejection(1))]) == [second, third]
+    assert answered(ledger, third) == []
+    assert answered(ledger, first) == [first]
+    assert answered(ledger, second) == [second, third]
 
 
-def test_a_commit_stops_at_the_first_unsettled_record() -> None:
+def test_answers_that_leave_together_are_one_stretch() -> None:
+    """Neighbours that came together leave together, however they were answered."""
+    ledger = OffsetLedger()
+    places = ledger.track([record(at) for at in (3, 4, 6, 8)], [1] * 4, [4] * 4, 0.0)
+    answers = [answer_of(Place(places, at)) for at in range(4)]
+
+    [first] = ledger.answer([(places, [3], answers[3:]), (places, [0], answers[:1])])
+    [rest] = ledger.answer([(places, [1, 2], answers[1:3])])
+
+    assert (first, rest) == (Stretch(places, 0, 1), Stretch(places, 1, 4))
+    assert (rest.partition, rest.records, rest.next_offset) == (P0, 3, 9)
+
+
+def test_answers_are_taken_in_order() -> None:
+    """An answer may be a message or a rejection. The ledger keeps none that was taken."""
+    ledger = OffsetLedger()
+    places = ledger.track([record(at) for at in range(4)], [1] * 4, [4] * 4, 0.0)
+    answers: list[Answer] = [*[answer_of(Place(places, at)) for at in range(3)], rejection(3)]
+
+    [first] = ledger.answer([(places, [0, 1], answers[:2])])
+    [rest] = ledger.answer([(places, [2, 3], answers[2:])])
+
+    assert [*ledger.take_answers(first), *ledger.take_answers(rest)] == answers
+    assert not any(kept in answers for kept in places.answers)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_no_record_is_answered_twice(is_gone: object) -> None:
+    """Neither while its first answer waits, nor after that has left."""
+    ledger = OffsetLedger()
+    first, second = together(ledger, 0, 1)
+    answered(ledger, *([first, second] if is_gone else [second]))
+
+    with pytest.raises(AssertionError, match="answered twice"):
+        answered(ledger, second)
+
+
+def test_a_rejection_counts_with_the_bytes_of_its_record() -> None:
+    """It holds the record until it leaves, because its messages are written only then."""
+    ledger = OffsetLedger()
+    [place] = together(ledger, 0)
+
+    [stretch] = ledger.answer([(place.places, [0], [rejection()])])
+    assert ledger.size == 10
+
+    ledger.settle([stretch])
+    assert ledger.size == 0
+
+
+@however_taken
+def test_an_answer_counts_with_its_own_bytes(track: Track) -> None:
+    """The request is gone by then; the answer is in memory until it is settled."""
+    ledger = OffsetLedger()
+    first, second = track(ledger, 0, 1)
+
+    answered(ledger, second)
+    assert ledger.size == 10 + len(b"answered")
+
+    settled(ledger, first)
+    assert ledger.size == len(b"answered")
+
+
+@however_taken
+def test_a_commit_stops_at_the_first_unsettled_record(track: Track) -> None:
     """A record that is acknowledged early does not carry the commit past its neighbour."""
     ledger = OffsetLedger()
     places = track(ledger, 3, 7, 9)
-    for place in places:
-        ledger.answer([(place, rejection(place.offset))])
+    answered(ledger, *places)
 
-    ledger.settle([places[1]])
+    acknowledged(ledger, places[1])
     assert ledger.committable() == {}
 
-    ledger.settle([places[0]])
+    acknowledged(ledger, places[0])
     assert ledger.committable() == {P0: 8}
 
 
-def test_what_was_committed_is_not_committable() -> None:
+@however_taken
+def test_what_is_settled_behind_another_is_a_record_without_rows_and_bytes(track: Track) -> None:
+    """A crash would repeat it, but it holds no memory."""
+    ledger = OffsetLedger()
+    first, second, third = track(ledger, 0, 1, 2)
+    answered(ledger, first, second)
+
+    acknowledged(ledger, second)
+    assert (ledger.records, ledger.rows, ledger.size) == (3, 4, 18)
+    assert [ledger.is_settled(place) for place in (first, second, third)] == [False, True, False]
+
+    acknowledged(ledger, first)
+    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
+
+
+@however_taken
+def test_what_was_committed_is_not_committable(track: Track) -> None:
     """Only new offsets are committed, and the late result of an older commit undoes nothing."""
     ledger = OffsetLedger()
     places = track(ledger, 0, 1)
-    settle(ledger, *places)
+    settled(ledger, *places)
 
     ledger.committed({P0: 2, P1: 9})
     ledger.committed({P0: 1})
 
     assert ledger.committable() == {}
+    assert ledger.committed_offsets([P0, P1]) == {P0: 2}
+    assert all(map(ledger.is_done, places))
 
 
 def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
     """Its offsets are lower than those committed for the old topic. A late result of the old one changes nothing."""
     ledger = OffsetLedger()
-    settle(ledger, *track(ledger, 98, 99))
+    settled(ledger, *together(ledger, 98, 99))
     ledger.committed({P0: 100})
 
-    places = track(ledger, 0, 1)
+    places = together(ledger, 0, 1)
     assert ledger.committable() == {}
-    settle(ledger, *places)
+    settled(ledger, *places)
     assert ledger.committable() == {P0: 2}
 
     ledger.committed({P0: 100})
-    settle(ledger, *track(ledger, 2))
+    settled(ledger, *together(ledger, 2))
     assert ledger.committable() == {P0: 3}
 
 
-def test_a_forgotten_partition_leaves_nothing_behind() -> None:
+@however_taken
+def test_a_forgotten_partition_leaves_nothing_behind(track: Track) -> None:
     """Its records are no longer counted, sent or held, and its old places belong to no line."""
     ledger = OffsetLedger()
-    sent, held = track(ledger, 0, 1)
-    ledger.answer([(sent, rejection(0))])
+    sent, also_sent, held, also_held = track(ledger, 0, 1, 2, 3)
+    answered(ledger, sent, also_sent, also_held)
+    acknowledged(ledger, also_sent)
 
-    assert ledger.forget([P0, P1]) == 2
+    assert ledger.forget([P0, P1]) == 3
 
     assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
-    assert ledger.answer([(held, rejection(1))]) == []
-    ledger.settle([sent])
+    assert answered(ledger, held) == []
+    acknowledged(ledger, sent)
+    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
     assert ledger.committable() == {}
+    assert not ledger.owes([P0])
 
 
 def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
     """The new line does not know the old line's places."""
     ledger = OffsetLedger()
-    [old] = track(ledger, 0)
+    [old] = together(ledger, 0)
     ledger.forget([P0])
-    [new] = track(ledger, 0)
+    [new] = together(ledger, 0)
 
-    assert ledger.answer([(old, rejection(0))]) == []
-    ledger.settle([old])
+    assert answered(ledger, old) == []
+    acknowledged(ledger, old)
 
-    assert new.outcome is None
+    assert new.places.answers == [None]
+    assert (ledger.knows(new.places), ledger.knows(old.places)) == (True, False)
     assert ledger.records == 1
     assert ledger.committable() == {}
+    assert ledger.owes([P0])
 
 
-def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way() -> None:
+@however_taken
+def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way(track: Track) -> None:
     """A held record awaits an answer, not a delivery."""
     ledger = OffsetLedger()
-    [place] = track(ledger, 0)
+    first, second, third = track(ledger, 0, 1, 2)
     assert not ledger.awaits_delivery([P0])
 
-    ledger.answer([(place, rejection(0))])
+    answered(ledger, first, second)
 
+    assert ledger.awaits_delivery()
     assert ledger.awaits_delivery([P0, P1])
     assert not ledger.awaits_delivery([P1])
+    acknowledged(ledger, first)
+    assert ledger.awaits_delivery([P0])
+    acknowledged(ledger, second)
+    assert not ledger.awaits_delivery([P0])
+
+    answered(ledger, third)
+    assert ledger.awaits_delivery([P0])
+
+
+def test_nobody_knows_of_an_answer_in_doubt_whether_it_is_durable() -> None:
+    """It is neither settled nor new; its partition will be read again, or is gone."""
+    ledger = OffsetLedger()
+    first, second, third = together(ledger, 0, 1, 2)
+    stretches = ledger.answer([(first.places, [0, 1], [answer_of(first), answer_of(second)])])
+
+    ledger.doubt(stretches)
+
+    assert [ledger.is_doubtful(place) for place in (first, second, third)] == [True, True, False]
+    assert not any(map(ledger.is_settled, (first, second, third)))
+    assert ledger.forget([P0]) == 3
 
 
 def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
     """The first unsettled record counts, whether sent or held; settled partitions are left out."""
     ledger = OffsetLedger()
-    first, _ = track(ledger, 3, 4)
-    settle(ledger, *track(ledger, 8, partition=P1))
+    first, second, *_ = [*together(ledger, 3, 4), *together(ledger, 6)]
+    settled(ledger, *together(ledger, 8, partition=P1))
     assert ledger.oldest_by_partition() == {P0: 3.0}
 
-    ledger.answer([(first, rejection(3))])
+    answered(ledger, first)
     assert ledger.oldest_by_partition() == {P0: 3.0}
 
-    ledger.settle([first])
-    assert ledger.oldest_by_partition() == {P0: 4.0}
+    acknowledged(ledger, first)
+    assert ledger.oldest_by_partition() == {P0: 3.0}
+    settled(ledger, second)
+    assert ledger.oldest_by_partition() == {P0: 6.0}
 
 
 def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> None:
-    """Its timestamp counts; without one it has no age. Each record of a run that was taken apart counts."""
+    """Its timestamp counts; without one it has no age. Each record of those that came together counts."""
     ledger = OffsetLedger()
-    first, _ = (ledger.track(record(at, at=1000.0 + at), 1, 4, 9.0) for at in (3, 4))
-    ledger.track(record(8, partition=P1), 1, 4, 9.0)
+    first, _ = taken(ledger, record(3, at=1003.0), record(4, at=1004.0))
+    taken(ledger, record(8, partition=P1))
     assert ledger.published_by_partition() == {P0: 1_003_000}
 
-    settle(ledger, first)
+    settled(ledger, first)
     assert ledger.published_by_partition() == {P0: 1_004_000}
 
 
 def test_the_ledger_shows_itself() -> None:
-    """Its repr names the lines and their progress."""
+    """Its repr names the lines and their progress; those of places show what is sent and settled."""
     ledger = OffsetLedger()
-    [place] = track(ledger, 3)
+    first, second, _ = together(ledger, 3, 4, 6)
+    answered(ledger, first, second)
+    acknowledged(ledger, first)
 
-    assert repr(ledger) == ("<OffsetLedger records=1 rows=2 bytes=10 [<Line requests/0 sent=0 held=1 next_offset=-1>]>")
-    assert repr(place) == "<Place requests/0/3 settled=False>"
+    assert repr(ledger) == ("<OffsetLedger records=2 rows=4 bytes=18 [<Line requests/0 sent=0 held=1 next_offset=4>]>")
+    assert repr(first.places) == "<Places requests/0 3 to 6 020100>"
 
 
-def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -> None:
+@however_taken
+def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled(track: Track) -> None:
     """A commit must wait while an answer is owed, and is needless where commits have reached that far."""
     ledger = OffsetLedger()
     assert ledger.is_behind(P0, 1)
-    [place] = track(ledger, 3)
+    assert ledger.settled(P0) == -1
+    first, second = track(ledger, 2, 3)
+    settled(ledger, first)
     assert not ledger.is_behind(P0, 5)
+    assert ledger.settled(P0) == 2
 
-    settle(ledger, place)
+    settled(ledger, second)
 
     assert not ledger.is_behind(P0, 4)
     assert ledger.is_behind(P0, 5)
 
 
+@however_taken
+def test_the_next_record_is_the_first_that_is_not_settled(track: Track) -> None:
+    """There is none where all are."""
+    ledger = OffsetLedger()
+    first, second = track(ledger, 0, 1)
+    assert [ledger.is_next(first), ledger.is_next(second)] == [True, False]
+
+    settled(ledger, first)
+    assert [ledger.is_next(first), ledger.is_next(second)] == [False, True]
+
+    settled(ledger, second)
+    assert not ledger.is_next(second)
+
+
 def test_a_place_of_no_record_counts_nowhere() -> None:
     """It only holds up commits until it is settled."""
     ledger = OffsetLedger()
-    marker = ledger.track(record(6), 0, 0, 0.0, records=0)
+    gap = Place(ledger.track_gap(P0, 6, 0.0), 0)
 
     assert ledger.records == 0
     assert ledger.committable() == {}
-    settle(ledger, marker)
+    [stretch] = ledger.answer([(gap.places, [0], [nothing_owed(P0, 6)])])
+    assert stretch.records == 0
+    ledger.settle([stretch])
 
     assert ledger.records == 0
     assert ledger.committable() == {P0: 7}
+
+
+def test_a_gap_that_is_forgotten_is_no_record_that_leaves() -> None:
+    """Nothing is read again for it."""
+    ledger = OffsetLedger()
+    ledger.track_gap(P0, 6, 0.0)
+
+    assert ledger.forget([P0]) == 0
+    assert ledger.records == 0
+
+
+def test_settled_records_are_counted_by_the_instant_of_their_poll() -> None:
+    """Several stretches may be of one poll."""
+    ledger = OffsetLedger()
+    first, second = taken(ledger, *[record(at) for at in range(9)])[0].places, ledger.track_gap(P0, 20, 9.0)
+
+    counts = taken_at([Stretch(first, 0, 2), Stretch(first, 3, 9), Stretch(second, 0, 1)])
+
+    assert counts == {0.0: 8, 9.0: 0}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "stretches"),
+    [
+        ([], []),
+        ([4], [(4, 5)]),
+        ([0, 1, 2], [(0, 3)]),
+        ([0, 2, 3, 7], [(0, 1), (2, 4), (7, 8)]),
+    ],
+)
+def test_neighbours_are_one_stretch(indexes: list[int], stretches: list[tuple[int, int]]) -> None:
+    """There are as few stretches as possible."""
+    places = OffsetLedger().track([record(at) for at in range(8)], [1] * 8, [4] * 8, 0.0)
+
+    found = stretches_of(places, indexes)
+
+    assert [(start, stop) for _, start, stop in found] == stretches
+    assert [place.at for place in places_of(found)] == indexes

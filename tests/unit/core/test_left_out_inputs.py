@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.builders import signature, spec
+from tests.chunks import signature, spec
 from worker.core.failures import Code, Reject
 from worker.core.records import Value
 from worker.core.tensors.left_out_inputs import MAX_FILLED_BYTES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fakes import MODEL
+from tests.chunks import MODEL
 from worker.core.batching import limits
 from worker.core.batching.limits import FIRST_PATIENCE, Limit, MemoryLimits
 from worker.core.records import BatchKind, ClosedBy, ModelKey

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from tests.fakes import MODEL
+from tests.chunks import MODEL
 from worker.core.batching.linger import ARRIVALS, LOOK_EVERY, WAITS, Linger, SimulatedLanes
 from worker.core.records import BatchKind
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import P0, P1, record, rejection, request
-from worker.core.ordering.ledger import OffsetLedger
+from tests.chunks import P0, P1, acknowledged, answer_of, answered, record, settled, taken
+from worker.core.ordering.ledger import OffsetLedger, Place
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Partition, Place
+from worker.core.records import Partition, nothing_owed
 
 both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])
 
 
 def track(ledger: OffsetLedger, *keys: bytes | None, partition: Partition = P0) -> list[Place]:
-    """Track records with these keys, two rows and ten bytes each."""
-    return [ledger.track(record(at, key=key, partition=partition), 2, 10, float(at)) for at, key in enumerate(keys)]
+    """Take records with these keys together, two rows and ten bytes each."""
+    return taken(ledger, *[record(at, key=key, partition=partition) for at, key in enumerate(keys)])
 
 
-def answer(ledger: OffsetLedger, *places: Place) -> list[Place]:
-    return list(ledger.answer([(place, rejection(place.offset)) for place in places]))
-
-
-def settle(ledger: OffsetLedger, *places: Place) -> None:
-    answer(ledger, *places)
-    for place in places:
-        ledger.settle([place])
+def apart(ledger: OffsetLedger, *keys: bytes | None) -> list[Place]:
+    """Take records with these keys one by one."""
+    return [place for at, key in enumerate(keys) for place in taken(ledger, record(at, key=key))]
 
 
 def test_without_an_order_an_answer_waits_for_nobody() -> None:
@@ -32,8 +27,8 @@ def test_without_an_order_an_answer_waits_for_nobody() -> None:
     ledger = LooseLedger()
     first, second = track(ledger, b"a", b"a")
 
-    assert answer(ledger, second) == [second]
-    assert answer(ledger, first) == [first]
+    assert answered(ledger, second) == [second]
+    assert answered(ledger, first) == [first]
 
 
 def test_answers_of_one_key_leave_in_the_order_of_their_records() -> None:
@@ -41,8 +36,29 @@ def test_answers_of_one_key_leave_in_the_order_of_their_records() -> None:
     ledger = KeyedLedger()
     first, other, second, third = track(ledger, b"a", b"b", b"a", b"a")
 
-    assert answer(ledger, third, second, other) == [other]
-    assert answer(ledger, first) == [first, second, third]
+    assert answered(ledger, third, second, other) == [other]
+    assert answered(ledger, first) == [first, second, third]
+
+
+def test_answers_of_one_key_leave_in_order_from_several_polls() -> None:
+    """What one record frees may have come later, and what leaves first is the oldest of all keys."""
+    ledger = KeyedLedger()
+    first, other, second, late_other = apart(ledger, b"a", b"b", b"a", b"b")
+
+    assert answered(ledger, second, late_other) == []
+    assert answered(ledger, other, first) == [first, other, second, late_other]
+
+
+def test_answers_of_a_key_leave_in_order_although_their_topic_was_made_anew() -> None:
+    """The new topic begins with lower offsets."""
+    ledger = KeyedLedger()
+    settled(ledger, *taken(ledger, record(97, key=b"a"), now=1.0))
+    ledger.committed({P0: 98})
+    [old] = taken(ledger, record(98, key=b"a"), now=1.0)
+    [new] = taken(ledger, record(0, key=b"a"), now=2.0)
+
+    assert answered(ledger, new) == []
+    assert answered(ledger, old) == [old, new]
 
 
 def test_a_record_without_a_key_waits_for_nobody() -> None:
@@ -50,9 +66,9 @@ def test_a_record_without_a_key_waits_for_nobody() -> None:
     ledger = KeyedLedger()
     none, empty, second_none, second_empty = track(ledger, None, b"", None, b"")
 
-    assert answer(ledger, second_none, second_empty) == [second_none]
-    assert answer(ledger, empty) == [empty, second_empty]
-    assert answer(ledger, none) == [none]
+    assert answered(ledger, second_none, second_empty) == [second_none]
+    assert answered(ledger, empty) == [empty, second_empty]
+    assert answered(ledger, none) == [none]
 
 
 def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
@@ -61,7 +77,7 @@ def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
     track(ledger, b"a")
     [other] = track(ledger, b"a", partition=P1)
 
-    assert answer(ledger, other) == [other]
+    assert answered(ledger, other) == [other]
 
 
 @both_orders
@@ -69,15 +85,36 @@ def test_a_gap_in_the_offsets_counts_as_no_record(ledger_of: type[OffsetLedger])
     """It needs a place in the line only so that a commit can go past it."""
     ledger = ledger_of()
 
-    ledger.track(record(), 0, 0, 0.0, records=0)
+    gap = Place(ledger.track_gap(P0, 3, 0.0), 0)
 
     assert ledger.records == 0
+    [stretch] = ledger.answer([(gap.places, [0], [nothing_owed(P0, 3)])])
+    ledger.settle([stretch])
+    assert (ledger.records, ledger.committable()) == (0, {P0: 4})
 
 
-def test_records_of_several_keys_have_no_place_in_common() -> None:
-    """One of them might have to wait while another may not."""
-    with pytest.raises(AssertionError, match="several keys"):
-        KeyedLedger().track(record(), 2, 10, 0.0, records=2)
+@both_orders
+def test_neighbours_that_leave_together_are_one_stretch(ledger_of: type[OffsetLedger]) -> None:
+    """They came together, and are sent together."""
+    ledger = ledger_of()
+    places = track(ledger, b"a", b"b", b"c", b"d")[0].places
+    answers = [answer_of(Place(places, at)) for at in range(4)]
+
+    stretches = ledger.answer([(places, [3], answers[3:]), (places, [0, 1], answers[:2])])
+
+    assert [stretch[1:] for stretch in stretches] == [(0, 2), (3, 4)]
+    assert [list(ledger.take_answers(stretch)) for stretch in stretches] == [answers[:2], answers[3:]]
+
+
+@both_orders
+def test_no_record_is_answered_twice(ledger_of: type[OffsetLedger]) -> None:
+    """A second answer would leave, too."""
+    ledger = ledger_of()
+    first, _ = track(ledger, b"a", b"b")
+    answered(ledger, first)
+
+    with pytest.raises(AssertionError, match="answered twice"):
+        answered(ledger, first)
 
 
 @both_orders
@@ -86,12 +123,28 @@ def test_a_commit_waits_for_every_earlier_record(ledger_of: type[OffsetLedger]) 
     ledger = ledger_of()
     first, second, third = track(ledger, b"a", b"b", b"c")
 
-    settle(ledger, third, second)
+    settled(ledger, third, second)
     assert ledger.committable() == {}
     assert ledger.is_next(first)
 
-    settle(ledger, first)
+    settled(ledger, first)
     assert ledger.committable() == {P0: 3}
+
+
+@both_orders
+def test_a_commit_reaches_into_the_middle_of_what_came_together(ledger_of: type[OffsetLedger]) -> None:
+    """Its neighbours may be settled already; a commit reaches the first of them that is not."""
+    ledger = ledger_of()
+    first, second, third = track(ledger, b"a", b"b", b"c")
+    [last] = taken(ledger, record(7, key=b"d"))
+
+    settled(ledger, last, first, third)
+    assert ledger.committable() == {P0: 1}
+    assert (ledger.records, ledger.rows, ledger.size) == (3, 2, 10)
+
+    settled(ledger, second)
+    assert ledger.committable() == {P0: 8}
+    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
 
 
 @both_orders
@@ -100,10 +153,10 @@ def test_what_is_settled_behind_another_is_a_record_without_rows_and_bytes(ledge
     ledger = ledger_of()
     first, second = track(ledger, b"a", b"b")
 
-    settle(ledger, second)
+    settled(ledger, second)
     assert (ledger.records, ledger.rows, ledger.size) == (2, 2, 10)
 
-    settle(ledger, first)
+    settled(ledger, first)
     assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
 
 
@@ -113,9 +166,9 @@ def test_settled_is_not_done(ledger_of: type[OffsetLedger]) -> None:
     ledger = ledger_of()
     first, second = track(ledger, b"a", b"b")
 
-    settle(ledger, second)
+    settled(ledger, second)
     assert [ledger.is_settled(place) for place in (first, second)] == [False, True]
-    settle(ledger, first)
+    settled(ledger, first)
     assert not ledger.is_done(second)
     ledger.committed({P0: 2})
 
@@ -129,13 +182,13 @@ def test_a_partition_awaits_delivery_while_answers_are_on_the_way(ledger_of: typ
     _, second, third = track(ledger, b"a", b"b", b"c")
     assert not ledger.awaits_delivery()
 
-    answer(ledger, second, third)
-    ledger.settle([second])
+    answered(ledger, second, third)
+    acknowledged(ledger, second)
     assert ledger.awaits_delivery()
     assert ledger.awaits_delivery([P0, P1])
     assert not ledger.awaits_delivery([P1])
 
-    ledger.settle([third])
+    acknowledged(ledger, third)
     assert not ledger.awaits_delivery()
     assert not ledger.awaits_delivery([P0])
 
@@ -144,16 +197,16 @@ def test_a_partition_awaits_delivery_while_answers_are_on_the_way(ledger_of: typ
 def test_a_forgotten_partition_leaves_nothing_behind(ledger_of: type[OffsetLedger]) -> None:
     """Settled records do not count as unsettled; a late answer finds no line."""
     ledger = ledger_of()
-    held, sent, settled = track(ledger, b"a", b"b", b"c")
-    answer(ledger, sent)
-    settle(ledger, settled)
+    held, sent, done = track(ledger, b"a", b"b", b"c")
+    answered(ledger, sent)
+    settled(ledger, done)
 
     assert ledger.forget([P0, P1]) == 2
 
     assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
     assert not ledger.awaits_delivery()
-    assert answer(ledger, held) == []
-    ledger.settle([sent])
+    assert answered(ledger, held) == []
+    acknowledged(ledger, sent)
     assert (ledger.rows, ledger.size, ledger.committable()) == (0, 0, {})
 
 
@@ -165,38 +218,21 @@ def test_late_work_does_not_touch_a_partition_that_came_back(ledger_of: type[Off
     ledger.forget([P0])
     [new] = track(ledger, b"a")
 
-    assert answer(ledger, old) == []
-    assert answer(ledger, new) == [new]
+    assert answered(ledger, old) == []
+    assert answered(ledger, new) == [new]
 
 
 def test_the_oldest_record_is_the_first_that_is_not_settled() -> None:
     """Later records may be settled already."""
     ledger = LooseLedger()
-    first, second, third = track(ledger, b"a", b"b", b"c")
+    first, second, third = apart(ledger, b"a", b"b", b"c")
 
-    settle(ledger, second)
+    settled(ledger, second)
     assert ledger.oldest_by_partition() == {P0: 0.0}
 
-    settle(ledger, first)
+    settled(ledger, first)
     assert ledger.oldest_by_partition() == {P0: 2.0}
     assert ledger.is_next(third)
-
-
-def test_records_that_travel_as_one_are_taken_apart_where_they_stand() -> None:
-    """Their neighbours may be settled already; a commit reaches the first of them that is not."""
-    ledger = LooseLedger()
-    one = ledger.track(record(2), 3, 30, 0.0, records=3)
-    [last] = [ledger.track(record(3), 1, 10, 0.0)]
-    settle(ledger, last)
-
-    first, second, third = ledger.unravel(one, [request(at, size=10) for at in range(3)])
-    settle(ledger, first, third)
-    assert ledger.committable() == {P0: 1}
-    assert (ledger.records, ledger.rows, ledger.size) == (3, 1, 10)
-
-    settle(ledger, second)
-    assert ledger.committable() == {P0: 4}
-    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
 
 
 def test_what_is_forgotten_is_remembered_nowhere() -> None:

@@ -1,4 +1,4 @@
-"""Requests of unequal lengths in one batch, each of which gets its own part of the answer."""
+"""Records of unequal lengths in one batch, each of which gets its own part of the answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.builders import request, spec
+from tests.chunks import batch, chunk, offsets, spec
+from worker.core.chunk import Batch, Chunk, Prediction, Shapes
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Request
+from worker.core.records import Array, Tensor
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -29,70 +30,131 @@ def model(datatype: str = "FP32", pad: float | str = 9) -> Signature:
     )
 
 
-def of_length(length: int, rows: int = 1, offset: int = 0) -> Request:
-    values = np.full((rows, length, 2), offset, "<f4")
-    return request(offset, rows=rows, tensors=[values.tobytes()], shapes=((length, 2),))
+def of_lengths(*lengths: int, rows: int | list[int] = 1, first: int = 0) -> Chunk:
+    """A chunk of one record for each length; all values of a record are its offset, counted from `first`."""
+    ids = range(first, first + len(lengths))
+    return chunk(*ids, rows=rows, shapes=[((length, 2),) for length in lengths])
 
 
-def stack(*requests: Request, by: Signature | None = None) -> Batch:
-    stacked, refused = Stacker(by or model()).stack(requests, ClosedBy.SIZE)
-    assert stacked is not None
-    assert not refused
-    return stacked
+def stack(*chunks: Chunk, by: Signature | None = None) -> Batch:
+    return batch(*chunks, by=Stacker(by or model()))
 
 
-def split(batch: Batch, *outputs: Array) -> Split:
-    parted = Stacker(model()).split(batch, outputs)
+def split(stacked: Batch, *outputs: Array) -> Split:
+    parted = Stacker(model()).split(stacked, outputs)
     assert isinstance(parted, Split)
     return parted
 
 
-def test_what_no_request_fills_is_padding() -> None:
-    """Each request's rows stand at the beginning of the axis, in order."""
-    stacked = stack(of_length(1, rows=2, offset=5), of_length(2, offset=6))
+def own_parts(prediction: Prediction) -> list[list[list[object]]]:
+    """Each record's own part of each output."""
+    answered, outputs, stop, _ = prediction
+    found: list[list[list[object]]] = []
+    for rows, shapes in zip(answered.rows, answered.shapes, strict=True):
+        start, stop = stop, stop + rows
+        found.append([part.tolist() for part in model().buckets.own_parts(outputs, shapes, start, stop)])
+    return found
+
+
+def test_what_no_record_fills_is_padding() -> None:
+    """Each record's rows stand at the beginning of the axis, in order."""
+    stacked = stack(of_lengths(1, 2, rows=[2, 1], first=5), of_lengths(1, first=7))
 
     assert stacked.shapes == ((2, 2),)
-    np.testing.assert_array_equal(stacked.feeds["x"][:, :, 0], [[5, 9], [5, 9], [6, 6]])
+    np.testing.assert_array_equal(stacked.feeds["x"][:, :, 0], [[5, 9], [5, 9], [6, 6], [7, 9]])
 
 
-def test_an_answer_is_as_long_as_its_request() -> None:
+def text(*lengths: Sequence[int], longest: tuple[int, int] = (4, 8)) -> tuple[Signature, Chunk]:
+    """A model of ids and words, with an axis each, and a chunk of one record for each pair of lengths."""
+    axes = (
+        Axis("input ids axis 1", (longest[0],), {Spot(0, 0): -1}),
+        Axis("input words axis 1", (longest[1],), {Spot(1, 0): "-"}),
+    )
+    inputs = (TensorSpec("ids", "INT64", (None,)), TensorSpec("words", "BYTES", (None,)))
+    ids: list[Tensor] = [np.arange(length).tobytes() for length, _ in lengths]
+    words: list[Tensor] = [np.array([f"w{at}" for at in range(length)], object) for _, length in lengths]
+    shapes: list[Shapes] = [((one,), (other,)) for one, other in lengths]
+    return Signature("m", "1", inputs, (spec(),), axes=axes), chunk(
+        *range(len(lengths)), tensors=[ids, words], shapes=shapes
+    )
+
+
+@pytest.mark.parametrize("longest", [(4, 8), (4, 4)])
+def test_inputs_of_equal_lengths_are_padded_each_to_its_own_bucket(longest: tuple[int, int]) -> None:
+    """Two axes may have other boundaries, although all records are as long in one as in the other."""
+    by, asked = text((1, 1), (3, 3), longest=longest)
+
+    feeds = stack(asked, by=by).feeds
+
+    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, -1]]
+    more = ["-"] * (longest[1] - 4)
+    assert feeds["words"].tolist() == [["w0", "-", "-", "-", *more], ["w0", "w1", "w2", "-", *more]]
+
+
+def test_inputs_of_other_lengths_are_padded_each_by_its_own() -> None:
+    """Nothing of one input's lengths is taken for the other's."""
+    by, asked = text((1, 3), (4, 2), longest=(4, 4))
+
+    feeds = stack(asked, by=by).feeds
+
+    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, 3]]
+    assert feeds["words"].tolist() == [["w0", "w1", "w2", "-"], ["w0", "w1", "-", "-"]]
+
+
+def test_an_input_without_a_padded_axis_goes_as_it_is() -> None:
+    """Even if each record's is as long as the input beside it is before it is padded."""
+    axes = (Axis("input ids axis 1", (4,), {Spot(0, 0): 0}),)
+    inputs = (TensorSpec("ids", "FP32", (None,)), TensorSpec("weights", "FP32", (3,)), TensorSpec("scale", "FP32", ()))
+    by = Signature("m", "1", inputs, (spec(),), axes=axes)
+
+    feeds = stack(chunk(1, 2, rows=[1, 2], shapes=((3,), (3,), ())), by=by).feeds
+
+    assert feeds["ids"].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]]
+    assert feeds["weights"].tolist() == [[1, 1, 1], [2, 2, 2], [2, 2, 2]]
+    assert feeds["scale"].tolist() == [1, 2, 2]
+
+
+def test_an_answer_is_as_long_as_its_record() -> None:
     """The output of the padding is cut off; an output without that axis stays whole."""
-    batch = stack(of_length(3), of_length(4, offset=1))
+    stacked = stack(of_lengths(3, 4))
 
-    parted = split(batch, np.arange(8, dtype="f4").reshape(2, 4), np.array([[1], [2]], "f4"))
+    [predicted] = split(stacked, np.arange(8, dtype="f4").reshape(2, 4), np.array([[1], [2]], "f4")).predicted
 
-    (short, pooled), (long, _) = (prediction.outputs for prediction in parted.predicted)
-    assert short.tolist() == [[0, 1, 2]]
-    assert long.tolist() == [[4, 5, 6, 7]]
-    assert pooled.tolist() == [[1]]
+    assert own_parts(predicted) == [[[[0, 1, 2]], [[1]]], [[[4, 5, 6, 7]], [[2]]]]
 
 
 def test_nan_in_the_padding_is_nobodys() -> None:
     """A softmax over padding only gives NaN."""
-    batch = stack(of_length(3), of_length(4, offset=1))
+    stacked = stack(of_lengths(3, 4))
 
-    parted = split(batch, np.array([[1, 2, 3, NAN], [1, 2, 3, 4]], "f4"), np.ones((2, 1), "f4"))
+    parted = split(stacked, np.array([[1, 2, 3, NAN], [1, 2, 3, 4]], "f4"), np.ones((2, 1), "f4"))
 
-    assert len(parted.predicted) == 2
+    assert offsets([one.chunk for one in parted.predicted]) == [0, 1]
     assert not parted.refused
 
 
-def test_nan_in_a_requests_own_part_is_its_own() -> None:
-    """Its neighbour in that padded batch gets an answer."""
-    batch = stack(of_length(3), of_length(4, offset=1))
+@pytest.mark.parametrize("bad", range(3))
+def test_nan_in_a_records_own_part_is_its_own(bad: int) -> None:
+    """Its neighbours in that padded batch get an answer, be it the first, the last, or one in the middle."""
+    stacked = stack(of_lengths(3, 4, 3, rows=[1, 2, 1]))
+    each = np.ones((4, 4), "f4")
+    each[[0, 2, 3][bad], 2] = NAN
 
-    parted = split(batch, np.array([[1, 2, 3, 4], [1, 2, NAN, 4]], "f4"), np.ones((2, 1), "f4"))
+    parted = split(stacked, each, np.ones((4, 1), "f4"))
 
-    ((guilty, rejection),) = parted.refused
-    assert guilty is batch.requests[1]
+    ((guilty, at, rejection),) = parted.refused
+    assert (guilty, at, rejection.record.offset) == (stacked.chunks[0], bad, bad)
     assert rejection.code is Code.INTERNAL
     assert "output each" in rejection.message
+    assert offsets([one.chunk for one in parted.predicted]) == [at for at in range(3) if at != bad]
+    starts = {one.chunk.records[0].offset: one.start for one in parted.predicted}
+    assert starts == [{1: 1}, {0: 0, 2: 3}, {0: 0}][bad]
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1,)])
 def test_an_output_of_another_length_fails_the_run(shape: Sequence[int]) -> None:
-    """If it were cut back, a request would get values that are not its own."""
-    parted = Stacker(model()).split(stack(of_length(3)), [np.ones(shape, "f4"), np.ones((1, 1), "f4")])
+    """If it were cut back, a record would get values that are not its own."""
+    parted = Stacker(model()).split(stack(of_lengths(3)), [np.ones(shape, "f4"), np.ones((1, 1), "f4")])
 
     assert isinstance(parted, RunFailure)
     assert "input x axis 1 is 4 long in the batch" in parted.message
@@ -100,7 +162,7 @@ def test_an_output_of_another_length_fails_the_run(shape: Sequence[int]) -> None
 
 def test_halves_of_a_padded_batch_stay_padded() -> None:
     """They run in the bucket of the whole batch."""
-    first, second = halve(stack(of_length(1), of_length(2), of_length(2)))
+    first, second = halve(stack(of_lengths(1, 2, 2)))
 
     assert first.shapes == second.shapes == ((2, 2),)
     assert (first.rows, second.rows) == (1, 2)

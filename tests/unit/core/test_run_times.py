@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes import MODEL
+from tests.chunks import MODEL
 from worker.core.records import BatchKind, ModelKey
 from worker.core.run_times import RunTimes
 

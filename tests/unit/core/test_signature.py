@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import signature, spec
+from tests.chunks import signature, spec
 from worker.core.failures import (
     BadConfiguration,
     Code,

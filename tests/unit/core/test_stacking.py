@@ -1,4 +1,4 @@
-"""Stacking: rows joined, answers split, batches halved, requests cut and reassembled."""
+"""Stacking: rows joined, answers split, batches halved, records cut and reassembled."""
 
 from __future__ import annotations
 
@@ -9,131 +9,227 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.builders import batch, floats, request, spec, stacker
+from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
+from worker.core.chunk import Batch, Chunk, Prediction, Refused, RunStates
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request
-from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Stacker, cut, halve, reject
+from worker.core.records import Array, ClosedBy, Ids
+from worker.core.tensors.stacking import MANY, PIECES_DIFFER, VALUE_NOT_TAKEN, Split, Stacker, cut, halve, reject
 
 
-def stack(requests: list[Request], by: Stacker | None = None) -> Batch:
-    stacked, refused = (by or stacker()).stack(requests, ClosedBy.SIZE)
-    assert not refused
-    assert stacked is not None
-    return stacked
-
-
-def rows(*values: float, offset: int = 0) -> Request:
-    return request(offset, rows=len(values), tensors=[floats(*values)])
-
-
-def answer(piece: Request, *values: float) -> Prediction:
+def answer(piece: Chunk, *values: float) -> Prediction:
     return Prediction(piece, (np.asarray(values, "<f4").reshape(-1, 1),))
 
 
+def guilty(refused: list[Refused]) -> list[int]:
+    """The offsets of records that are refused; each refusal names its own record."""
+    assert all(chunk.records[at] is rejection.record for chunk, at, rejection in refused)
+    return [rejection.record.offset for _, _, rejection in refused]
+
+
+def split(by: Stacker, stacked: Batch, *outputs: Array) -> Split:
+    found = by.split(stacked, outputs)
+    assert isinstance(found, Split)
+    return found
+
+
+def rows_by_offset(parts: Split) -> dict[int, list[object]]:
+    """The rows of the first output that each record is answered with."""
+    found: dict[int, list[object]] = {}
+    for answered, outputs, start, _ in parts.predicted:
+        rows = iter(outputs[0][start:].tolist())
+        for record, count in zip(answered.records, answered.rows, strict=True):
+            found[record.offset] = [next(rows) for _ in range(count)]
+    return found
+
+
 def test_a_lone_aligned_tensor_is_not_copied() -> None:
-    """The array of a batch with one request is a view of the record's own bytes."""
+    """The array of a batch with one record is a view of the record's own bytes."""
     values = np.arange(3, dtype="<f4")
 
-    stacked = stack([request(rows=3, tensors=[values])])
+    stacked = batch(chunk(rows=3, tensors=[[values]]))
 
     assert np.shares_memory(stacked.feeds["x"], values)
 
 
-def test_non_finite_input_convicts_only_its_own_request() -> None:
-    """The other requests are stacked without the one that has a NaN."""
-    stacked, refused = stacker().stack([rows(1), rows(2, math.nan, offset=1), rows(3)], ClosedBy.LINGER)
+def test_records_are_stacked_in_order() -> None:
+    """Chunk by chunk, and each record with all its rows."""
+    stacked = batch(chunk(3, 4, 5, rows=[1, 2, 1]), one(7, 8.0, 9.0))
+
+    assert stacked.feeds["x"].tolist() == [[3], [4], [4], [5], [8], [9]]
+    assert (stacked.rows, stacked.shapes, stacked.kind.model) == (6, ((1,),), stacked.model)
+
+
+@pytest.mark.parametrize("bad", [[0], [1], [3], [0, 1], [1, 3], [0, 3], [0, 2], [0, 1, 2]])
+def test_non_finite_input_convicts_only_its_own_record(bad: list[int]) -> None:
+    """The other records are stacked without it, be it the first, the last, or one in the middle of its chunk."""
+    values = [math.nan if at in bad else float(at) for at in range(4)]
+    others = [at for at in range(4) if at not in bad]
+    four = chunk(0, 1, 2, 3, tensors=[list(map(floats, values))], ids=[Ids(str(at)) for at in range(4)])
+
+    stacked, refused = stacker().stack([four, one(8, 8.0)], ClosedBy.LINGER)
 
     assert stacked is not None
-    assert stacked.feeds["x"].tolist() == [[1], [3]]
-    [(guilty, rejection)] = refused
-    assert guilty.record.offset == 1
-    assert (rejection.code, rejection.message) == (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
+    assert offsets(stacked.chunks) == [*others, 8]
+    assert stacked.feeds["x"].tolist() == [[at] for at in [*others, 8]]
+    assert guilty(refused) == bad
+    assert [one.rejection.ids for one in refused] == [Ids(str(at)) for at in bad]
+    assert {(one.rejection.code, one.rejection.message) for one in refused} == {
+        (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
+    }
 
 
 def test_of_many_small_inputs_a_value_that_is_not_finite_is_found_too() -> None:
     """Small inputs are checked together, and one by one only where that finds something."""
     names = [f"x{number}" for number in range(MANY + 1)]
     of_many = stacker(*map(spec, names))
-    good, bad = ([floats(1.0)] * MANY + [floats(last)] for last in (2.0, math.nan))
-    requests = [request(at, tensors=tensors, shapes=((1,),) * len(names)) for at, tensors in enumerate((good, bad))]
+    shapes = ((1,),) * len(names)
+    good = [[floats(1.0), floats(1.0)]] * MANY
+    bad = chunk(0, 1, tensors=[*good, [floats(2.0), floats(math.nan)]], shapes=shapes)
 
-    assert stack(requests[:1], of_many).feeds[names[-1]].tolist() == [[2.0]]
-    _, [(guilty, rejection)] = of_many.stack(requests, ClosedBy.SIZE)
+    assert batch(bad.take(0, 1), by=of_many).feeds[names[-1]].tolist() == [[2.0]]
+    _, [(_, at, rejection)] = of_many.stack([bad], ClosedBy.SIZE)
 
-    assert guilty.record.offset == 1
+    assert at == 1
+    assert rejection.record.offset == 1
     assert rejection.message == f"input {names[-1]}: holds NaN or infinity"
 
 
 @pytest.mark.parametrize("where", [(row, column) for row in range(2) for column in range(3)])
-def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int, int]) -> None:
+@pytest.mark.parametrize("are_apart", [False, True])
+def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int, int], are_apart: object) -> None:
     """It may be in any row and column, in inputs and in outputs."""
     wide = stacker(spec("x", dims=(3,)), outputs=[spec("y", dims=(3,))])
     good, bad = np.ones((2, 3), "<f4"), np.ones((2, 3), "<f4")
     bad[where] = math.inf
-    requests = [request(at, rows=2, tensors=[values], shapes=((3,),)) for at, values in enumerate((good, bad, good))]
+    three = chunk(0, 1, 2, rows=2, tensors=[[good, bad, good]], shapes=((3,),))
+    chunks = singles(three) if are_apart else [three]
 
-    stacked, refused = wide.stack(requests, ClosedBy.SIZE)
-    outcomes = judged(wide, stack([requests[0], requests[2]], wide), np.concatenate([good, bad]))
-
+    stacked, refused = wide.stack(chunks, ClosedBy.SIZE)
     assert stacked is not None
-    assert [one.record.offset for one in stacked.requests] == [0, 2]
-    assert [guilty.record.offset for guilty, _ in refused] == [1]
-    assert [type(outcome) for _, outcome in outcomes] == [Prediction, Rejection]
+    parts = split(wide, stacked, np.concatenate([good, bad]))
+
+    assert offsets(stacked.chunks) == [0, 2]
+    assert guilty(refused) == [1]
+    assert (list(rows_by_offset(parts)), guilty(parts.refused)) == ([0], [2])
+    assert parts.refused[0].rejection.code is Code.INTERNAL
+    assert parts.refused[0].rejection.message == "output y: the model answered NaN or infinity"
+
+
+@pytest.mark.parametrize("bad", [[], [0], [1], [3], [0, 1], [0, 2, 3], [0, 1, 2, 3]])
+def test_a_bad_output_costs_its_own_record_the_answer(bad: list[int]) -> None:
+    """The others keep their own rows, be it the first, the last, or one in the middle of its chunk."""
+    stacked = batch(one(7, 1.0), chunk(0, 1, 2, 3, rows=[1, 2, 1, 2]), one(8, 1.0, 1.0))
+    output = np.arange(9, dtype="f4").reshape(9, 1)
+    rows = {7: [[0]], 0: [[1]], 1: [[2], [3]], 2: [[4]], 3: [[5], [6]], 8: [[7], [8]]}
+    for at in bad:
+        output[rows[at][-1]] = math.nan
+
+    parts = split(stacker(), stacked, output)
+
+    assert guilty(parts.refused) == bad
+    assert rows_by_offset(parts) == {offset: own for offset, own in rows.items() if offset not in bad}
 
 
 def test_a_group_of_the_guilty_makes_no_batch() -> None:
     """An empty batch is not run."""
-    stacked, refused = stacker().stack([rows(math.inf)], ClosedBy.LINGER)
+    stacked, refused = stacker().stack([one(0, math.inf), one(1, math.nan)], ClosedBy.LINGER)
 
     assert stacked is None
-    assert len(refused) == 1
+    assert len(refused) == 2
 
 
 def test_non_finite_values_pass_where_they_are_allowed() -> None:
     """The operator may have a model that takes and gives such values."""
     lenient = Stacker(stacker().signature, refuse_non_finite_input=False, refuse_non_finite_output=False)
 
-    stacked = stack([rows(math.nan)], lenient)
-    [(_, outcome)] = judged(lenient, stacked, np.array([[math.inf]], "f4"))
+    parts = split(lenient, batch(one(0, math.nan), by=lenient), np.array([[math.inf]], "f4"))
 
-    assert isinstance(outcome, Prediction)
+    assert rows_by_offset(parts) == {0: [[math.inf]]}
 
 
-def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, Outcome]]:
-    found = by.split(stacked, outputs)
-    assert not isinstance(found, RunFailure)
-    predicted = [(prediction.request, prediction) for prediction in found.predicted]
-    return sorted([*predicted, *found.refused], key=lambda judged: stacked.requests.index(judged[0]))
+def test_the_model_gets_states_as_further_inputs() -> None:
+    """A batch without states has only its records' tensors."""
+    stateless = batch(one(0, 1.0))
+    stateful = Batch(stateless.chunks, stateless.feeds, 1, ClosedBy.SIZE, {"before": np.zeros((1, 1), "f4")})
+
+    assert list(stateless.all_feeds) == ["x"]
+    assert list(stateful.all_feeds) == ["x", "before"]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1)])
 def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
-    """With a row too few or too many, no row can be matched to a request: the run failed."""
-    failure = stacker().split(stack([rows(1), rows(2)]), [np.zeros(shape, "f4")])
+    """With a row too few or too many, no row can be matched to a record: the run failed."""
+    failure = stacker().split(batch(chunk(1, 2)), [np.zeros(shape, "f4")])
 
     assert isinstance(failure, RunFailure)
     assert failure.message.startswith("output y: 2 rows went in, shape")
     assert failure.loses_rows
 
 
-def test_a_batch_is_halved_between_requests() -> None:
-    """The rows of one request stay together, and the arrays are views."""
-    stacked = batch(rows(1), rows(2, 3), rows(4))
+@pytest.mark.parametrize(
+    ("chunks", "halves"),
+    [
+        ([one(1, 1.0), one(2, 2.0, 3.0), one(3, 4.0)], ([1], [2, 3])),
+        ([chunk(1, 2, 3, 4)], ([1, 2], [3, 4])),
+        ([chunk(1, 2, 3, rows=[1, 5, 1])], ([1], [2, 3])),
+        ([chunk(1, 2), chunk(3, 4)], ([1, 2], [3, 4])),
+        ([chunk(1), chunk(2, 3, 4)], ([1, 2], [3, 4])),
+        ([chunk(1, 2, 3), chunk(4), chunk(5)], ([1, 2], [3, 4, 5])),
+        ([chunk(1, 2, 3), chunk(4), chunk(5), chunk(6, 7)], ([1, 2, 3], [4, 5, 6, 7])),
+    ],
+)
+def test_a_batch_is_halved_between_records(chunks: list[Chunk], halves: tuple[list[int], list[int]]) -> None:
+    """The rows of one record stay together, and the arrays are views."""
+    stacked = batch(*chunks)
 
     first, second = halve(stacked)
 
-    assert (first.rows, second.rows) == (1, 3)
-    assert first.feeds["x"].tolist() == [[1]]
-    assert second.feeds["x"].tolist() == [[2], [3], [4]]
-    assert np.shares_memory(second.feeds["x"], stacked.feeds["x"])
+    assert (offsets(first.chunks), offsets(second.chunks)) == halves
+    for half in (first, second):
+        assert half.rows == sum(sum(part.rows) for part in half.chunks)
+        assert half.feeds["x"].tolist() == batch(*half.chunks).feeds["x"].tolist()
+        assert np.shares_memory(half.feeds["x"], stacked.feeds["x"])
 
 
-def test_one_rejected_piece_rejects_the_request() -> None:
+def test_a_record_that_fails_alone_is_halved_between_its_rows() -> None:
+    """Its pieces are answered as one."""
+    first, second = halve(batch(one(3, 1.0, 2.0, 3.0)))
+
+    assert [half.feeds["x"].tolist() for half in (first, second)] == [[[1], [2]], [[3]]]
+    [head], [tail] = first.chunks, second.chunks
+    assert head.reassembly is tail.reassembly
+    assert (offsets([head, tail]), head.rows, tail.rows) == ([3, 3], [2], [1])
+
+
+def test_halves_keep_their_own_states() -> None:
+    """They run on the states of their own rows."""
+    stacked = batch(chunk(0, 1, 2, 3))
+    states = {"before": np.arange(4.0).reshape(4, 1)}
+
+    first, second = halve(Batch(stacked.chunks, stacked.feeds, 4, stacked.closed_by, states))
+
+    assert [half.states["before"].tolist() for half in (first, second)] == [[[0], [1]], [[2], [3]]]
+
+
+def test_texts_are_cut_between_rows() -> None:
+    """As numbers are. The pieces have their share of the bytes, and the last one the rows that are left."""
+    words = np.array(["a", "b", "c", "d", "e", "f"], object)
+    numbers = np.arange(6, dtype="<f4")
+    whole = chunk(9, rows=3, tensors=[[words], [numbers]], shapes=((2,), (2,)), sizes=100)
+
+    first, second = cut(whole, 2)
+
+    assert [list(piece.tensors[0][0]) for piece in (first, second)] == [["a", "b", "c", "d"], ["e", "f"]]
+    assert [bytes(piece.tensors[1][0]) for piece in (first, second)] == [floats(0, 1, 2, 3), floats(4, 5)]
+    assert [(list(piece.rows), list(piece.sizes)) for piece in (first, second)] == [([2], [67]), ([1], [34])]
+
+
+def test_one_rejected_piece_rejects_the_record() -> None:
     """The other pieces are dropped: they are not stacked any more, and their answers are ignored."""
-    pieces = cut(rows(1, 2, 3, offset=9), 1)
+    pieces = cut(one(9, 1.0, 2.0, 3.0), 1)
     reassembly = pieces[0].reassembly
     assert reassembly is not None
-    wrong = reject(pieces[1], RunFailure("poisoned", Code.RESOURCE_EXHAUSTED))
+    _, _, wrong = reject(pieces[1], RunFailure("poisoned", Code.RESOURCE_EXHAUSTED))
 
     assert reassembly.collect(pieces[0], answer(pieces[0], 10)) is None
     assert reassembly.collect(pieces[1], wrong) == wrong
@@ -141,24 +237,57 @@ def test_one_rejected_piece_rejects_the_request() -> None:
 
     assert stacker().stack(pieces[2:], ClosedBy.SIZE) == (None, [])
     assert wrong.message == "the model failed on this request: poisoned"
-    assert reject(rows(1), RunFailure("no", Code.INVALID_ARGUMENT)).message == f"{VALUE_NOT_TAKEN}: no"
+    assert reject(one(0, 1), RunFailure("no", Code.INVALID_ARGUMENT)).rejection.message == f"{VALUE_NOT_TAKEN}: no"
     assert wrong.code is Code.RESOURCE_EXHAUSTED
     assert wrong.record.offset == 9
 
 
+def test_pieces_whose_outputs_differ_in_their_shapes_have_no_common_answer() -> None:
+    """Such an output depends on the values."""
+    whole = one(9, 1.0, 2.0)
+    first, second = cut(whole, 1)
+    assert first.reassembly is not None
+
+    assert first.reassembly.collect(first, Prediction(first, (np.zeros((1, 2)),))) is None
+    outcome = first.reassembly.collect(second, Prediction(second, (np.zeros((1, 3)),)))
+
+    assert outcome == reject(whole, RunFailure(PIECES_DIFFER)).rejection
+
+
+def test_each_piece_runs_on_the_state_of_the_one_before() -> None:
+    """The whole leaves the state of its last row."""
+    first, second = cut(one(9, 1.0, 2.0, 3.0), 2)
+    reassembly = first.reassembly
+    assert reassembly is not None
+
+    states = [RunStates([np.arange(9.0).reshape(9, 1)]), RunStates([np.arange(10.0, 19.0).reshape(9, 1)])]
+    outputs = [np.arange(9.0).reshape(9, 1)]
+    reassembly.collect(first, Prediction(first, outputs, 4, states[0]))
+    assert reassembly.carried is not None
+    assert [array.tolist() for array in reassembly.carried] == [[[5.0]]]
+    outcome = reassembly.collect(second, Prediction(second, outputs, 0, states[1]))
+
+    assert isinstance(outcome, Prediction)
+    assert outcome.chunk is reassembly.whole
+    assert outcome.outputs[0].tolist() == [[4.0], [5.0], [0.0]]
+    assert outcome.states is not None
+    assert [array.tolist() for array in outcome.states.arrays] == [[[10.0]]]
+
+
 @pytest.mark.parametrize("is_wrong", [False, True])
-def test_a_request_made_whole_is_freed_at_once(is_wrong: object) -> None:
-    """Requests are cut because they are large, so their memory may not wait for the garbage collector."""
+def test_a_record_made_whole_is_freed_at_once(is_wrong: object) -> None:
+    """Records are cut because they are large, so their memory may not wait for the garbage collector."""
     values = np.array([1, 2], "<f4")
     freed = weakref.ref(values)
     gc.disable()
     try:
-        pieces = cut(request(rows=2, tensors=[values]), 1)
+        pieces = cut(chunk(rows=2, tensors=[[values]]), 1)
         for piece in pieces:
             assert piece.reassembly is not None
-            piece.reassembly.collect(piece, reject(piece, RunFailure("no")) if is_wrong else answer(piece, 1))
+            outcome = reject(piece, RunFailure("no")).rejection if is_wrong else answer(piece, 1)
+            piece.reassembly.collect(piece, outcome)
 
-        del values, pieces, piece
+        del values, pieces, piece, outcome
 
         assert freed() is None
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builders import P0
+from tests.chunks import P0
 from worker.core.records import Partition
 from worker.core.stalls import Reach, Stall, Stalls
 

@@ -163,7 +163,9 @@ class Batcher:
         """Put the records into groups. One that is larger than a batch is cut into pieces that are answered as one."""
         for bucket, part in self._sorted(chunk):
             if self._auto is not None:
-                self._auto.arrived(now, bucket.kind, sum(part.rows))
+                rows, most = sum(part.rows), bucket.limit.rows
+                for start in range(0, rows, most):  # as they will share batches
+                    self._auto.arrived(now, bucket.kind, min(most, rows - start))
             self._place(bucket, part, now)
 
     def add_late(self, chunk: Chunk, now: float) -> None:
@@ -329,12 +331,12 @@ class Batcher:
 
     def _join(self, group: Group, chunk: Chunk) -> None:
         group.add(chunk)
+        if group.deadline < inf:
+            self._hurry(group)
         if group.rows >= group.limit.rows:
             self._fill(group, group.limit.why)
         elif group.size >= group.bucket.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
-        elif group.deadline < inf:
-            self._hurry(group)
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
         group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))

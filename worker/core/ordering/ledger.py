@@ -49,6 +49,11 @@ class Line:
         """The places that have the first record that is not settled."""
         return self.sent[0] if self.sent else self.held[0] if self.held else None
 
+    @property
+    def is_under_way(self) -> bool:
+        """True if answers have left in order, and are not all settled."""
+        return bool(self.sent) or (bool(self.held) and self.held[0].left > self.held[0].passed)
+
     def __repr__(self) -> str:
         return f"<Line {self.partition} sent={len(self.sent)} held={len(self.held)} next_offset={self.next_offset}>"
 
@@ -57,12 +62,12 @@ class Places:
     """The places of records of one partition that were received together, in columns. The ledger owns them.
 
     `offsets`, `rows`, `sizes` (bytes) and `published_ms` have an entry for each record, `states` a byte. `answers` has
-    each answer until it leaves. All before `left` have left, all before `passed` are settled. `is_gap`: the only place
-    is of an offset that holds no record.
+    each answer until it leaves; `missing` records have none yet. All before `left` have left, all before `passed` are
+    settled. `is_gap`: the only place is of an offset that holds no record.
     """
 
     __slots__ = (
-        *("answers", "changes", "is_gap", "keys", "left", "line", "offsets", "passed"),
+        *("answers", "changes", "is_gap", "keys", "left", "line", "missing", "offsets", "passed"),
         *("published_ms", "rows", "sizes", "states", "taken_at"),
     )
 
@@ -85,18 +90,14 @@ class Places:
         self.taken_at = taken_at
         self.is_gap = is_gap
         self.keys: Sequence[bytes | None] | None = None  # set only where records of one key wait for one another
-        self.answers: list[Answer | None] = [None] * len(offsets)
+        self.missing = len(offsets)
+        self.answers: list[Answer | None] = [None] * self.missing
         self.changes: Any = None  # the states that the answers leave behind, for the room of the states alone
-        self.states = bytearray(len(offsets))
+        self.states = bytearray(self.missing)
         self.left = self.passed = 0
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    @property
-    def records(self) -> int:
-        """How many records have these places."""
-        return 0 if self.is_gap else len(self.offsets)
 
     def __repr__(self) -> str:
         return f"<Places {self.line.partition} {self.offsets[0]} to {self.offsets[-1]} {self.states.hex()}>"
@@ -208,18 +209,20 @@ class OffsetLedger:
     def _note(self, places: Places, at: Sequence[int], given: Sequence[Answer]) -> None:
         sizes, known = places.sizes, places.answers
         for index, answer in zip(at, given, strict=True):
+            assert known[index] is None, "a record is answered twice"
             known[index] = answer
             if type(answer) is not Rejection:  # it holds the record until it leaves
                 size = len(answer[2] or b"")
                 self.size += size - sizes[index]
                 sizes[index] = size
+        places.missing -= len(at)
 
     def _leaving(self, line: Line) -> Iterable[Stretch]:
         """The answers of this line that have no earlier one to wait for."""
         while line.held:
             places = line.held[0]
             start, answers = places.left, places.answers
-            stop = answers.index(None, start) if None in answers else len(answers)
+            stop = answers.index(None, start) if places.missing else len(answers)
             if stop > start:
                 places.left = stop
                 places.states[start:stop] = _SENT * (stop - start)
@@ -276,7 +279,7 @@ class OffsetLedger:
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         """True if answers of these partitions (None: of any) are on the way and not acknowledged."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
-        return any(line.sent or (line.held and line.held[0].left > line.held[0].passed) for line in lines)
+        return any(line.is_under_way for line in lines)
 
     def owes(self, partitions: Iterable[Partition]) -> bool:
         """True if a record of these partitions is taken and not settled."""

@@ -42,7 +42,7 @@ class LooseLedger(OffsetLedger):
                 self._note(places, at, given)
                 self._free(places, at, free)
         leaving: list[Stretch] = []
-        for places, indexes in sorted(free.items(), key=_first_offset):  # a key's answers may be in several places
+        for places, indexes in sorted(free.items(), key=_age):  # a key's answers may be in several places
             leaving += stretches_of(places, sorted(indexes))
         for places, start, stop in leaving:
             places.states[start:stop] = bytes([SENT]) * (stop - start)
@@ -110,8 +110,9 @@ class KeyedLedger(LooseLedger):
         return super().forget([line.partition for line in lines])
 
 
-def _first_offset(free: tuple[Places, list[int]]) -> int:
-    return free[0].offsets[0]
+def _age(free: tuple[Places, list[int]]) -> tuple[float, int]:
+    """What sorts places by their age. A topic that was made anew begins with lower offsets, but later."""
+    return free[0].taken_at, free[0].offsets[0]
 
 
 LEDGERS: Mapping[Order, type[OffsetLedger]] = {"partition": OffsetLedger, "key": KeyedLedger, "none": LooseLedger}

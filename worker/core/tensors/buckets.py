@@ -125,16 +125,16 @@ class Buckets:
         """One array of shape (rows, *dims) per input, with the dims of `shapes`. Elements of no record are padding."""
         feeds: dict[str, Array] = {}
         rows_each = [count for chunk in chunks for count in chunk.rows]
-        last: list[tuple[int, ...]] = []
-        mask: Array | None = None
+        masks: dict[int, tuple[list[tuple[int, ...]], Array]] = {}  # by padded length, each with its records' lengths
         for at, spec in enumerate(inputs):
             tensors = [tensor for chunk in chunks for tensor in chunk.tensors[at]]
             dims = [own[at] for chunk in chunks for own in chunk.shapes]
             array = np.full((rows, *shapes[at]), self.pads.get(at, 0), spec.dtype)
             if len(shapes[at]) == 1:
-                if mask is None or dims != last:  # the inputs of a text are equally long
-                    mask, last = _mask(dims, rows_each, shapes[at][0]), dims
-                array[mask] = spec.joined(tensors)
+                (length,) = shapes[at]
+                if length not in masks or masks[length][0] != dims:  # the inputs of a text are equally long
+                    masks[length] = dims, _mask(dims, rows_each, length)
+                array[masks[length][1]] = spec.joined(tensors)
             else:
                 _fill(spec, array, tensors, rows_each, dims)
             feeds[spec.name] = array

@@ -182,15 +182,13 @@ def halve(batch: Batch) -> list[Batch]:
 
 
 def _divided(chunks: Sequence[Chunk], count: int) -> tuple[list[Chunk], list[Chunk]]:
-    """The first `count` records, and the rest."""
-    first: list[Chunk] = []
-    for at, chunk in enumerate(chunks):
-        if len(chunk) > count:
-            head = [chunk.take(0, count)] if count else []
-            return [*first, *head], [chunk.take(count, len(chunk)), *chunks[at + 1 :]]
-        first.append(chunk)
-        count -= len(chunk)
-    return first, []
+    """The first `count` records, which are not all, and the rest."""
+    at = 0
+    while len(chunks[at]) <= count:
+        count -= len(chunks[at])
+        at += 1
+    head = [chunks[at].take(0, count)] if count else []
+    return [*chunks[:at], *head], [chunks[at].take(count, len(chunks[at])), *chunks[at + 1 :]]
 
 
 def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:

@@ -1,0 +1,87 @@
+"""A chunk's columns stay together, whatever part of it goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.chunks import P1, RAW, chunk, floats, offsets, record, singles
+from worker.core.chunk import Chunk, RunStates
+from worker.core.failures import Code
+from worker.core.records import Ids, Timeout
+from worker.core.tensors.stacking import refusal
+
+FOUR = chunk(
+    *(4, 5, 7, 9),
+    rows=[1, 2, 3, 4],
+    shapes=[((1,),), ((2,),), ((3,),), ((4,),)],
+    sizes=[10, 20, 30, 40],
+    timeouts=[None, Timeout(5.0), Timeout(7.0), None],
+    deadlines=[4.0, 5.0, 7.0, 9.0],
+    ids=[Ids("four"), Ids("five"), Ids("seven"), Ids("nine")],
+)
+
+
+def columns(of: Chunk) -> list[tuple[object, ...]]:
+    """All that a chunk says of each record."""
+    assert of.timeouts is not None
+    assert of.deadlines is not None
+    ids = [of.ids_of(at) for at in range(len(of))]
+    return list(
+        zip(of.records, of.rows, of.shapes, *of.tensors, of.sizes, of.at, of.timeouts, of.deadlines, ids, strict=True)
+    )
+
+
+@pytest.mark.parametrize("indexes", [[0], [3], [1, 2], [0, 2], [0, 1, 3], [0, 3], [0, 1, 2, 3]])
+def test_each_record_keeps_what_is_said_of_it(indexes: list[int]) -> None:
+    """A part has the columns of its own records, in their order, and all that the whole chunk says once."""
+    part = FOUR.pick(indexes)
+
+    assert columns(part) == [columns(FOUR)[at] for at in indexes]
+    assert (part.model, part.form, part.state, part.partition) == (FOUR.model, RAW, None, FOUR.partition)
+
+
+def test_a_part_of_all_records_is_the_chunk_itself() -> None:
+    """The usual chunk goes whole, and costs nothing."""
+    assert FOUR.take(0, 4) is FOUR
+    assert FOUR.pick([0, 1, 2, 3]) is FOUR
+
+
+def test_neighbours_are_a_slice() -> None:
+    """So the whole can be put together again from its slices."""
+    parts = [FOUR.take(0, 1), FOUR.take(1, 3), FOUR.take(3, 4)]
+
+    assert [row for part in parts for row in columns(part)] == columns(FOUR)
+    assert offsets(parts) == [4, 5, 7, 9]
+
+
+def test_what_no_record_has_is_no_column() -> None:
+    """Most chunks have neither ids nor timeouts nor deadlines."""
+    part = chunk(1, 2, 3).pick([0, 2])
+
+    assert (part.ids, part.timeouts, part.deadlines) == (None, None, None)
+    assert part.ids_of(1) == Ids()
+
+
+def test_a_refusal_names_its_own_record() -> None:
+    """The first, the last, or one in the middle, of the whole or of a part."""
+    for at, offset in enumerate((4, 5, 7, 9)):
+        refused = refusal(FOUR, at, Code.INTERNAL, "no")
+        assert (refused.rejection.record.offset, refused.rejection.ids) == (offset, columns(FOUR)[at][-1])
+    assert refusal(FOUR.take(1, 4), 1, Code.INTERNAL, "no").rejection.ids == Ids("seven")
+
+
+def test_a_record_alone_is_a_chunk() -> None:
+    """A chunk of one says all that one of many does."""
+    first, second = singles(chunk(2, 3, rows=2, partition=P1))
+
+    assert (first.records[0], first.rows[0], first.tensors[0][0]) == (record(2, partition=P1), 2, floats(2, 2))
+    assert (second.records[0], second.rows[0], second.tensors[0][0]) == (record(3, partition=P1), 2, floats(3, 3))
+    assert (first.at[0], second.at[0], second.partition) == (0, 1, P1)
+
+
+def test_a_row_of_next_states_is_one_row_of_each_tensor() -> None:
+    """It can be stacked again."""
+    states = RunStates([np.array([[1.0], [2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]])])
+
+    assert [array.tolist() for array in states.row(1)] == [[[2.0]], [[5.0, 6.0]]]
