@@ -264,7 +264,7 @@ PLANTED: Mapping[str, Planted] = {
         changes,
         "note",
         _note_with_the_neighbour,
-        lambda _: test_states.test_each_record_leaves_its_own_state(range(10)),
+        lambda _: test_states.test_each_record_leaves_its_own_state([*range(10)]),
     ),
     "a state leaves twice": Planted(
         KeyStates, "leave", _leave_again, lambda _: test_states.test_a_state_leaves_once_with_its_own_answer()
