@@ -12,9 +12,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, Bench, Job, response_topic, there, wait_for
+from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, Bench, Job, fill, response_topic, there, wait_for
+from bench.requests import Request
 from bench.running import PEERS, Running, running, why_absent
 from bench.tables import Bar
 
@@ -140,6 +143,20 @@ def compared(bench: Bench, names: Sequence[str], run: Callable[[str], Figure]) -
         bench.tell(f"{name}: {why}")
     found = take_turns(present, bench.asked.rounds, told, bench.tell)
     return Turns({name: runs for name, runs in found.items() if name not in absent}, absent)
+
+
+def beside_loop(
+    bench: Bench, loop: str, model: Path, requests: Sequence[Request], usual: int, **settings: str
+) -> Turns:
+    """Compares the worker and other checkouts' workers with one loop, over these requests in batches of 64."""
+    values, headers = zip(*requests, strict=True)
+    rows = bench.rows(usual)
+    topic = fill(bench.cluster, rows, values, *headers)
+    job = Job(bench.cluster, [topic], model, 64, settings)
+    run = partial(measure, job=job, rows=rows, seconds=bench.asked.seconds)
+    turns = compared(bench, bench.contenders(WORKER, loop), run)
+    bench.cluster.delete_topic(topic)
+    return turns
 
 
 def _tried(name: str, run: Callable[[str], Figure], absent: dict[str, str]) -> Figure:
