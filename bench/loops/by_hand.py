@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, Producer
 
-from bench.loops import polls
 from bench.loops.task import Task, joined, model_call
 
 ANSWER = bytes(64)  # as long as the model's answer to one row: 16 floats
@@ -26,7 +25,6 @@ ABOUT = {
     "hand_loop": "consume, run, produce, flush, commit: at least once, because nothing overlaps; no headers",
     "one_by_one": "a record, an inference, an answer; commits in the background, whatever became of the answer",
     "one_by_one_eager": "one_by_one with linger.ms 0",
-    **polls.ABOUT,
 }
 
 
@@ -93,11 +91,10 @@ LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
     "hand_loop": hand_loop,
     "one_by_one": one_by_one,
     "one_by_one_eager": one_by_one,
-    **polls.LOOPS,
 }
 # The worker's own fetch settings, for loops that must not be held back: with the client's defaults a fast loop starves
 # for a second each time the client has read 64 MB ahead.
-FAST = ("pass_through", "echo", *polls.LOOPS)
+FAST = ("pass_through", "echo")
 FAST_FETCH = {"queued.min.messages": 5_000, "queued.max.messages.kbytes": 32 * 1024, "fetch.queue.backoff.ms": 20}
 # These loops send each answer at once. The others, like the worker, have the client's default linger of 5 ms.
 EAGER = ("echo", "one_by_one_eager")
