@@ -51,7 +51,12 @@ class Bench:
     def contenders(self, *names: str) -> list[str]:
         """Returns the case's contenders that were asked for, and the workers of other checkouts."""
         chosen = [name for name in names if self.asked.only is None or name in self.asked.only]
-        return chosen + [f"{WORKER}@{root}" for root in self.asked.roots]
+        return chosen + self.workers[1:]
+
+    @property
+    def workers(self) -> list[str]:
+        """Our worker, and the workers of other checkouts."""
+        return [WORKER, *(f"{WORKER}@{root}" for root in self.asked.roots)]
 
     def model(self, hidden: Sequence[int]) -> Path:
         """Returns the file of a model that takes 256 floats and gives 16."""

@@ -12,7 +12,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -145,17 +144,25 @@ def compared(bench: Bench, names: Sequence[str], run: Callable[[str], Figure]) -
     return Turns({name: runs for name, runs in found.items() if name not in absent}, absent)
 
 
-def beside_loop(
-    bench: Bench, loop: str, model: Path, requests: Sequence[Request], usual: int, **settings: str
+def over_requests(
+    bench: Bench,
+    names: Sequence[str],
+    offered: Mapping[str, Sequence[Request]],
+    model: Path,
+    usual: int,
+    **settings: str,
 ) -> Turns:
-    """Compares the worker and other checkouts' workers with one loop, over these requests in batches of 64."""
-    values, headers = zip(*requests, strict=True)
+    """Compares contenders in batches of 64. `WHO, WHAT` takes the requests `offered` as WHAT, `WHO` those as ""."""
     rows = bench.rows(usual)
-    topic = fill(bench.cluster, rows, values, *headers)
-    job = Job(bench.cluster, [topic], model, 64, settings)
-    run = partial(measure, job=job, rows=rows, seconds=bench.asked.seconds)
-    turns = compared(bench, bench.contenders(WORKER, loop), run)
-    bench.cluster.delete_topic(topic)
+    topics = {what: fill(bench.cluster, rows, *zip(*requests, strict=True)) for what, requests in offered.items()}
+
+    def run(name: str) -> Figure:
+        who, _, what = name.partition(", ")
+        return measure(who, Job(bench.cluster, [topics[what]], model, 64, settings), rows, bench.asked.seconds)
+
+    turns = compared(bench, names, run)
+    for topic in topics.values():
+        bench.cluster.delete_topic(topic)
     return turns
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from bench.ground import WORKER, Bench
 from bench.requests import Feeds, Request, as_binary, as_json, as_protobuf
 from bench.tables import Bar, Section
-from bench.turns import beside_loop
+from bench.turns import over_requests
 from tests.models import FLOAT, model, save
 from tests.ragged import BUCKETS, long_tailed, padded
 from tests.ragged import texts as word_ids
 
 KINDS = 1000  # different requests
+USUAL = 200_000  # requests of a run
 VOCABULARY = 30_522  # BERT's
 CITIES = ("Amsterdam", "Berlin", "Córdoba", "Dublin", "Oslo", "Paris", "Rome", "Zürich")
 
@@ -41,20 +42,30 @@ up, and gives a class and two probabilities."""
 
 
 def texts(bench: Bench) -> Iterator[Section]:
-    """Yields a table for each encoding."""
+    """Yields a table for each encoding, and one of requests that cannot be read."""
     path, feeds = save(text_model(), bench.folder, "texts"), text_feeds()
     for name, (write, loop, least) in FORMS.items():
-        turns = beside_loop(bench, loop, path, [*map(write, feeds)], 200_000, BATCHING__BUCKETS=BUCKETS)
+        requests = {"": [*map(write, feeds)]}
+        names = bench.contenders(WORKER, loop)
+        turns = over_requests(bench, names, requests, path, USUAL, BATCHING__BUCKETS=BUCKETS)
         cost = turns.ratio(WORKER, loop, lambda run: run.cpu)
-        bars = [*turns.bars({loop: least}), Bar("CPU a result, worker beside the loop", cost, most=1.0)]
+        bars = [*turns.bars({loop: least}), Bar("CPU of a result, worker beside the loop", cost, most=1.0)]
         yield Section(f"Texts in {name}", HOW_TEXTS, turns.columns, turns.lines, bars)
+    good = [*map(as_protobuf, feeds)]
+    some = [each._replace(value=each.value[: None if at % 101 else -1]) for at, each in enumerate(good)]
+    offered = {"all good": good, "1 in 100 bad": some}
+    names = [f"{who}, {what}" for who in bench.workers for what in offered]
+    turns = over_requests(bench, names, offered, path, USUAL, BATCHING__BUCKETS=BUCKETS)
+    bars = turns.bars({f"{WORKER}, all good": 0.9}, f"{WORKER}, 1 in 100 bad")
+    yield Section("Texts in protobuf, some cut short", HOW_TEXTS, turns.columns, turns.lines, bars)
 
 
 def tables(bench: Bench) -> Iterator[Section]:
     """Yields one table."""
-    path = save(table_model(), bench.folder, "table")
-    turns = beside_loop(bench, "table_loop", path, [*map(as_json, table_feeds())], 200_000)
-    bars = turns.bars({"table_loop": 1.0})
+    path, loop = save(table_model(), bench.folder, "table"), "table_loop"
+    requests = {"": [*map(as_json, table_feeds())]}
+    turns = over_requests(bench, bench.contenders(WORKER, loop), requests, path, USUAL)
+    bars = turns.bars({loop: 1.0})
     yield Section("Four inputs of one column, JSON", HOW_TABLES, turns.columns, turns.lines, bars)
 
 

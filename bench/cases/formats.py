@@ -31,7 +31,7 @@ from bench.loops.alone import alone
 from bench.requests import JSON, Feeds, Request, as_binary, as_json, as_protobuf
 from bench.running import Running, running
 from bench.tables import Section
-from bench.turns import Figure, beside_loop, between, compared, look_on, measure
+from bench.turns import Figure, between, compared, look_on, measure, over_requests
 from tests.models import mlp, save
 
 STATED: Headers = [*HEADERS, ("datatype", b"FP32"), ("rows", b"1")]
@@ -63,7 +63,7 @@ def measured(bench: Bench) -> Iterator[Section]:
 def json(bench: Bench) -> Section:
     """Compares the worker with the loop for JSON and with MLServer."""
     rows = bench.rows(100_000)
-    values, _ = _written(as_json)
+    values = [request.value for request in _written(as_json)]
     requests = fill(bench.cluster, rows, values, JSON)
     job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
 
@@ -82,10 +82,10 @@ def images(bench: Bench) -> Section:
     """Compares the worker with the loop for JSON."""
     drawn = np.random.default_rng(3).standard_normal((1000, PIXELS), np.float32)
     model = save(mlp(PIXELS, (32, 32, 32), 10), bench.folder, "crayfish")
-    turns = beside_loop(bench, "json_loop", model, [as_json({"x": row[None]}) for row in drawn], 50_000)
-    return Section(
-        "OIP JSON of images, batch 64", HOW_IMAGES, turns.columns, turns.lines, turns.bars({"json_loop": 1.0})
-    )
+    requests = [as_json({"x": row[None]}) for row in drawn]
+    turns = over_requests(bench, bench.contenders(WORKER, "json_loop"), {"": requests}, model, 50_000)
+    bars = turns.bars({"json_loop": 1.0})
+    return Section("OIP JSON of images, batch 64", HOW_IMAGES, turns.columns, turns.lines, bars)
 
 
 def late(name: str, job: Job, values: Values, rows: int, seconds: float) -> Figure:
@@ -115,25 +115,15 @@ def _answering(contender: Running, responses: str, values: Values) -> int:
 
 def encoded(bench: Bench) -> Section:
     """Compares the worker with each encoding, and the workers of the checkouts that `--root` names, with each, too."""
-    rows, plain = bench.rows(200_000), raw_values()
-    offered: dict[str, tuple[Values, Headers]] = {
-        RAW: (plain, HEADERS),
-        f"{WORKER}, datatype and rows": (plain, STATED),
-        f"{WORKER}, protobuf": _written(as_protobuf),
-        f"{WORKER}, binary": _written(as_binary),
+    plain = raw_values()
+    offered = {
+        "raw": [Request(row, HEADERS) for row in plain],
+        "datatype and rows": [Request(row, STATED) for row in plain],
+        "protobuf": _written(as_protobuf),
+        "binary": _written(as_binary),
     }
-    topics = {name: fill(bench.cluster, rows, *given) for name, given in offered.items()}
-    model, names = bench.model(SMALL), [*offered]
-    names += [f"{WORKER}@{root}{name.removeprefix(WORKER)}" for root in bench.asked.roots for name in offered]
-
-    def run(name: str) -> Figure:
-        who, _, encoding = name.partition(", ")
-        job = Job(bench.cluster, [topics[f"{WORKER}, {encoding}"]], model, 64)
-        return measure(who, job, rows, bench.asked.seconds)
-
-    turns = compared(bench, names, run)
-    for topic in topics.values():
-        bench.cluster.delete_topic(topic)
+    names = [f"{who}, {what}" for who in bench.workers for what in offered]
+    turns = over_requests(bench, names, offered, bench.model(SMALL), 200_000)
     bars = [bar for name, least in LEAST.items() for bar in turns.bars({RAW: least}, f"{WORKER}, {name}")]
     return Section("Encodings, batch 64", HOW_ENCODED, turns.columns, turns.lines, bars)
 
@@ -157,7 +147,6 @@ def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
     return Section(title, HOW_ROWS, turns.columns, turns.lines, turns.bars({ALONE: 0.8}))
 
 
-def _written(write: Callable[[Feeds], Request]) -> tuple[Values, Headers]:
-    """Returns raw rows in another encoding, and the headers of all of them."""
-    requests = [write({"x": np.frombuffer(row, np.float32)[None]}) for row in raw_values()]
-    return [request.value for request in requests], requests[0].headers
+def _written(write: Callable[[Feeds], Request]) -> list[Request]:
+    """Writes the raw rows in another encoding."""
+    return [write({"x": np.frombuffer(row, np.float32)[None]}) for row in raw_values()]

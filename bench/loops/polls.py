@@ -28,7 +28,6 @@ from bench.loops.task import Task, joined, opened
 from tests.ragged import BOUNDARIES
 
 Arrays = Sequence[NDArray[Any]]
-Feeds = Mapping[str, NDArray[Any]]
 Headers = Mapping[str, bytes]
 Write = Callable[[Arrays], Sequence[bytes]]
 
@@ -38,7 +37,7 @@ WAIT = 0.1  # seconds
 POLL, LONG_POLL = 1024, 4096
 HEAD_LENGTH = "Inference-Header-Content-Length"
 DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(string)": object}
-DATATYPES = {"float32": "FP32", "int64": "INT64"}
+DATATYPES = {"tensor(float)": "FP32", "tensor(int64)": "INT64"}
 OCTETS, JSON, PROTOBUF = (f"application/{kind}".encode() for kind in ("octet-stream", "json", "x-protobuf"))
 
 
@@ -50,12 +49,8 @@ class Model:
         self.batch = task.batch
         self.dtypes = {given.name: DTYPES[given.type] for given in self.session.get_inputs()}
         self.outputs = [
-            {
-                "name": given.name,
-                "datatype": DATATYPES[np.dtype(DTYPES[given.type]).name],
-                "shape": [1, *given.shape[1:]],
-            }
-            for given in self.session.get_outputs()
+            {"name": found.name, "datatype": DATATYPES[found.type], "shape": [1, *found.shape[1:]]}
+            for found in self.session.get_outputs()
         ]
 
     @property
@@ -63,7 +58,7 @@ class Model:
         """The bytes of one row of the only output, which are floats."""
         return 4 * int(np.prod(self.outputs[0]["shape"]))
 
-    def run(self, feeds: Feeds) -> Arrays:
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> Arrays:
         """Runs rows of equal shapes, batch by batch."""
         count = len(next(iter(feeds.values())))
         return _joined(
@@ -74,8 +69,7 @@ class Model:
     def run_ragged(self, columns: Sequence[Sequence[bytes]]) -> Arrays:
         """Runs INT64 texts, a column for each input: neighbours by length share a batch, padded to a bucket.
 
-        It sorts a whole poll. Without sorting, nearly each batch has the longest bucket, and padding takes 2.5 times as
-        long.
+        Unsorted, nearly each batch needs the longest bucket: padding takes 2.6 times as long (measured 2026-11-27).
         """
         lengths = [len(text) for text in columns[0]]
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
