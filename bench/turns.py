@@ -154,7 +154,10 @@ def over_requests(
 ) -> Turns:
     """Compares contenders in batches of 64. `WHO, WHAT` takes the requests `offered` as WHAT, `WHO` those as ""."""
     rows = bench.rows(usual)
-    topics = {what: fill(bench.cluster, rows, *zip(*requests, strict=True)) for what, requests in offered.items()}
+    topics = {
+        what: fill(bench.cluster, rows, [each.value for each in requests], *(each.headers for each in requests))
+        for what, requests in offered.items()
+    }
 
     def run(name: str) -> Figure:
         who, _, what = name.partition(", ")
