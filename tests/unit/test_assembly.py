@@ -148,9 +148,9 @@ class Assembled:
         (policy,) = self.held["_batcher"]._policies.values()
         return cast("BatchPolicy", policy)
 
-    def _codec(self, signatures: list[Signature], wire: Wire, *others: Any, keeps_order: bool) -> Codec:
-        self.wire, self.keeps_order = wire, keeps_order
-        return Codec(signatures, wire, *others, keeps_order=keeps_order)
+    def _codec(self, signatures: list[Signature], wire: Wire, *others: Any) -> Codec:
+        self.wire = wire
+        return Codec(signatures, wire, *others)
 
     @property
     def outlet(self) -> Any:
@@ -380,7 +380,7 @@ def test_a_model_with_state_has_the_parts_of_its_states(
     made = assemble(MODEL__PATH=str(path), STATE__TENSORS='{"h_in": "h_out"}', DELIVERY__GUARANTEE=guarantee)
     plain = assemble()
 
-    assert (made.keeps_order, plain.keeps_order) == (True, False)
+    assert (made.wire.has_state, plain.wire.has_state) == (True, False)
     assert isinstance(made.held["_stage"], ByKey)
     assert isinstance(made.outlet, around)
     assert plain.held["_stage"] is plain.held["_batcher"]
