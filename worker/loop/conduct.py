@@ -39,7 +39,7 @@ class Conduct:
 class Parts:
     """All parts of one loop, each named once. The loop's classes take the parts they need.
 
-    `stage` takes chunks: the batcher, or with state the stage before it, which lets a key's records wait for one another.
+    `stage` takes chunks: the batcher, or with state the stage before it, where a key's records wait for one another.
     """
 
     source: GroupSource

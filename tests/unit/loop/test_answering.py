@@ -24,6 +24,7 @@ from tests.builders import (
     signature,
     sources,
 )
+from tests.chunks import offsets
 from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array, ModelKey, Record
@@ -132,7 +133,7 @@ def test_rows_that_are_no_rows_are_nobodys_answers() -> None:
 
     assert world.answered() == names(*range(13))
     assert world.answered("ok") == names(1, 6, 7, 11, 12)
-    assert [len(batch.requests) for batch in world.lanes.ran[-7:]] == [1] * 7
+    assert [len(offsets(batch.chunks)) for batch in world.lanes.ran[-7:]] == [1] * 7
     assert world.events.lost_rows == ["output y: 4 rows went in, shape (6, 1) came out"]
     assert world.broker.committed == {P0: 13}
 
@@ -211,7 +212,7 @@ def test_two_models_share_the_lanes_and_no_batch() -> None:
 
     assert world.answered("ok") == names(*range(12))
     assert {batch.model for batch in world.lanes.ran} == {MODEL, other}
-    assert all(one.model == batch.model for batch in world.lanes.ran for one in batch.requests)
+    assert all(one.model == batch.model for batch in world.lanes.ran for one in batch.chunks)
     assert world.broker.committed == {P0: 12}
 
 

@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from worker.core.runs import Run
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from worker.core.failures import Code
-from worker.core.records import Message, Place, Suspect
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields, Message, Suspect
 
 RUN = 0.02  # seconds of a batch with any number of rows
 ROWS = POLICY.max_rows
@@ -185,8 +185,8 @@ class Overload:
         answered_at: dict[str, float] = {}
         acknowledge = self.world.sink._acknowledge
 
-        def noted(message: Message, place: Place, unheard: list[Message]) -> None:
-            acknowledge(message, place, unheard)
+        def noted(message: Message, stretch: Stretch, unheard: list[Fields]) -> None:
+            acknowledge(message, stretch, unheard)
             answered_at[(dict(message.headers)["source"] or b"").decode()] = self.world.clock.now
 
         self.world.sink._acknowledge = noted  # type: ignore[method-assign]
@@ -198,8 +198,8 @@ class Overload:
         records = [
             (record, began)
             for batch, began in self.world.lanes.began
-            for request in batch.requests
-            for record in (request.records if isinstance(request, Run) else [request.record])
+            for chunk in batch.chunks
+            for record in chunk.records
         ]
         return [record.source for record, at in records if at > self.published_at[record.offset] + self.patience]
 

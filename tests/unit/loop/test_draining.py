@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from tests.builders import CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
+from worker.core.chunk import Chunk, Reading
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
 from worker.core.ordering.order_by_key import Order
-from worker.core.records import ClosedBy, Rejection, Request
+from worker.core.records import ClosedBy, Record
 
 
 def world_of(**fields: object) -> World:
@@ -29,10 +31,9 @@ def stop_at(world: World, seconds: float) -> None:
     world.clock.at(world.clock.now + seconds, lambda: setattr(world.signals, "stop_asked", True))
 
 
-def wide(request: Request | Rejection) -> Request:
-    """The request as one row of all its values, in a bucket of its own."""
-    assert isinstance(request, Request)
-    return dataclasses.replace(request, rows=1, shapes=((request.rows,),))
+def wide(chunk: Chunk) -> Chunk:
+    """The chunk's records as one row of all their values each, in a bucket of its own."""
+    return dataclasses.replace(chunk, rows=[1] * len(chunk), shapes=[((rows,),) for rows in chunk.rows])
 
 
 def test_a_worker_that_hangs_leaves_without_a_commit() -> None:
@@ -199,10 +200,13 @@ def test_a_stop_in_the_middle_of_a_revoke_is_kept_by_the_drains_deadline() -> No
 def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
     """Nothing behind a request that never ran can be committed, even if that is alone in its bucket."""
     world = short_of_time(order=order, policy=dataclasses.replace(POLICY, linger=50.0))
-    decode = world.codec.decode
-    world.codec.decode = (  # type: ignore[method-assign]
-        lambda record: wide(decode(record)) if record.offset == 0 else decode(record)
-    )
+    read = world.codec.read
+
+    def first_wide(records: Sequence[Record]) -> Reading:
+        chunks, rejections = read(records)
+        return Reading([wide(chunk) if chunk.records[0].offset == 0 else chunk for chunk in chunks], rejections)
+
+    world.codec.read = first_wide  # type: ignore[method-assign]
     world.broker.append(record(0, 1.0, 2.0), *[record(at) for at in range(1, 41)])
 
     world.worker.run()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from unittest.mock import Mock
 
 import pytest
 
 from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, CommitFate, TransactionFate
+from worker.core.chunk import Reading
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal
-from worker.core.records import Partition, Record, Rejection, Request
+from worker.core.records import Partition, Record
 from worker.loop.admission import MOST_BYTES_POSTPONED, MOST_POSTPONED
 from worker.loop.quarantine import WITHDRAW_TIMEOUT
 from worker.loop.suspects import MOST_WAITING
@@ -32,7 +34,7 @@ def suspect_world(*, exactly_once: bool = False, poison: int | None = None, reco
 
 def runs_with(world: World, partition: Partition) -> list[list[str]]:
     """The batches that held a record of this partition."""
-    batches = [[r.record.source for r in batch.requests] for batch in world.lanes.ran]
+    batches = [[record.source for chunk in batch.chunks for record in chunk.records] for batch in world.lanes.ran]
     return [batch for batch in batches if any(source.startswith(f"{partition}/") for source in batch)]
 
 
@@ -257,14 +259,15 @@ def test_nothing_is_decoded_beside_an_isolated_run(*, exactly_once: bool) -> Non
     world = suspect_world(exactly_once=exactly_once, records=0)
     world.broker.append(*[record(at) for at in range(5)], *[record(at, partition=P1) for at in range(40)])
     decoded: list[tuple[str, str | None]] = []
-    decode = world.codec.decode
+    read = world.codec.read
 
-    def watched(taken: Record) -> Request | Rejection:
+    def watched(taken: Sequence[Record]) -> Reading:
         run = world.quarantine.current
-        decoded.append((taken.source, run.record.source if run is not None and run.is_called else None))
-        return decode(taken)
+        alone = run.record.source if run is not None and run.is_called else None
+        decoded.extend((record.source, alone) for record in taken)
+        return read(taken)
 
-    world.codec.decode = watched  # type: ignore[assignment, method-assign]  # the loop looks it up each time
+    world.codec.read = watched  # type: ignore[assignment, method-assign]
 
     world.turn_for(5.0)
 
@@ -422,8 +425,8 @@ def test_a_run_that_is_answered_and_not_committed_when_its_partition_leaves_mark
 def test_an_error_that_was_not_foreseen_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise its record would run and end the process for ever."""
     world = suspect_world(records=1)
-    decode = world.codec.decode
-    monkeypatch.setattr(world.codec, "decode", lambda one: 1 // 0 if one.partition == P0 else decode(one))
+    read = world.codec.read
+    monkeypatch.setattr(world.codec, "read", lambda some: 1 // 0 if some[0].partition == P0 else read(some))
 
     with pytest.raises(ZeroDivisionError):
         world.worker.run()

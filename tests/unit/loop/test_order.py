@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.builders import P0, World, record
+from tests.chunks import offsets as of_batch
 from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
@@ -100,7 +101,7 @@ def test_a_suspect_s_records_run_alone_though_others_pass_them(order: Order) -> 
 
     world.turn_for(2.0)
 
-    assert [[r.record.offset for r in batch.requests] for batch in world.lanes.ran] == [[0], [1], [3, 4, 5], [2]]
+    assert [of_batch(batch.chunks) for batch in world.lanes.ran] == [[0], [1], [3, 4, 5], [2]]
     assert offsets(world) == [0, 1, 3, 4, 5, 2]
     assert broker.committed == {P0: 6}
     assert broker.attempts == {}

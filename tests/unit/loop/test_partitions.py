@@ -19,7 +19,7 @@ def world_of(**fields: object) -> World:
 
 
 def ran(world: World) -> list[str]:
-    return [request.record.source for batch in world.lanes.ran for request in batch.requests]
+    return [record.source for batch in world.lanes.ran for chunk in batch.chunks for record in chunk.records]
 
 
 def test_what_runs_is_answered_and_committed_before_the_partition_leaves() -> None:

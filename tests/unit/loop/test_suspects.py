@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import P0, POLICY, record
+from tests.chunks import taken
 from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
@@ -18,8 +19,9 @@ def suspects_of(until: int = 10, poison: int | None = None, partition: Partition
 
 
 def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
-    place = OffsetLedger().track(record(offset, partition=partition), 1, 4, 0.0)
-    return suspects.add(record(offset, partition=partition), place)
+    one = record(offset, partition=partition)
+    (place,) = taken(OffsetLedger(), one)
+    return suspects.add(one, place)
 
 
 def in_order(suspects: Suspects) -> list[str]:
