@@ -140,8 +140,8 @@ class Stage(Protocol):
     def backlog(self) -> int:
         """The number of full groups that wait for a lane."""
 
-    def by_kind(self, chunk: Chunk) -> Sequence[tuple[BatchKind, Chunk]]:
-        """The chunk's records by the kind of the batch that they will join."""
+    def by_batch(self, chunk: Chunk) -> Iterable[tuple[BatchKind, Chunk]]:
+        """The chunk's records in parts that each fit into one batch. Add each part before asking for the next."""
 
     def add(self, chunk: Chunk, now: float) -> None: ...
 

@@ -42,13 +42,15 @@ class Codec(Reader):
 
     def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
         """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""
+        if Rejection not in map(type, answers):  # nearly always
+            self._rejections.predicted()
+            return answers  # type: ignore[return-value]  # all are messages
         messages: list[Fields] = []
         for answer in answers:
-            if type(answer) is Rejection:
+            if isinstance(answer, Rejection):
                 self._rejections.rejected(answer)
                 messages += self._writer.refuse(answer)
             else:
-                messages.append(answer)  # type: ignore[arg-type]  # mypy does not narrow by an exact type
-        if messages and type(answers[-1]) is not Rejection:
-            self._rejections.predicted()
+                self._rejections.predicted()
+                messages.append(answer)
         return messages

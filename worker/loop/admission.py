@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from worker.core.chunk import Chunk
+from worker.core.chunk import Chunk, Reading
 from worker.core.ordering.ledger import Place, Places
 from worker.core.records import Partition, Record, Rejection
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT, Parts
@@ -81,8 +81,12 @@ class Admission:
         self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
         others = self._quarantine.set_aside(records, now) if self._quarantine.has_suspects else records
-        for _, neighbours in groupby(others, _PARTITION):
-            self._read(list(neighbours), now)
+        by_partition = [list(neighbours) for _, neighbours in groupby(others, _PARTITION)]
+        readings = list(map(self._codec.read, by_partition))
+        if (first := self._first_rejections) is not None and first.is_over(has_request=any(r.chunks for r in readings)):
+            self._let_go()
+        for neighbours, reading in zip(by_partition, readings, strict=True):
+            self._hand_on(neighbours, reading, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
 
@@ -111,13 +115,11 @@ class Admission:
             self._first_rejections.forget(partitions)
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
 
-    # Reading
+    # What was read goes on
 
-    def _read(self, records: Sequence[Record], now: float) -> None:
-        """Read records of one partition, and hand on those that can be answered in time."""
-        chunks, rejections = self._codec.read(records)
-        if self._first_rejections is not None and self._first_rejections.is_over(has_request=bool(chunks)):
-            self._let_go()
+    def _hand_on(self, records: Sequence[Record], reading: Reading, now: float) -> None:
+        """Take records of one partition: refuse the wrong ones, and hand on those that can be answered in time."""
+        chunks, rejections = reading
         places = self._ledger.track(records, *_weights(records, chunks, rejections), now)
         if rejections:
             self._refuse(places, rejections, now)
@@ -135,9 +137,11 @@ class Admission:
         self._outcomes.refuse(refused)
 
     def _add_in_time(self, chunk: Chunk, now: float) -> None:
-        for kind, part in self._stage.by_kind(chunk):
+        assert chunk.places is not None
+        for kind, part in self._stage.by_batch(chunk):
             in_time, late = self._punctuality.sifted(part, kind, self._stage.backlog, now)
-            self._outcomes.refuse_records(late)
+            # No stage has these records, so none hears of their outcomes.
+            self._outcomes.refuse([(Place(chunk.places, part.at[one.at]), one.rejection) for one in late])
             if in_time is not None:
                 self._stage.add(in_time, now)
 

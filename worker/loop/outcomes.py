@@ -169,7 +169,8 @@ class Outcomes:
             self.refuse_records(refused)
         predicted = [whole for prediction in split.predicted if (whole := self._whole(prediction)) is not None]
         self._states.conclude(predicted)
-        self._answer([self._written(prediction) for prediction in predicted])
+        ours = [prediction for prediction in predicted if self._is_ours(prediction.chunk)]
+        self._answer([self._written(prediction) for prediction in ours])
         self._stage.concluded([prediction.chunk for prediction in split.predicted], self._clock())
 
     def _whole(self, prediction: Prediction) -> Prediction | None:
@@ -183,6 +184,11 @@ class Outcomes:
             self.refuse([(Place(chunk.places, chunk.at[0]), whole)])
             return None
         return whole
+
+    def _is_ours(self, chunk: Chunk) -> bool:
+        """False if its partition was forgotten while it ran: then nobody here answers it."""
+        assert chunk.places is not None
+        return self._ledger.knows(chunk.places)
 
     def _written(self, prediction: Prediction) -> Answered:
         chunk = prediction.chunk

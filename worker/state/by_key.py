@@ -15,8 +15,9 @@ when the store is unreachable they reach the ledger's bounds, and the worker tak
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from worker.core.chunk import Chunk
 from worker.core.ordering.ledger import Line
@@ -45,7 +46,6 @@ class ByKey:
     def __init__(self, stage: NextStage) -> None:
         """`stage`: the batcher, or the `StateFetch` before it."""
         self._next_stage = stage
-        self.by_kind: Callable[[Chunk], Sequence[tuple[BatchKind, Chunk]]] = stage.by_kind
         self._lines: dict[Partition, _Keys] = {}
         self.waiting = 0  # records, or rows of a sequence
 
@@ -58,6 +58,14 @@ class ByKey:
         """True if a record of this key runs or waits."""
         ours = self._lines.get(partition)
         return ours is not None and key in ours.taken
+
+    def by_batch(self, chunk: Chunk) -> Iterator[tuple[BatchKind, Chunk]]:
+        """The chunk's records in parts that each fit into one batch. No part overtakes an earlier record."""
+        start = 0
+        for _, alike in groupby(chunk.shapes):
+            stop = start + sum(1 for _ in alike)
+            yield from self._next_stage.by_batch(chunk.take(start, stop))
+            start = stop
 
     def add(self, chunk: Chunk, now: float) -> None:
         """Pass the records to the next stage, each at once or when its key is free."""
@@ -170,7 +178,7 @@ class StateFetch:
         self._clock = clock
         self._held: dict[Partition, dict[bytes, _Held]] = {}
         states.tell_here = self._release
-        self.by_kind: Callable[[Chunk], Sequence[tuple[BatchKind, Chunk]]] = batcher.by_kind
+        self.by_batch: Callable[[Chunk], Iterable[tuple[BatchKind, Chunk]]] = batcher.by_batch
 
     @property
     def backlog(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, floats, record
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields, Message, Suspect
@@ -83,6 +83,46 @@ def test_what_cannot_make_it_behind_what_runs_is_not_run(joins: bool) -> None:  
     assert message.startswith("not run: the deadline is in 6")
     assert world.answered("ok")[-2:] == names(165, 166)
     assert world.broker.committed == {P0: 167}
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_records_that_come_together_are_judged_batch_by_batch(joins: bool) -> None:  # noqa: FBT001  # a parameter
+    """The first batches of a long poll are in time, although the last ones cannot be."""
+    world = world_of(joins=joins, chunk=12 * ROWS, conduct=replace(CONDUCT, inflight_batches=1))
+    world.lanes.seconds = lambda: 0.1
+    now = world.clock.now
+    world.broker.append(*[record(at, 1.0, at=now, timeout=60.0) for at in range(4 * ROWS)])
+    world.turn_for(2.0)  # 0.1 s are well known by now
+    now = world.clock.now
+    world.broker.append(*[record(4 * ROWS + at, 1.0, at=now, timeout=0.55) for at in range(12 * ROWS)])
+
+    world.turn_for(3.0)
+
+    assert world.answered() == names(*range(16 * ROWS))
+    assert world.answered("ok") == names(*range(8 * ROWS))
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_late_record_frees_no_key_of_another(joins: bool) -> None:  # noqa: FBT001  # a parameter
+    """With state, the next record of a key waits for the one that runs, though a late one of that key is answered."""
+    world = World(has_state=True, joins=joins).start(P0)
+    world.lanes.seconds = lambda: 0.2
+    world.turn(3)
+    world.broker.append(record(0, 1.0), record(1, 10.0))
+    world.turn(3)
+    assert world.lanes.in_flight == 1
+    world.broker.append(record(2, 100.0, at=world.clock.now - 9.0, timeout=1.0), record(3, 1000.0))
+
+    world.turn_for(2.0)
+
+    assert world.answered("error") == names(2)
+    assert [batch.rows for batch in world.lanes.ran] == [1, 1, 1]
+    answers = [answer for answer in world.broker.answers if answer.topic == "responses"]
+    assert [answer.value for answer in answers if dict(answer.headers)["status"] == b"ok"] == [
+        floats(1.0),
+        floats(11.0),
+        floats(1011.0),
+    ]
 
 
 def test_a_request_larger_than_a_batch_has_one_deadline() -> None:

@@ -129,6 +129,17 @@ def test_one_request_ends_it(exactly_once: bool, group: Newcomer) -> None:  # no
     assert world.answered("error") == names(0, 1, 2, 4, 5, 6, 7, 8, 9)
 
 
+def test_one_request_of_a_poll_ends_it(group: Newcomer) -> None:
+    """It may be of another partition, and come last."""
+    world = world_of(group)
+    world.broker.append(*odd(*range(9)), record(0, 1.0, partition=P1))
+
+    world.turn_for(HOLD * 0.8)
+
+    assert world.answered("error") == names(*range(9))
+    assert world.answered("ok") == ["requests/1/0"]
+
+
 def test_a_group_that_has_served_is_not_stopped(group: Newcomer) -> None:
     """It is not held up either: a publisher may be broken for longer than a worker lives."""
     group.has_served = True

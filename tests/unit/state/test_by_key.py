@@ -155,6 +155,6 @@ def test_a_record_goes_to_the_batch_of_its_kind() -> None:
     rig = Rig()
     chunk = rig.take(*records(b"a", b"b"))
 
-    [(kind, part)] = rig.by_key.by_kind(chunk)
+    [(kind, part)] = rig.by_key.by_batch(chunk)
 
     assert (kind.shapes, part) == (((1,),), chunk)

@@ -21,7 +21,7 @@ rare bucket never starves behind a common one. Nothing here reads a clock: `now`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -178,6 +178,18 @@ class Batcher:
     def by_kind(self, chunk: Chunk) -> list[tuple[BatchKind, Chunk]]:
         """The chunk's records by the kind of the batch that they will join."""
         return [(bucket.kind, part) for bucket, part in self._sorted(chunk)]
+
+    def by_batch(self, chunk: Chunk) -> Iterator[tuple[BatchKind, Chunk]]:
+        """The chunk's records in parts that each fit into one batch. Add each part before asking for the next."""
+        for bucket, part in self._sorted(chunk):
+            start = 0
+            while start < len(part):
+                stop = start if bucket.group is None else bucket.group.fitting(part, start)[0]
+                if stop == start:  # it opens a group of its own
+                    stop, _ = Group(bucket, bucket.limit, 0, 0.0, 0.0).fitting(part, start)
+                    stop = max(stop, start + 1)  # a record larger than a batch is cut when it is added
+                yield bucket.kind, part.take(start, stop)
+                start = stop
 
     def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
         """Do nothing: no record waits here for another's outcome."""
