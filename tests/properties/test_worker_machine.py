@@ -213,10 +213,10 @@ class Walk:
 
     def answers_leave_once_and_in_order(self) -> None:
         sink = self.world.sink
-        for message, place in zip(sink.sent[self.judged :], sink.sent_for[self.judged :], strict=True):
+        for message, stretch in zip(sink.sent[self.judged :], sink.sent_for[self.judged :], strict=True):
             if message.topic == "responses":
                 found = self.record_of(message)
-                line = place.line, self.order_line(found)
+                line = stretch.places.line, self.order_line(found)
                 assert self.last_sent.get(line, -1) < found.offset
                 self.last_sent[line] = found.offset
         self.judged = len(sink.sent)

@@ -17,28 +17,33 @@ from unittest import mock
 import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
-from worker.core.runs import Run
 
-from tests.builders import SPOILT
+from tests.builders import NONSENSE, SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
-from tests.unit.codecs import test_runs
+from tests.unit.codecs import test_answer_writer, test_counting, test_raw_tensor
+from tests.unit.codecs.test_counting import NO, RESULT
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
 from tests.unit.kafka import scripted, test_changelog
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
-from tests.unit.loop import test_answering, test_isolated_runs, test_turning
+from tests.unit.loop import test_answering, test_chunks, test_deadlines, test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answer_writer import AnswerWriter, Written
+from worker.codecs.codec import Codec
+from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
-from worker.core.batching.batcher import Batcher
-from worker.core.chunk import Batch, Chunk, Finished
+from worker.core.batching.batcher import Batcher, Bucket
+from worker.core.chunk import Batch, Chunk, Finished, Refused
+from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Place, Stretch
-from worker.core.records import Fields, ModelKey, Partition
+from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Rejection
+from worker.core.tensors import stacking
+from worker.core.tensors.stacking import Split, Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
@@ -59,13 +64,17 @@ from worker.state.outside_states import OutsideStates
 from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
-_turn = Batcher._turn_to
+_sort = Batcher._sorted
 _write = AnswerWriter.write
-_run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
+_take = Chunk.take
+_parts = columns._parts
+_refusal = stacking.refusal
+_parted = Stacker._parted
+_messages = Codec.messages
 _note = Notes.note
 _conclude = Outcomes.conclude
 
@@ -111,17 +120,48 @@ def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
     return bool(run.is_called)
 
 
-def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
-    _turn(self, ModelKey("any", ""))
-    self._model = model
+def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Bucket, Chunk]]:
+    return _sort(self, replace(chunk, model=self._model or chunk.model))
 
 
 def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
     return _write(self, replace(chunk, model=next(iter(self._signatures))), *given)
 
 
-def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Any) -> Run | None:
-    return _run(self, records, values, [each._replace(rows=envelopes[0].rows) for each in envelopes])
+def _believe_any_number_of_rows(self: PlainRows, length: int, _: object) -> int:
+    return self._signature.raw_rows(length)
+
+
+def _refuse_the_neighbour(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
+    return _refusal(chunk, (at + 1) % len(chunk), code, message)
+
+
+def _cut_by_the_neighbours_lengths(output: Array, cuts: Any, chunk: Chunk, start: int) -> Sequence[Array]:
+    first, *others = chunk.rows
+    return _parts(output, cuts, replace(chunk, rows=[*others, first]), start)
+
+
+def _stack_the_neighbours_lengths(self: Stacker, *given: Any) -> Split | RunFailure:
+    split = _parted(self, *given)
+    if isinstance(split, RunFailure):
+        return split
+    return split._replace(predicted=[one._replace(start=at) for at, one in enumerate(split.predicted)])
+
+
+def _take_one_before_along(self: Chunk, start: int, stop: int) -> Chunk:
+    return _take(self, max(0, start - 1), stop)
+
+
+def _judge_all_as_one_batch(self: Batcher, chunk: Chunk) -> Sequence[tuple[BatchKind, Chunk]]:
+    return self.by_kind(chunk)
+
+
+def _count_the_last_alone(self: Codec, answers: Sequence[Answer]) -> Sequence[Fields]:
+    with mock.patch.object(self._rejections, "predicted"):
+        messages = _messages(self, answers)
+    if not isinstance(answers[-1], Rejection):
+        self._rejections.predicted()
+    return messages
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
@@ -248,11 +288,47 @@ def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Ch
 
 
 PLANTED: Mapping[str, Planted] = {
-    "rows that say otherwise go with a run": Planted(
+    "rows that say otherwise are believed": Planted(
         PlainRows,
-        "run",
-        _believe_the_first_of_them,
-        lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),
+        "_count",
+        _believe_any_number_of_rows,
+        lambda _: test_raw_tensor.test_another_number_of_rows_than_the_headers_say_is_refused(),
+    ),
+    "the index of a fault is off by one": Planted(
+        stacking,
+        "refusal",
+        _refuse_the_neighbour,
+        lambda _: test_chunks.test_one_bad_request_costs_its_chunk_nothing(2, NONSENSE, exactly_once=False),
+    ),
+    "an answer is cut by its neighbour's length": Planted(
+        columns,
+        "_parts",
+        _cut_by_the_neighbours_lengths,
+        lambda _: test_answer_writer.test_together_or_alone_each_gets_its_own_rows(),
+    ),
+    "a part of a batch begins at another's row": Planted(
+        Stacker,
+        "_parted",
+        _stack_the_neighbours_lengths,
+        lambda _: test_chunks.test_one_bad_request_costs_its_chunk_nothing(2, NONSENSE, exactly_once=False),
+    ),
+    "a slice takes its neighbour along, which is answered twice": Planted(
+        Chunk,
+        "take",
+        _take_one_before_along,
+        lambda _: test_chunks.test_a_chunk_is_cut_where_a_batch_is_full(),
+    ),
+    "all records of a poll are judged late with the last ones": Planted(
+        Batcher,
+        "by_batch",
+        _judge_all_as_one_batch,
+        lambda _: test_deadlines.test_records_that_come_together_are_judged_batch_by_batch(joins=True),
+    ),
+    "a result among rejections does not end their row": Planted(
+        Codec,
+        "messages",
+        _count_the_last_alone,
+        lambda _: test_counting.test_a_result_ends_a_row_wherever_it_stands([[NO, NO, RESULT, NO, NO]]),
     ),
     "two requests of one key share a batch": Planted(
         ByKey,
@@ -431,8 +507,8 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "two versions of a model share a batch": Planted(
         Batcher,
-        "_turn_to",
-        _turn_to_any_model,
+        "_sorted",
+        _sort_for_the_model_before,
         lambda _: test_batcher.test_only_requests_for_the_same_model_share_a_group(),
     ),
     "a run of one model proves the device for another": Planted(

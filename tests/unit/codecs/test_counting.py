@@ -31,7 +31,7 @@ def test_a_result_ends_a_row_wherever_it_stands(stretches: list[list[Answer]]) -
     for answers in stretches:
         codec.messages(answers)
 
-    rejections.check()
+    assert rejections._in_a_row == 2
     codec.messages([NO])
     with pytest.raises(TooManyRejections, match="3 requests in a row"):
         rejections.check()
