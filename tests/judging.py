@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS, PLAIN_WIRE, X, Y, model
 from worker.app import GC_THRESHOLDS
-from worker.codecs.codec import Reader
+from worker.codecs.reader import Reader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection
 from worker.core.tensors.signature import Signature
