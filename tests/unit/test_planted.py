@@ -253,6 +253,7 @@ _note_change, _leave = changes.note, KeyStates.leave
 
 
 Check = Callable[[pytest.MonkeyPatch], None]
+SEEN = AssertionError, pytest.fail.Exception  # the second comes when an expected exception is not raised
 
 
 @dataclass(frozen=True)
@@ -577,6 +578,5 @@ def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted
     """The test that was written for it fails, and passes without the bug."""
     planted.check(monkeypatch)
 
-    seen = AssertionError, pytest.fail.Exception  # the second comes when an expected exception is not raised
-    with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(seen):
+    with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(SEEN):
         planted.check(monkeypatch)
