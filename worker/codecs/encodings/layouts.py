@@ -27,6 +27,8 @@ _BYTES, _LONGEST = 2, 4  # the type of a field of bytes, and the most bytes of i
 
 # How many layouts of one length are compared with a value; one more, and all of that length are forgotten.
 _MOST_ALIKE = 4
+# A message with more fields is parsed each time: half a million texts in its contents would take 0.7 s to look at.
+_MOST_FIELDS = 1000
 
 
 class Layout(NamedTuple):
@@ -97,9 +99,11 @@ def _floats(value: bytes, of: slice) -> Iterator[slice]:
 
 
 def _fields(value: bytes, of: slice) -> Sequence[tuple[int, slice]]:
-    """The number of each field of a message, and where its contents are; none if it is written in an unusual way."""
+    """The number of each field of a message, and where its contents are; none if it is written unusually, or has many."""
     at, found = of.start, []
     while at < of.stop:
+        if len(found) == _MOST_FIELDS:
+            return ()
         tag, start, length = value[at], at + 1, 0
         for shift in range(_LONGEST):
             byte = value[start] if start < of.stop else 0x80
