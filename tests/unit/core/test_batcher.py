@@ -600,3 +600,27 @@ def test_a_linger_hears_of_a_chunk_as_of_the_batches_that_it_fills() -> None:
     waiting.add_late(chunk(9), 0.0)
 
     assert heard == [4, 4, 1]
+
+
+def test_a_chunk_is_told_apart_by_the_batches_that_it_will_fill() -> None:
+    """The open group gets what it still takes, and a record larger than a batch comes alone."""
+    waiting = batcher(max_rows=4, max_bytes=100)
+    waiting.add(chunk(0, 1, 2, sizes=10), 0.0)
+    later = chunk(*range(3, 10), rows=[1, 1, 2, 1, 9, 4, 1], sizes=[10, 60, 30, 20, 10, 10, 10])
+
+    parts = []
+    for kind, part in waiting.by_batch(later):
+        parts.append(offsets_of([part]))
+        assert kind.shapes == NARROW
+        waiting.add(part, 0.0)
+
+    assert parts == [[3], [4, 5], [6], [7], [8], [9]]
+
+
+def test_the_parts_of_a_chunk_are_of_one_kind_each() -> None:
+    """Each part goes to the bucket of its own shapes."""
+    waiting = padded()
+
+    parts = list(waiting.by_batch(chunk(0, 1, 2, shapes=[((3,),), ((20,),), ((1,),)])))
+
+    assert [(kind.shapes, offsets_of([part])) for kind, part in parts] == [(((4,),), [0, 2]), (((64,),), [1])]

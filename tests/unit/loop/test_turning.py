@@ -11,6 +11,7 @@ from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
 from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, POLL_SLICE, SHORTEST_WAIT
+from worker.loop.stateless import Stateless
 from worker.loop.worker import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 FAR = 1e9
@@ -326,3 +327,12 @@ def test_what_is_settled_is_asked_about_once_a_second() -> None:
     world.turn_for(5 * LOOK_AGAIN_AFTER)
 
     assert world.source.commits == [{P0: 1}]
+
+
+def test_a_model_without_state_has_nothing_to_keep() -> None:
+    """No step of a checkpoint is taken for it, and each would find nothing."""
+    states = Stateless()
+
+    assert not states.can_keep
+    assert states.ask_ends(1.0) == {}
+    assert states.keep(lambda: True) == 0

@@ -158,3 +158,14 @@ def test_a_record_goes_to_the_batch_of_its_kind() -> None:
     [(kind, part)] = rig.by_key.by_batch(chunk)
 
     assert (kind.shapes, part) == (((1,),), chunk)
+
+
+def test_records_of_several_shapes_overtake_none_of_their_key() -> None:
+    """They come in parts of neighbours, because whoever adds them adds part after part."""
+    rig = Rig()
+    chunk = rig.take(*records(b"a", b"b", b"a"))
+    mixed = replace(chunk, shapes=[((1,),), ((2,),), ((1,),)])
+
+    parts = [part for _, part in rig.by_key.by_batch(mixed)]
+
+    assert offsets(parts) == [[0], [1], [2]]

@@ -99,8 +99,8 @@ def _floats(value: bytes, of: slice) -> Iterator[slice]:
 
 
 def _fields(value: bytes, of: slice) -> Sequence[tuple[int, slice]]:
-    """The number of each field of a message, and where its contents are; none if it is written unusually, or has many."""
-    at, found = of.start, []
+    """The number of each field of a message, and where its contents are; none if it is unusual, or has many."""
+    at, found = of.start, list[tuple[int, slice]]()
     while at < of.stop:
         if len(found) == _MOST_FIELDS:
             return ()
