@@ -785,7 +785,7 @@ RAW = ReplyForm("raw")
 
 def _alike(record: Record) -> object:
     said = dict(record.headers)
-    return len(record.value or b""), said.get("state"), said.get("version")
+    return said.get("state"), said.get("version")
 
 
 def _chunk(records: Sequence[Record], at: Sequence[int]) -> Chunk:
