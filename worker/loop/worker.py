@@ -3,9 +3,9 @@
     source.poll → codec.read → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
       → codec.write → ledger.answer → sink.send ┈(delivery report)┈ ledger.settle → commit
 
- Inference overlaps all of them, because a lane runs its batch
-outside the GIL while the loop takes records, stacks the next batch and produces the last answers. A batch that takes
-less time than the way to a lane and back runs on this thread, in `lanes.submit`.
+Inference overlaps all of them, because a lane runs its batch outside the GIL while the loop takes records, stacks the
+next batch and produces the last answers. A batch that takes less time than the way to a lane and back runs on this
+thread, in `lanes.submit`.
 """
 
 from __future__ import annotations
@@ -167,11 +167,13 @@ class Worker:
     def _only_kafka_helps(self, now: float) -> bool:
         """True if nothing can go on before Kafka has acknowledged something.
 
-        With state a request may be due that waited for an earlier request of its key, unless the lanes are kept free.
+        With state a record may be due that waited for an earlier one of its key, unless the lanes are kept free. Then
+        the record that runs alone may wait for its state, too, which a wait for Kafka delays only a little.
         """
         if self._quarantine.awaits_kafka:
             return True
-        if not self._intake.is_full or self._dispatch.in_flight:
+        takes_nothing = self._intake.is_full or (self._is_kept_free and self._dispatch.has_backlog)
+        if not takes_nothing or self._dispatch.in_flight:
             return False
         due = self._dispatch.next_due
         return self._is_kept_free or due is None or due > now

@@ -16,6 +16,7 @@ from worker.core.records import Partition, Record
 from worker.loop.admission import MOST_BYTES_POSTPONED, MOST_POSTPONED
 from worker.loop.quarantine import WITHDRAW_TIMEOUT
 from worker.loop.suspects import MOST_WAITING
+from worker.loop.worker import REPORT_WAIT
 
 MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
@@ -447,3 +448,18 @@ def test_a_note_is_withdrawn_before_the_transaction_with_its_answer_ends() -> No
     world.turn_for(1.0)
 
     assert world.broker.attempts[P0] == (4, False)
+
+
+def test_a_worker_whose_isolated_run_waits_for_its_state_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full batches wait behind it, so nothing is taken and no lane runs, and its store may be away for long."""
+    world = suspect_world(records=1)
+    world.broker.append(*[record(at, partition=P1) for at in range(1, 40)])
+    monkeypatch.setattr(world.states, "is_here", lambda _: False)
+    world.turn(20)
+    assert world.batcher.backlog >= world.conduct.inflight_batches
+    assert not world.lanes.in_flight
+
+    began = world.clock.now
+    world.turn(10)
+
+    assert world.clock.now - began == pytest.approx(10 * REPORT_WAIT)
