@@ -253,10 +253,12 @@ def _restore_past_what_is_committed(self: Restoration, *given: Any) -> RestoredR
 
 
 def _wait_for_no_single_row(self: ByKey, chunk: Chunk, now: float) -> None:
-    if max(chunk.rows) == 1:
-        self._next_stage.add(chunk, now)
-    else:
-        _add(self, chunk, now)
+    for at, rows in enumerate(chunk.rows):
+        one = chunk.take(at, at + 1)
+        if rows == 1:
+            self._next_stage.add(one, now)
+        else:
+            _add(self, one, now)
 
 
 def store_before_it_is_answered(self: StoringSink, messages: Sequence[Fields], stretch: Stretch) -> None:
