@@ -140,7 +140,7 @@ def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> i
     for line in self._known(partitions):
         for places in (*line.sent, *line.held):
             self._release(places)
-            unsettled += places.records
+            unsettled += 0 if places.is_gap else len(places)
         del self._lines[line.partition]
     self.answer = partial(_answer_what_left, self)  # type: ignore[method-assign]  # the ledger's own from now on
     return unsettled
