@@ -14,8 +14,10 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
+from worker.core.runs import Run
 
 from tests.builders import SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
@@ -28,14 +30,14 @@ from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_answering, test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
-from tests.unit.state import test_kept_states, test_outside, test_stored_slots
+from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
 from worker.codecs.answer_writer import AnswerWriter, Written
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.chunk import Batch, Chunk, Finished
-from worker.core.ordering.ledger import Stretch
+from worker.core.ordering.ledger import Place, Stretch
 from worker.core.records import Fields, ModelKey, Partition
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -51,7 +53,7 @@ from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
-from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker
+from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker, changes
 from worker.state.key_slots import KeySlots
 from worker.state.outside_states import OutsideStates
 from worker.stores import checkpoint_file
@@ -132,8 +134,8 @@ def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
         self._consumer.resume([TopicPartition(*partition)])
 
 
-def _let_all_of_a_key_run_at_once(self: ByKey, request: Request, now: float) -> None:
-    self._next_stage.add(request, now)
+def _let_all_of_a_key_run_at_once(self: ByKey, chunk: Chunk, now: float) -> None:
+    self._next_stage.add(chunk, now)
 
 
 def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
@@ -192,6 +194,24 @@ def _take_what_is_being_restored(*_: object) -> bool:
     return False
 
 
+def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
+    return np.zeros(len(chunk), np.bool_)
+
+
+def _note_with_the_neighbour(topic: str, chunk: Chunk, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    _note_change(topic, replace(chunk, at=[at - at % 2 for at in chunk.at]), keys, values)
+
+
+def _leave_again(self: KeyStates, stretch: Stretch) -> Sequence[Fields]:
+    found = list(stretch.places.changes or ())
+    leaving = _leave(self, stretch)
+    stretch.places.changes = found or None
+    return leaving
+
+
+_note_change, _leave = changes.note, KeyStates.leave
+
+
 Check = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -239,6 +259,15 @@ PLANTED: Mapping[str, Planted] = {
         "add",
         _let_all_of_a_key_run_at_once,
         lambda _: test_state.test_requests_of_one_key_run_one_after_the_other(exactly_once=False, joins=False),
+    ),
+    "a state leaves with its neighbour's answer": Planted(
+        changes,
+        "note",
+        _note_with_the_neighbour,
+        lambda _: test_states.test_each_record_leaves_its_own_state([*range(10)]),
+    ),
+    "a state leaves twice": Planted(
+        KeyStates, "leave", _leave_again, lambda _: test_states.test_a_state_leaves_once_with_its_own_answer()
     ),
     "a state outlives the transaction that is taken back": Planted(
         KeyStates,
@@ -360,8 +389,8 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "what a store outside says is answered is applied again": Planted(
         OutsideStates,
-        "is_ahead",
-        _take_what_is_being_restored,
+        "are_ahead",
+        _see_no_record_again,
         lambda _: test_outside.test_what_was_answered_is_not_applied_again(joins=False),
     ),
     "an answer is dropped where the producer's queue is full": Planted(

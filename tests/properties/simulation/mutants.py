@@ -7,27 +7,29 @@ nothing by itself: only a broken promise can reveal it. `python -m tests.mutants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from worker.core.runs import MessageRun
-from worker.loop.steps import Steps
+import numpy as np
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.ordering.ledger import OffsetLedger, Stretch
+from worker.core.chunk import Chunk, Prediction
+from worker.core.ordering.ledger import SENT, Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
+from worker.core.records import Ending, Fields, Partition, Record, Rejection
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.last_states import _Waiting
+from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink, _Sent
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
+from worker.loop.worker import Worker
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
 # The tests that may catch a mutant.
@@ -65,20 +67,20 @@ def _settle_what_is_sent(self: AtLeastOnce, stretches: Sequence[Stretch]) -> Non
     self._ledger.settle(stretches)
 
 
-def _settle_past_a_gap(self: OffsetLedger, places: Sequence[Place]) -> None:
-    for place in places:
-        place.is_settled = True
-        line = place.line
-        if place in line.sent:
-            line.sent.remove(place)
-            line.next_offset = max(line.next_offset, place.offset + 1)
-            self._release(place)
+_settle = OffsetLedger.settle
 
 
-def _report_the_first_message(self: SimSink, place: Place, unheard: list[Message], refused: str | None) -> None:
+def _settle_past_a_gap(self: OffsetLedger, stretches: Sequence[Stretch]) -> None:
+    _settle(self, stretches)
+    for stretch in stretches:
+        line = stretch.places.line
+        line.next_offset = max(line.next_offset, stretch.next_offset)
+
+
+def _report_the_first_message(self: SimSink, stretch: Stretch, unheard: list[Fields], refused: str | None) -> None:
     if unheard and refused is None:
         unheard.clear()
-        self._reports.append(place)
+        self._reports.append(stretch)
 
 
 def _commit_all_that_was_taken(
@@ -89,22 +91,24 @@ def _commit_all_that_was_taken(
     return {**{line.partition: line.next_offset for line in lines if line.next_offset > line.committed}, **offsets}
 
 
-def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-    leaving = []
-    for place, outcome in outcomes:
-        place.outcome = outcome
-        if place in place.line.held:
-            place.line.held.remove(place)
-            place.line.sent.append(place)
-            leaving.append(place)
+def _answer_out_of_turn(self: OffsetLedger, answers: Iterable[Answered]) -> Sequence[Stretch]:
+    leaving: list[Stretch] = []
+    for places, at, given in answers:
+        if self.knows(places):
+            self._note(places, at, given)
+            leaving += stretches_of(places, at)
+    for places, start, stop in leaving:
+        places.states[start:stop] = bytes([SENT]) * (stop - start)
     return leaving
 
 
-def _answer_with_the_first_piece(self: Pieces, _: Request, outcome: Outcome) -> Outcome | None:
+def _answer_with_the_first_piece(
+    self: Pieces, _: Chunk, outcome: Prediction | Rejection
+) -> Prediction | Rejection | None:
     if self.is_over:
         return None
     self._finish()
-    return outcome._replace(request=self.request) if isinstance(outcome, Prediction) else outcome
+    return outcome._replace(chunk=self.whole) if isinstance(outcome, Prediction) else outcome
 
 
 # At least once, with less order
@@ -112,14 +116,15 @@ def _answer_with_the_first_piece(self: Pieces, _: Request, outcome: Outcome) -> 
 _settle_loosely = LooseLedger.settle
 
 
-def _settle_past_the_unsettled(self: LooseLedger, places: Sequence[Place]) -> None:
-    _settle_loosely(self, places)
-    for place in places:
-        place.line.next_offset = max(place.line.next_offset, place.offset + 1)
+def _settle_past_the_unsettled(self: LooseLedger, stretches: Sequence[Stretch]) -> None:
+    _settle_loosely(self, stretches)
+    for stretch in stretches:
+        line = stretch.places.line
+        line.next_offset = max(line.next_offset, stretch.next_offset)
 
 
-def _free_whoever_is_answered(_: KeyedLedger, answered: list[Place]) -> list[Place]:
-    return answered
+def _free_whoever_is_answered(_: KeyedLedger, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
+    free.setdefault(places, []).extend(at)
 
 
 # Both
@@ -133,18 +138,27 @@ def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> i
     """A running record still finds its line, although the partition has left."""
     unsettled = 0
     for line in self._known(partitions):
-        for place in (*line.sent, *line.held):
-            self._release(place)
-            unsettled += 1
+        for places in (*line.sent, *line.held):
+            self._release(places)
+            unsettled += 0 if places.is_gap else len(places)
         del self._lines[line.partition]
+    self.answer = partial(_answer_what_left, self)  # type: ignore[method-assign]  # the ledger's own from now on
     return unsettled
+
+
+def _answer_what_left(self: OffsetLedger, answers: Iterable[Answered]) -> list[Stretch]:
+    lines: dict[Line, None] = {}
+    for places, at, given in answers:
+        self._note(places, at, given)
+        lines[places.line] = None
+    return [stretch for line in lines for stretch in self._leaving(line)]
 
 
 # Exactly once
 
 
-def _forget_to_read_again(self: Steps, partitions: Sequence[Partition]) -> None:
-    self.forget(partitions)
+def _forget_to_read_again(self: Worker, partitions: Sequence[Partition]) -> None:
+    self._forget(partitions)
     self._events.rewound(partitions)
 
 
@@ -200,16 +214,13 @@ def _leave_the_note(self: ExactlyOnce) -> bool:
     return not self._commits.has_note_under_way(self._offsets)
 
 
-def _take_beside_an_isolated_run(self: Steps) -> bool:
-    admission, now = self._admission, self._clock()
-    room = 0 if self._dispatch.has_backlog else admission._intake.room()
-    records = admission._source.poll(room, admission._patience(now)) if room else admission._glance(now)
-    if records:
-        admission._decoding.take(records, self._clock())
-    self._commit_past_gaps(now)
-    admission.pause_or_resume()
-    self._dispatch.last_full_poll_at = now if admission.is_behind else None
-    return bool(records)
+def _take_beside_an_isolated_run(self: Admission, records: Sequence[Record], now: float) -> None:
+    quarantine = self._quarantine
+    with mock.patch.object(type(quarantine), "is_exclusive", False):
+        _take(self, records, now)
+
+
+_take = Admission.take
 
 
 def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
@@ -221,12 +232,13 @@ def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
 # States
 
 
-def _take_the_first(self: _Waiting) -> MessageRun:
-    self._written.reverse()
-    return _last(self)
+def _take_the_first(self: LastStates, offsets: Mapping[Partition, int]) -> None:
+    for _, states in self._waiting.values():
+        states.reverse()
+    _commit(self, offsets)
 
 
-_last = _Waiting.last
+_commit = LastStates.commit
 _restored = Restoration.states
 _add = ByKey.add
 
@@ -240,31 +252,35 @@ def _restore_past_what_is_committed(self: Restoration, *given: Any) -> RestoredR
     return _restored(self, *given)
 
 
-def _wait_for_no_single_row(self: ByKey, request: Request, now: float) -> None:
-    if request.rows == 1:
-        self._next_stage.add(request, now)
+def _wait_for_no_single_row(self: ByKey, chunk: Chunk, now: float) -> None:
+    if max(chunk.rows) == 1:
+        self._next_stage.add(chunk, now)
     else:
-        _add(self, request, now)
+        _add(self, chunk, now)
 
 
-def store_before_it_is_answered(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
-    answers, changes = self._parted(messages, place)
-    self._writes.write(changes, place)
-    self._unwritten += 1
-    self._sink.send(answers, place)
-    self._on_the_way[place] = _Sent(place, ())
-    self._lines.setdefault(place.line, deque()).append(self._on_the_way[place])
+def store_before_it_is_answered(self: StoringSink, messages: Sequence[Fields], stretch: Stretch) -> None:
+    if changes := self._changes(stretch):
+        self._writes.write(changes, stretch)
+        self._unwritten += 1
+    self._on_the_way[stretch] = _Sent(stretch, ())
+    self._lines.setdefault(stretch.places.line, deque()).append(self._on_the_way[stretch])
+    self._sink.send(messages, stretch)
 
 
-def _settle_before_it_is_stored(self: StoringSink, line: Line) -> list[Place]:
-    sent, settled = self._lines[line], list[Place]()
+def _settle_before_it_is_stored(self: StoringSink, line: Line) -> list[Stretch]:
+    sent, settled = self._lines[line], list[Stretch]()
     while sent and sent[0].is_answered:
         first = sent.popleft()
-        self._writes.write(first.changes, first.place)
-        settled.append(first.place)
+        self._writes.write(first.changes, first.stretch)
+        settled.append(first.stretch)
     if not sent:
         del self._lines[line]
     return settled
+
+
+def _see_no_record_again(_: OutsideStates, chunk: Chunk) -> Any:
+    return np.zeros(len(chunk), np.bool_)
 
 
 AT_LEAST_ONCE = (
@@ -282,7 +298,7 @@ AT_LEAST_ONCE = (
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
 EXACTLY_ONCE = (
-    Mutant("no rewind after an abort", Steps, "_rewind", _forget_to_read_again),
+    Mutant("no rewind after an abort", Worker, "_rewind", _forget_to_read_again),
     Mutant("answers that wait survive a rewind", ExactlyOnce, "_drop_waiting", None),
     Mutant("what still runs is answered after a rewind", OffsetLedger, "forget", _forget_but_answer, REBALANCE),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
@@ -296,7 +312,7 @@ EXACTLY_ONCE = (
     Mutant(
         "the note of an isolated run outlives its transaction", ExactlyOnce, "_withdraw_notes", _leave_the_note, KILLERS
     ),
-    Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
+    Mutant("others are decoded beside an isolated run", Admission, "take", _take_beside_an_isolated_run, KILLERS),
     Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
@@ -309,11 +325,11 @@ AT_A_CHANGELOG = (
 IN_A_STORE = (
     Mutant("a state is stored before its answer is safe", StoringSink, "send", store_before_it_is_answered),
     Mutant("an offset is committed before its state is stored", StoringSink, "_go_on", _settle_before_it_is_stored),
-    Mutant("what is answered is applied again", OutsideStates, "is_ahead", _say_no),
+    Mutant("what is answered is applied again", OutsideStates, "are_ahead", _see_no_record_again),
 )
 AT_A_CHANGELOG_EXACTLY_ONCE = (
     Mutant("states outlive their transaction", KeyStates, "rewind", None),
-    Mutant("states do not wait for the last of their key", _Waiting, "last", _take_the_first),
+    Mutant("states do not wait for the last of their key", LastStates, "commit", _take_the_first),
     Mutant("requests of a key run at once", ByKey, "add", _wait_for_no_single_row),
     Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, REBALANCE),
 )
