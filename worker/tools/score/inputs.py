@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from worker.codecs.encodings import oip_json
-from worker.codecs.encodings.oip import Output
+from worker.codecs.encodings import json_writer
+from worker.codecs.encodings.columns import column_of
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.foreign_values import DAMAGED
@@ -49,11 +49,11 @@ class Rows(NamedTuple):
 
     def record(self) -> Record:
         """Returns one request with all rows. Its offset is the number of the first row."""
-        raws = [array.tobytes() for array in self.arrays]
-        head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
+        tensors = [column_of(spec, array, binary=True) for spec, array in zip(self.specs, self.arrays, strict=True)]
+        (value,), (head,) = json_writer.binary_values(None, tensors, 1)
         accept = ("accept", self.accept.encode())
-        headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
-        return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
+        headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % head), accept)
+        return Record(self.source, self.number, None, value, headers, None)
 
 
 class RowFile:
