@@ -17,8 +17,6 @@ from worker.core.chunk import ReplyForm
 from worker.core.records import ModelKey
 
 BodyIds = Sequence[str | None] | None
-
-
 # The values of n answers, and the headers that say how to read each; none if the values need no such headers.
 Bodies = tuple[Sequence[bytes], Sequence[Sequence[Header]]]
 Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]

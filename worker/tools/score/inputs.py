@@ -49,8 +49,8 @@ class Rows(NamedTuple):
 
     def record(self) -> Record:
         """Returns one request with all rows. Its offset is the number of the first row."""
-        tensors = [column_of(spec, array, binary=True) for spec, array in zip(self.specs, self.arrays, strict=True)]
-        (value,), (head,) = json_writer.binary_values(None, tensors, 1)
+        columns = [column_of(spec, array, binary=True) for spec, array in zip(self.specs, self.arrays, strict=True)]
+        (value,), (head,) = json_writer.binary_values(None, columns, 1)
         accept = ("accept", self.accept.encode())
         headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % head), accept)
         return Record(self.source, self.number, None, value, headers, None)
