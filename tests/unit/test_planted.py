@@ -21,7 +21,7 @@ from worker.core.runs import Run
 
 from tests.builders import SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
-from tests.unit.codecs import test_runs
+from tests.unit.codecs import test_answer_writer, test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
 from tests.unit.kafka import scripted, test_changelog
