@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -115,6 +116,13 @@ class Chunk:
             self.reassembly,
             self._keys and of(self._keys),
         )
+
+
+def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
+    """The tensors of all these records, a column for each input. A model may have hundreds of inputs."""
+    if len(chunks) == 1:
+        return chunks[0].tensors
+    return [list(chain.from_iterable(columns)) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
 
 
 class Reassembly(Protocol):

@@ -256,14 +256,14 @@ def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> Non
 
 
 def test_the_ledger_shows_itself() -> None:
-    """Its repr names the lines and their progress; those of places show what is sent and settled."""
+    """Its repr names the lines and their progress; that of places shows what is settled."""
     ledger = OffsetLedger()
     first, second, _ = together(ledger, 3, 4, 6)
     answered(ledger, first, second)
     acknowledged(ledger, first)
 
     assert repr(ledger) == ("<OffsetLedger records=2 rows=4 bytes=18 [<Line requests/0 sent=0 held=1 next_offset=4>]>")
-    assert repr(first.places) == "<Places requests/0 3 to 6 020100>"
+    assert repr(first.places) == "<Places requests/0 3 to 6 010000>"
 
 
 @however_taken
