@@ -80,8 +80,6 @@ class Places:
         sizes: list[int],
         published_ms: Sequence[int | None],
         taken_at: float,
-        *,
-        is_gap: bool = False,
     ) -> None:
         self.line = line
         self.offsets = offsets
@@ -89,7 +87,7 @@ class Places:
         self.sizes = sizes
         self.published_ms = published_ms
         self.taken_at = taken_at
-        self.is_gap = is_gap
+        self.is_gap = False
         self.keys: Sequence[bytes | None] | None = None  # set only where records of one key wait for one another
         self.missing = len(offsets)
         self.answers: list[Answer | None] = [None] * self.missing
@@ -191,7 +189,8 @@ class OffsetLedger:
     def track_gap(self, partition: Partition, offset: int, now: float) -> Places:
         """Take an offset that holds no record: it only has a place in the line."""
         line = self._line(Record(partition, offset, None, None, (), None))
-        places = Places(line, [offset], [0], [0], [None], now, is_gap=True)
+        places = Places(line, [offset], [0], [0], [None], now)
+        places.is_gap = True
         line.held.append(places)
         return places
 

@@ -71,12 +71,12 @@ class Stacker:
             if output.ndim < 1 or output.shape[0] != batch.rows:
                 return RunFailure(str(RowsLost(spec.name, batch.rows, output.shape)), loses_rows=True)
         buckets = self.signature.buckets
-        if wrong := buckets.misfit(outputs, batch.shapes):
+        if buckets.cuts_outputs and (wrong := buckets.misfit(outputs, batch.shapes)):
             return RunFailure(wrong)
         non_finite: Mapping[int, str] = {}
         if self.refuse_non_finite_output:
             non_finite = self._non_finite(batch.chunks, batch.rows, self.signature.outputs, outputs)
-            if non_finite and any(axis.outputs for axis in buckets.axes):  # padding belongs to no record
+            if non_finite and buckets.cuts_outputs:  # padding belongs to no record
                 non_finite = self._non_finite_parts(batch.chunks, outputs)
         if not non_finite and not spoilt:
             return Split(_predictions(batch.chunks, outputs), [])
