@@ -63,6 +63,20 @@ def test_what_no_record_has_is_no_column() -> None:
     assert part.ids_of(1) == Ids()
 
 
+def test_a_chunk_has_the_keys_of_its_records() -> None:
+    """A part has those of its own records, also if they were asked for before."""
+    whole = chunk(records=[record(0, key=b"a"), record(1, key=None), record(2, key=b"c")])
+    unasked = whole.take(1, 3)
+
+    assert list(whole.keys) == [b"a", b"", b"c"]
+    assert list(unasked.keys) == list(whole.take(1, 3).keys) == [b"", b"c"]
+
+
+def test_a_record_has_a_name_for_ever() -> None:
+    """It says where the record stands."""
+    assert record(7, partition=P1).source == "requests/1/7"
+
+
 def test_a_refusal_names_its_own_record() -> None:
     """The first, the last, or one in the middle, of the whole or of a part."""
     for at, offset in enumerate((4, 5, 7, 9)):
