@@ -56,7 +56,7 @@ def test_neighbours_are_a_slice() -> None:
 
 
 def test_what_no_record_has_is_no_column() -> None:
-    """Most chunks have neither ids nor timeouts nor deadlines."""
+    """Most chunks have no ids, timeouts or deadlines."""
     part = chunk(1, 2, 3).pick([0, 2])
 
     assert (part.ids, part.timeouts, part.deadlines) == (None, None, None)
@@ -64,7 +64,7 @@ def test_what_no_record_has_is_no_column() -> None:
 
 
 def test_a_chunk_has_the_keys_of_its_records() -> None:
-    """A part has those of its own records, also if they were asked for before."""
+    """A part has the keys of its own records, also if the whole was asked for its keys before."""
     whole = chunk(records=[record(0, key=b"a"), record(1, key=None), record(2, key=b"c")])
     unasked = whole.take(1, 3)
 

@@ -108,7 +108,7 @@ def test_inputs_of_other_lengths_are_padded_each_by_its_own(times: int) -> None:
 
 @several
 def test_an_input_without_a_padded_axis_goes_as_it_is(times: int) -> None:
-    """Even if each record's is as long as the input beside it is before it is padded."""
+    """The lengths of a padded input are not taken for its own, even if they are equal before padding."""
     axes = (Axis("input ids axis 1", (4,), {Spot(0, 0): 0}),)
     inputs = (TensorSpec("ids", "FP32", (None,)), TensorSpec("weights", "FP32", (3,)), TensorSpec("scale", "FP32", ()))
     by = Signature("m", "1", inputs, (spec(),), axes=axes)

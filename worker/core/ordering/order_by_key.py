@@ -122,7 +122,7 @@ class KeyedLedger(LooseLedger):
 
 
 def _age(free: tuple[Places, list[int]]) -> tuple[float, int]:
-    """What sorts places by their age. A topic that was made anew begins with lower offsets, but later."""
+    """The key that sorts places by age. A topic that was made anew begins with lower offsets, but later."""
     return free[0].taken_at, free[0].offsets[0]
 
 
