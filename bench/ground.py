@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,7 +51,12 @@ class Bench:
     def contenders(self, *names: str) -> list[str]:
         """Returns the case's contenders that were asked for, and the workers of other checkouts."""
         chosen = [name for name in names if self.asked.only is None or name in self.asked.only]
-        return chosen + [f"{WORKER}@{root}" for root in self.asked.roots]
+        return chosen + self.workers[1:]
+
+    @property
+    def workers(self) -> list[str]:
+        """Our worker, and the workers of other checkouts."""
+        return [WORKER, *(f"{WORKER}@{root}" for root in self.asked.roots)]
 
     def model(self, hidden: Sequence[int]) -> Path:
         """Returns the file of a model that takes 256 floats and gives 16."""
@@ -77,16 +83,17 @@ def raw_values() -> Values:
     return [row.tobytes() for row in np.random.default_rng(3).standard_normal((1000, WIDTH), dtype=np.float32)]
 
 
-def fill(cluster: Cluster, count: int, values: Values | None = None, headers: Headers = HEADERS) -> str:
+def fill(cluster: Cluster, count: int, values: Values | None = None, *headers: Headers) -> str:
     """Makes a topic with `count` keyed requests, spread evenly over its partitions. They are raw rows by default."""
     topic = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-    publish(cluster, topic, count, values or raw_values(), headers)
+    publish(cluster, topic, count, values or raw_values(), *(headers or [HEADERS]))
     return topic
 
 
-def publish(cluster: Cluster, topic: str, count: int, values: Values, headers: Headers) -> None:
-    """Put `count` more requests into a topic."""
-    requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], headers, n % PARTITIONS) for n in range(count))
+def publish(cluster: Cluster, topic: str, count: int, values: Values, *headers: Headers) -> None:
+    """Put `count` more requests into a topic. `headers` are of all values, or one of each."""
+    heads = itertools.cycle(headers)
+    requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], next(heads), n % PARTITIONS) for n in range(count))
     cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000"})
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import compute, deadlines, formats, guarantees, latency, raw, start, state
+from bench.cases import columns, compute, deadlines, formats, guarantees, latency, raw, start, state
 from bench.ground import Asked, Bench
 from bench.tables import RESULTS, Section, show, write
 from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
@@ -32,6 +32,8 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "raw": raw.measured,
     "compute": compute.measured,
     "formats": formats.measured,
+    "texts": columns.texts,
+    "tables": columns.tables,
     "latency": latency.measured,
     "deadlines": deadlines.measured,
     "guarantees": guarantees.measured,

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.ground import ROOT
-from bench.loops.by_hand import ABOUT
+from bench.loops import by_hand, polls
 from bench.running import PEERS, peer_versions
 
 RESULTS = ROOT / "bench" / "RESULTS.md"
@@ -171,7 +171,7 @@ def markdown(section: Section, label: str) -> list[str]:
 
 def _contenders() -> list[str]:
     """Returns the table of the contenders, each in the words of its own module."""
-    about = {"worker": _WORKER, "native": _NATIVE, **ABOUT, "onnxruntime": _ALONE}
+    about = {"worker": _WORKER, "native": _NATIVE, **by_hand.ABOUT, **polls.ABOUT, "onnxruntime": _ALONE}
     about |= {name: _docstring(ROOT / "bench" / "peers" / f"{name}.py") for name in PEERS}
     lines = [f"| {name} | {what} |" for name, what in about.items()]
     return ["## Who takes part", "", "| | does |", "| --- | --- |", *lines]

@@ -12,9 +12,11 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, Bench, Job, response_topic, there, wait_for
+from bench.ground import GIVE_UP, LOOK_EVERY, WORKER, Bench, Job, fill, response_topic, there, wait_for
+from bench.requests import Request
 from bench.running import PEERS, Running, running, why_absent
 from bench.tables import Bar
 
@@ -140,6 +142,31 @@ def compared(bench: Bench, names: Sequence[str], run: Callable[[str], Figure]) -
         bench.tell(f"{name}: {why}")
     found = take_turns(present, bench.asked.rounds, told, bench.tell)
     return Turns({name: runs for name, runs in found.items() if name not in absent}, absent)
+
+
+def over_requests(
+    bench: Bench,
+    names: Sequence[str],
+    offered: Mapping[str, Sequence[Request]],
+    model: Path,
+    usual: int,
+    **settings: str,
+) -> Turns:
+    """Compares contenders in batches of 64. `WHO, WHAT` takes the requests `offered` as WHAT, `WHO` those as ""."""
+    rows = bench.rows(usual)
+    topics = {
+        what: fill(bench.cluster, rows, [each.value for each in requests], *(each.headers for each in requests))
+        for what, requests in offered.items()
+    }
+
+    def run(name: str) -> Figure:
+        who, _, what = name.partition(", ")
+        return measure(who, Job(bench.cluster, [topics[what]], model, 64, settings), rows, bench.asked.seconds)
+
+    turns = compared(bench, names, run)
+    for topic in topics.values():
+        bench.cluster.delete_topic(topic)
+    return turns
 
 
 def _tried(name: str, run: Callable[[str], Figure], absent: dict[str, str]) -> Figure:

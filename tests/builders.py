@@ -37,20 +37,19 @@ from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.last_states import LastStates
-from worker.delivery.stored_states import STORE, StoringSink
+from worker.delivery.last_states import EachState, LastStates
+from worker.delivery.stored_states import StoringSink
 from worker.loop.conduct import Conduct, Parts
 from worker.loop.stateless import Stateless
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.ports import Stage, States
+from worker.ports import Sink, Stage, States, Transactions
 from worker.state import (
     ByKey,
     KeyStates,
     OutsideStates,
     OutsideValues,
     StateFetch,
-    StatefulEncoder,
     StatefulStacker,
     StateLayout,
 )
@@ -185,18 +184,23 @@ class World:
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec = RowCodec(
-            dead_letters=self.dead_letters, joins=self.joins, rejections=rejections, tell=self.events.rejected
+            dead_letters=self.dead_letters,
+            joins=self.joins,
+            keeps_order=self.has_state,
+            rejections=rejections,
+            tell=self.events.rejected,
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher
         a_stacker = stacker()
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
-            self.states = KeyStates(
+            states = KeyStates(
                 STATE,
                 self.ledger,
                 self.restorer,
                 self.events,
+                topic=CHANGELOG,
                 ttl=self.ttl,
                 can_take_back=self.exactly_once,
                 store=self.store,
@@ -207,11 +211,12 @@ class World:
             )
             self.by_key = ByKey(self.batcher)
             if self.is_outside:
-                self.states, self.by_key = self._kept_outside()
-            self.states.is_taken = self.by_key.is_taken
+                states, self.by_key = self._kept_outside()
+            self.states = self.key_states = states
+            self.stage = self.by_key
+            states.is_taken = self.by_key.is_taken
             refuse = self.missing == "refuse"
-            a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
-            self.encoder = StatefulEncoder(self.codec, self.states, STORE if self.is_outside else CHANGELOG)
+            a_stacker = StatefulStacker(signature(), gives=SUMS, states=states, refuse_missing=refuse)
             self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
@@ -255,10 +260,15 @@ class World:
         return states, ByKey(self.fetch)
 
     def _at_least_once(self) -> AtLeastOnce:
+        sink: Sink = self.sink
+        if self.outside is not None:
+            sink = StoringSink(sink, self.key_states.leave, self.outside, OutsideValues(STATE))
+        elif self.has_state:
+            sink = EachState(sink, self.key_states.leave)
         return AtLeastOnce(
             ledger=self.ledger,
             encoder=self.codec,
-            sink=self.sink if self.outside is None else StoringSink(self.sink, self.outside, OutsideValues(STATE)),
+            sink=sink,
             offsets=self.source,
             events=self.events,
             commit_interval=self.commit_interval,
@@ -266,10 +276,13 @@ class World:
         )
 
     def _exactly_once(self) -> ExactlyOnce:
+        sent: Transactions = self.transactions
+        if self.has_state:
+            sent = LastStates(sent, self.key_states.leave)
         return ExactlyOnce(
             ledger=self.ledger,
             encoder=self.codec,
-            transactions=LastStates(self.transactions) if self.has_state else self.transactions,
+            transactions=sent,
             group=self.source,
             events=self.events,
             commit_interval=self.commit_interval,

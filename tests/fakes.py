@@ -11,12 +11,12 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
 from worker.core.failures import Code, KafkaFatal, RunFailure
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -38,7 +38,7 @@ from worker.core.records import (
 )
 from worker.core.rejections import Rejections
 from worker.core.stalls import Stall
-from worker.ports import Assignments, Reading
+from worker.ports import Assignments
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, tombstone_of, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
@@ -722,12 +722,14 @@ class RowCodec:
         *,
         dead_letters: bool = True,
         joins: bool = False,
+        keeps_order: bool = False,
         rejections: Rejections | None = None,
         tell: Callable[[Rejection], object] = lambda _: None,
     ) -> None:
-        """With `joins`, records that are alike come as one `Chunk`; else each comes alone."""
+        """With `joins`, records that are alike come as one `Chunk`, or only neighbours; else each comes alone."""
         self._dead_letters = dead_letters
         self._joins = joins
+        self._keeps_order = keeps_order
         self._rejections = rejections or Rejections()
         self._tell = tell
 
@@ -735,9 +737,9 @@ class RowCodec:
         rejections = [(at, rejection) for at, record in enumerate(records) if (rejection := self._refusal(record))]
         wrong = {at for at, _ in rejections}
         alike: dict[object, list[int]] = {}
-        for at, record in enumerate(records):
-            if at not in wrong:
-                alike.setdefault(_alike(record) if self._joins else at, []).append(at)
+        right = [at for at in range(len(records)) if at not in wrong]
+        for number, (kind, group) in enumerate(groupby(right, lambda at: _alike(records[at]) if self._joins else at)):
+            alike.setdefault((kind, number if self._keeps_order else 0), []).extend(group)
         return Reading([_chunk([records[at] for at in its_own], its_own) for its_own in alike.values()], rejections)
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS, PLAIN_WIRE, X, Y, model
 from worker.app import GC_THRESHOLDS
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Reader
 from worker.codecs.wire_contract import HEAD_LENGTH
-from worker.core.records import Headers, Partition, Record, Rejection, Request
+from worker.core.records import Headers, Partition, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -48,19 +48,17 @@ class Case(NamedTuple):
     def record(self) -> Record:
         return Record(Partition("requests", 3), 1042, b"k", self.value, self.headers, None)
 
-    def codecs(self) -> Codecs:
+    def codecs(self) -> Reader:
         wire = replace(
             PLAIN_WIRE, dead_letter_topic="dead-letters", max_request_bytes=2**24, max_dead_letter_bytes=2**25
         )
-        return Codecs([MODELS[self.model]], wire, tell=lambda _: None)
+        return Reader([MODELS[self.model]], wire)
 
 
-def judge(codecs: Codecs, case: Case) -> Request | Rejection:
-    """Do all that a worker does for a record before the model runs, or instead of it."""
-    decoded = codecs.decode(case.record)
-    if isinstance(decoded, Rejection):
-        codecs.encode(decoded)
-    return decoded
+def judge(codecs: Reader, case: Case) -> Rejection | None:
+    """Read a record as a worker does before the model runs; None if it is a request."""
+    _, rejections = codecs.read([case.record])
+    return rejections[0][1] if rejections else None
 
 
 MOST_SECONDS, MOST_BYTES = 0.1, 64 * 2**20
@@ -114,7 +112,7 @@ def _cost(case: Case) -> Cost:
     before, began = _resident("VmRSS"), time.process_time()
     decoded = judge(codecs, case)
     seconds = time.process_time() - began
-    return Cost(seconds, _resident("VmHWM") - before, decoded.message if isinstance(decoded, Rejection) else None)
+    return Cost(seconds, _resident("VmHWM") - before, decoded.message if decoded else None)
 
 
 def _resident(name: str) -> int:

@@ -1,26 +1,13 @@
-"""States for tests: a model that sums the values of each key, and the messages of its states in the changelog."""
+"""The messages of states in the changelog, for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from worker.core.records import Array, Fields
-from worker.core.tensors.specs import TensorSpec
-from worker.state.layout import StateLayout, StateTensor
-
-CHANGELOG = "changelog"
-NONSENSE = 777.0  # the row's output is NaN
-SPOILT = 999.0  # the next state is NaN
-SUMS = (TensorSpec("y", "FP32", (1,)), TensorSpec("next", "FP32", (1,)))
-STATE = StateLayout((StateTensor(TensorSpec("sum", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
-
-
-def sums(feeds: Mapping[str, Array]) -> list[Array]:
-    """The sum of all values of each row's key, also as its next state."""
-    x, after = feeds["x"], (feeds["x"] + feeds["sum"]).astype("<f4")
-    return [np.where(x == NONSENSE, np.nan, after).astype("<f4"), np.where(x == SPOILT, np.nan, after).astype("<f4")]
+from tests.builders import STATE
+from worker.core.records import Fields
 
 
 def state(number: float, *, offset: int = 1, first: bool = False, time: int = 1) -> bytes:

@@ -16,18 +16,14 @@ from worker.codecs.message_sizes import longest_key
 from worker.core.batching.batcher import Batcher
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.tensors.signature import Signature
+from worker.delivery.last_states import EachState, LastStates
+from worker.delivery.stored_states import StoringSink
 from worker.inference import Model
 from worker.kafka.changelog import ChangelogFacts, ChangelogRestorer, changelog_facts
 from worker.kafka.cluster.topics import Topics
+from worker.ports import Sink, Transactions
 from worker.settings import Settings
-from worker.state import (
-    ByKey,
-    KeyStates,
-    OutsideStates,
-    StateFetch,
-    StateLayout,
-    layout_of,
-)
+from worker.state import ByKey, KeyStates, OutsideStates, OutsideValues, StateFetch, StateLayout, layout_of
 
 if TYPE_CHECKING:
     from worker.stores import LocalStore
@@ -62,12 +58,22 @@ class StatefulParts(NamedTuple):
     max_key_bytes: int = sys.maxsize
 
     def by_key(self, batcher: Batcher) -> ByKey:
-        """The stage before the batcher, which lets a key's requests wait for one another."""
+        """The stage before the batcher, which lets a key's records wait for one another."""
         states = self.states
         fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
         by_key = ByKey(fetch or batcher)
         states.is_taken = by_key.is_taken
         return by_key
+
+    def sink(self, answers: Sink) -> Sink:
+        """The sink that sends each state after its answer, to the changelog or to the store."""
+        if self.link is None:
+            return EachState(answers, self.states.leave)
+        return StoringSink(answers, self.states.leave, self.link, OutsideValues(self.states.layout))
+
+    def transactions(self, answers: Transactions) -> Transactions:
+        """The transactions that end with the last state of each key."""
+        return LastStates(answers, self.states.leave)
 
 
 def stateful_parts(start: Start, model: Model, ledger: OffsetLedger) -> StatefulParts | None:

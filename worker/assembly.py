@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.assembled_states import GIVE_UP_TIMEOUT, Start, StatefulParts, stateful_parts
+from worker.codecs.codec import Codec
 from worker.codecs.message_sizes import lack_of_room
-from worker.codecs.registry import Codecs, SingleCodecs
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
@@ -32,8 +32,6 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.last_states import EachState, LastStates
-from worker.delivery.stored_states import StoringSink
 from worker.inference import BRIEF, InferenceLanes, Model, independence, load_as_set
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import resolve_transactional_id
@@ -41,17 +39,16 @@ from worker.kafka.cluster.topics import Topics
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
-from worker.loop.composition import compose
 from worker.loop.conduct import Conduct, Parts
+from worker.loop.stateless import Stateless
 from worker.loop.suspects import Suspects
-from worker.ports import Encoder, Sink
+from worker.loop.worker import Worker
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
-from worker.state import OutsideValues, StatefulStacker
+from worker.state import StatefulStacker
 
 if TYPE_CHECKING:
-    from worker.loop.worker import Worker
-    from worker.ports import Delivery
+    from worker import ports
     from worker.telemetry.tracing import Tracing
 
 # Seconds. A revoke takes no longer than the other members will wait, and at most a fifth of `max.poll.interval.ms`: a
@@ -63,7 +60,7 @@ REVOKE_TIMEOUT = 10.0
 PROBES_OF_LANES = 10
 # Bounds for the records of one poll, else a batch: enough to share the cost of a turn, and few enough that a finished
 # lane does not wait long for its next batch. Between 32 and 256 no difference could be measured with batches of 64.
-SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
+LEAST_POLLED, MOST_POLLED = 32, 256
 
 
 def assemble(
@@ -124,16 +121,16 @@ def assemble(
         _warm_lanes(lanes, settings)
     limit = settings.delivery.rejection_limit
     rejections = Rejections(limit or None)
-    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks([signature], wire, events.rejected, rejections)
-    codec, traced_lanes = (codecs, lanes) if tracing is None else tracing.around(codecs, lanes)
+    plain = Codec([signature], wire, events.rejected, rejections)
+    codec, traced_lanes = (plain, lanes) if tracing is None else tracing.around(plain, lanes)
     # The steps of a sequence run one by one, also in an isolated run.
     alone = policy if stateful is None else replace(policy, max_rows=1)
     parts = Parts(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, policy.max_rows))),
+        intake=Intake(bounds, ledger, min(MOST_POLLED, max(LEAST_POLLED, policy.max_rows))),
+        stage=batcher if by_key is None else by_key,
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
         stackers={signature.key: _stacker(settings, model, stateful)},
@@ -150,16 +147,15 @@ def assemble(
             revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
         ),
         clock=time.monotonic,
-        states=states,
-        by_key=by_key,
-        first=None if limit == 0 else _first_rejections(settings, source, codecs, signature),
+        states=Stateless() if states is None else states,
+        first=None if limit == 0 else _first_rejections(settings, source, plain, signature),
     )
-    return compose(parts)
+    return Worker(parts)
 
 
-def _first_rejections(settings: Settings, source: KafkaSource, codecs: Codecs, signature: Signature) -> FirstRejections:
+def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, signature: Signature) -> FirstRejections:
     is_exact = settings.delivery.guarantee == "exactly_once"
-    return FirstRejections(source, codecs.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
+    return FirstRejections(source, codec.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
 
 
 def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:
@@ -211,20 +207,15 @@ def _delivery(
     source: KafkaSource,
     ledger: OffsetLedger,
     stateful: StatefulParts | None,
-    encoder: Encoder,
-) -> Delivery:
+    codec: ports.Codec,
+) -> ports.Delivery:
     """The delivery that the guarantee needs. Raises `BadConfiguration` if the broker opens no transactions for us."""
     interval, events, clock = start.settings.delivery.commit_interval_ms / 1000, start.events, time.monotonic
     if isinstance(outlet, KafkaSink):
-        sink: Sink = outlet
-        if stateful is not None and stateful.link is not None:
-            sink = StoringSink(outlet, stateful.states.leave, stateful.link, OutsideValues(stateful.states.layout))
-        elif stateful is not None:
-            sink = EachState(outlet, stateful.states.leave)
         return AtLeastOnce(
             ledger=ledger,
-            encoder=encoder,
-            sink=sink,
+            encoder=codec,
+            sink=outlet if stateful is None else stateful.sink(outlet),
             offsets=source,
             events=events,
             commit_interval=interval,
@@ -233,8 +224,8 @@ def _delivery(
     outlet.wait_until_ready()
     return ExactlyOnce(
         ledger=ledger,
-        encoder=encoder,
-        transactions=outlet if stateful is None else LastStates(outlet, stateful.states.leave),
+        encoder=codec,
+        transactions=outlet if stateful is None else stateful.transactions(outlet),
         group=source,
         events=events,
         commit_interval=interval,

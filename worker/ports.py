@@ -7,9 +7,9 @@ the flags of `Signals`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
 from worker.core.failures import Code
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import (
@@ -117,13 +117,6 @@ class Assignments(Protocol):
         """True if an offset of an earlier assignment may still be committed: until then no new one may be."""
 
 
-class Reading(NamedTuple):
-    """Records of one partition, read: chunks of good ones, and rejections by their index."""
-
-    chunks: Sequence[Chunk]
-    rejections: Sequence[tuple[int, Rejection]]
-
-
 class Codec(Protocol):
     """The wire contract: reads records, and writes answers. Raises nothing for bad input."""
 
@@ -151,13 +144,18 @@ class Stage(Protocol):
         """The chunk's records by the kind of the batch that they will join."""
 
     def add(self, chunk: Chunk, now: float) -> None: ...
-    def add_late(self, chunk: Chunk, now: float) -> None:
-        """Take records that have waited already, so that their batches are due at once."""
 
     def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
         """Hear of records that have their outcomes: others may wait for them."""
 
     def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class NextStage(Stage, Protocol):
+    """A stage behind one that holds some records back."""
+
+    def add_late(self, chunk: Chunk, now: float) -> None:
+        """Take records that have waited already, so that their batches are due at once."""
 
 
 class States(Protocol):

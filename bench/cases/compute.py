@@ -51,6 +51,7 @@ def _run(name: str, job: Job, rows: int, seconds: float, pace: Pace) -> Figure:
 
 def _bars(turns: Turns) -> list[Bar]:
     beside = {ALONE: 0.95} | {peer: 1.0 for peer in NAMES if peer not in {WORKER, NATIVE, ALONE}}
+    beside |= {name: 0.98 for name in turns.figures if name.startswith(f"{WORKER}@")}
     busy = Bar("the part of the time that the worker's lane is busy", turns.busy(WORKER), 0.95)
     cost = turns.ratio(WORKER, NATIVE, lambda run: run.cpu)
     return [*turns.bars(beside), Bar(f"CPU of a result, {WORKER} beside {NATIVE}", cost, most=1.05), busy]

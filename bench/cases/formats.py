@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import orjson
-from tritonclient.grpc import service_pb2
 
 from bench.cases.compute import ALONE
 from bench.ground import (
@@ -19,7 +16,6 @@ from bench.ground import (
     LOOK_EVERY,
     PARTITIONS,
     SMALL,
-    WIDTH,
     WORKER,
     Bench,
     Headers,
@@ -32,22 +28,23 @@ from bench.ground import (
     there,
 )
 from bench.loops.alone import alone
+from bench.requests import JSON, Feeds, Request, as_binary, as_json, as_protobuf
 from bench.running import Running, running
 from bench.tables import Section
-from bench.turns import Figure, between, compared, look_on, measure
-from worker.codecs.wire_contract import HEAD_LENGTH
+from bench.turns import Figure, between, compared, look_on, measure, over_requests
+from tests.models import mlp, save
 
-JSON: Headers = [("content-type", b"application/json"), ("mlserver-model", b"model")]
-PROTOBUF: Headers = [("content-type", b"application/x-protobuf")]
 STATED: Headers = [*HEADERS, ("datatype", b"FP32"), ("rows", b"1")]
 RAW = f"{WORKER}, raw"
 # The least rate of each encoding next to raw rows.
 LEAST = {"datatype and rows": 0.7, "protobuf": 0.6, "binary": 0.3}
+PIXELS = 784
 ROWS, MANY = 100, 256  # rows in one request, rows in one batch
 LEAST_MANY = 500  # requests of many rows: fewer would be finished before the second look
 MLSERVER_ROWS = 20_000
 HOW_JSON = """Open Inference Protocol JSON, one row of 256 floats, batches of 64, an MLP 256→256→16. MLServer reads only
 what is published after its start: its requests are published when it is ready; the others' lie in the topic before."""
+HOW_IMAGES = """JSON of 28 x 28 floats, as Crayfish's MNIST requests, batches of 64, Crayfish's MLP 784→32→32→32→10."""
 HOW_ENCODED = """Rows of 256 float32, batches of 64, an MLP 256→256→16: as raw rows, as raw rows with the headers
 `datatype` and `rows`, as `inference.ModelInferRequest` with `raw_input_contents`, and as JSON with binary data."""
 HOW_ROWS = f"""Raw requests of {ROWS} rows of 256 float32, batches of {MANY} rows, one thread an inference; results are
@@ -56,16 +53,17 @@ rows. `onnxruntime` is that library alone, with batches of as many rows."""
 
 def measured(bench: Bench) -> Iterator[Section]:
     """Yields the tables: JSON, the other encodings, many rows."""
-    yield as_json(bench)
+    yield json(bench)
+    yield images(bench)
     yield encoded(bench)
     for name, hidden in (("small", SMALL), ("compute-bound", DEAR)):
         yield many_rows(bench, name, hidden)
 
 
-def as_json(bench: Bench) -> Section:
-    """Compares the worker with the hand loop for JSON and with MLServer."""
+def json(bench: Bench) -> Section:
+    """Compares the worker with the loop for JSON and with MLServer."""
     rows = bench.rows(100_000)
-    values = [_json(row) for row in raw_values()]
+    values = [request.value for request in _written(as_json)]
     requests = fill(bench.cluster, rows, values, JSON)
     job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
 
@@ -78,6 +76,16 @@ def as_json(bench: Bench) -> Section:
     bench.cluster.delete_topic(requests)
     bars = turns.bars({"json_loop": 1.0, "mlserver": 10.0})
     return Section("OIP JSON, batch 64", HOW_JSON, turns.columns, turns.lines, bars)
+
+
+def images(bench: Bench) -> Section:
+    """Compares the worker with the loop for JSON."""
+    drawn = np.random.default_rng(3).standard_normal((1000, PIXELS), np.float32)
+    model = save(mlp(PIXELS, (32, 32, 32), 10), bench.folder, "crayfish")
+    requests = [as_json({"x": row[None]}) for row in drawn]
+    turns = over_requests(bench, bench.contenders(WORKER, "json_loop"), {"": requests}, model, 50_000)
+    bars = turns.bars({"json_loop": 1.0})
+    return Section("OIP JSON of images, batch 64", HOW_IMAGES, turns.columns, turns.lines, bars)
 
 
 def late(name: str, job: Job, values: Values, rows: int, seconds: float) -> Figure:
@@ -107,25 +115,15 @@ def _answering(contender: Running, responses: str, values: Values) -> int:
 
 def encoded(bench: Bench) -> Section:
     """Compares the worker with each encoding, and the workers of the checkouts that `--root` names, with each, too."""
-    rows, plain = bench.rows(200_000), raw_values()
-    offered: dict[str, tuple[Values, Headers]] = {
-        RAW: (plain, HEADERS),
-        f"{WORKER}, datatype and rows": (plain, STATED),
-        f"{WORKER}, protobuf": ([_protobuf(row) for row in plain], PROTOBUF),
-        f"{WORKER}, binary": ([_binary(row)[1] for row in plain], _binary(plain[0])[0]),
+    plain = raw_values()
+    offered = {
+        "raw": [Request(row, HEADERS) for row in plain],
+        "datatype and rows": [Request(row, STATED) for row in plain],
+        "protobuf": _written(as_protobuf),
+        "binary": _written(as_binary),
     }
-    topics = {name: fill(bench.cluster, rows, *given) for name, given in offered.items()}
-    model, names = bench.model(SMALL), [*offered]
-    names += [f"{WORKER}@{root}{name.removeprefix(WORKER)}" for root in bench.asked.roots for name in offered]
-
-    def run(name: str) -> Figure:
-        who, _, encoding = name.partition(", ")
-        job = Job(bench.cluster, [topics[f"{WORKER}, {encoding}"]], model, 64)
-        return measure(who, job, rows, bench.asked.seconds)
-
-    turns = compared(bench, names, run)
-    for topic in topics.values():
-        bench.cluster.delete_topic(topic)
+    names = [f"{who}, {what}" for who in bench.workers for what in offered]
+    turns = over_requests(bench, names, offered, bench.model(SMALL), 200_000)
     bars = [bar for name, least in LEAST.items() for bar in turns.bars({RAW: least}, f"{WORKER}, {name}")]
     return Section("Encodings, batch 64", HOW_ENCODED, turns.columns, turns.lines, bars)
 
@@ -149,20 +147,6 @@ def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
     return Section(title, HOW_ROWS, turns.columns, turns.lines, turns.bars({ALONE: 0.8}))
 
 
-def _json(row: bytes) -> bytes:
-    given = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": np.frombuffer(row, np.float32)}
-    return orjson.dumps({"inputs": [given]}, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _binary(row: bytes) -> tuple[Headers, bytes]:
-    """Makes a request of JSON, followed by the tensor's bytes."""
-    size = {"binary_data_size": len(row)}
-    head = json.dumps({"inputs": [{"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "parameters": size}]}).encode()
-    headers = [*HEADERS, (HEAD_LENGTH, b"%d" % len(head))]
-    return headers, head + row
-
-
-def _protobuf(row: bytes) -> bytes:
-    x = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, WIDTH])
-    message: bytes = service_pb2.ModelInferRequest(inputs=[x], raw_input_contents=[row]).SerializeToString()
-    return message
+def _written(write: Callable[[Feeds], Request]) -> list[Request]:
+    """Writes the raw rows in another encoding."""
+    return [write({"x": np.frombuffer(row, np.float32)[None]}) for row in raw_values()]

@@ -66,13 +66,23 @@ def under_load(bench: Bench, load: Load) -> Section:
 def with_little(bench: Bench, load: Load) -> Section:
     """Compares the worker without linger, at a low rate, with loops that take one at a time and other checkouts."""
     eager = {"BATCHING__LINGER_MS": "0"}
-    names = [WORKER, *LOOPS, ECHO, *(f"{WORKER}@{root}" for root in bench.asked.roots)]
+    names = [*bench.workers, *LOOPS, ECHO]
     found = take_turns(names, bench.asked.rounds, lambda name: delays(bench, load, name, [LOW], eager)[0], bench.tell)
     lines = [[name, *_cells(runs)] for name, runs in found.items()]
-    pairs = zip(found[WORKER], found[LOOPS[0]], strict=True)
-    share = statistics.median(our.p50 / their.p50 for our, their in pairs)
-    bars = [Bar("the worker's p50, as a part of the one-by-one loop's", share, most=1.0)]
+    limits = [(LOOPS[0], 0, 1.0), *((before, at, 1.05) for before in bench.workers[1:] for at in (0, 1))]
+    bars = [
+        Bar(
+            f"the worker's {('p50', 'p99')[at]}, as a part of {base}'s",
+            _share(found[WORKER], found[base], at),
+            most=most,
+        )
+        for base, at, most in limits
+    ]
     return Section(f"Latency at {LOW} requests a second, no linger", HOW_LOW, ("", "p50 ms", "p99"), lines, bars)
+
+
+def _share(ours: list[Delay], theirs: list[Delay], at: int) -> float:
+    return statistics.median(our[at] / their[at] for our, their in zip(ours, theirs, strict=True))
 
 
 def _cells(runs: list[Delay]) -> list[str]:

@@ -21,7 +21,7 @@ def measured(bench: Bench) -> Iterator[Section]:
     """Compares the worker with the hand loop."""
     requests = fill(bench.cluster, 10_000)
     job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
-    names = [WORKER, LOOP, *(f"{WORKER}@{root}" for root in bench.asked.roots)]
+    names = [*bench.workers, LOOP]
     found = take_turns(names, bench.asked.rounds, lambda name: _first_answer(bench, name, job), bench.tell)
     bench.cluster.delete_topic(requests)
     lines = [

@@ -45,7 +45,7 @@ def measured(bench: Bench) -> Iterator[Section]:
         names = [PLAIN, MEMORY, DISK] + ([KEY_BY_KEY, "quix_state"] if guarantee == GUARANTEES[0] else [])
         turns = compared(bench, names, run)
         how = HOW.format(guarantee=guarantee.replace("_", " "))
-        bars = turns.bars({PLAIN: 0.6}, MEMORY)
+        bars = turns.bars({PLAIN: 0.75}, MEMORY)
         yield Section(f"State by key, {guarantee.replace('_', ' ')}", how, turns.columns, turns.lines, bars)
     bench.cluster.delete_topic(requests)
 

@@ -12,8 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import numpy as np
-import orjson
 from confluent_kafka import Consumer, Producer
 
 from bench.loops.task import Task, joined, model_call
@@ -25,7 +23,6 @@ ABOUT = {
     "pass_through": "consumes, produces an answer of the right size; no inference, no look at reports, no commit",
     "echo": "a pass-through of one record at a time, sent at once (linger.ms 0): the least latency that there is",
     "hand_loop": "consume, run, produce, flush, commit: at least once, because nothing overlaps; no headers",
-    "json_loop": "the hand loop for Open Inference Protocol JSON, with orjson; no checks",
     "one_by_one": "a record, an inference, an answer; commits in the background, whatever became of the answer",
     "one_by_one_eager": "one_by_one with linger.ms 0",
 }
@@ -77,23 +74,6 @@ def hand_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
         consumer.commit(asynchronous=False)
 
 
-def json_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
-    """Do as `hand_loop`, for Open Inference Protocol JSON."""
-    run = model_call(task.model, task.batch)
-    while True:
-        messages = consumer.consume(task.batch, WAIT)
-        if not messages:
-            continue
-        documents = [orjson.loads(m.value() or b"") for m in messages]
-        results = run(np.array([document["inputs"][0]["data"] for document in documents], np.float32))
-        for message, document, result in zip(messages, documents, results, strict=True):
-            output = {"name": "y", "shape": [1, len(result)], "datatype": "FP32", "data": result}
-            answer = {"model_name": "model", "id": document.get("id"), "outputs": [output]}
-            producer.produce(task.responses, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), message.key())
-        producer.flush()
-        consumer.commit(asynchronous=False)
-
-
 def one_by_one(task: Task, consumer: Consumer, producer: Producer) -> None:
     """Take one record, run one inference, produce one answer."""
     run = model_call(task.model, 1)
@@ -109,7 +89,6 @@ LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
     "pass_through": pass_through,
     "echo": echo,
     "hand_loop": hand_loop,
-    "json_loop": json_loop,
     "one_by_one": one_by_one,
     "one_by_one_eager": one_by_one,
 }

@@ -41,11 +41,16 @@ class Task(NamedTuple):
         return [str(field) for field in self]
 
 
-def model_call(model: str, batch: int) -> Run:
-    """Returns a call: (rows, width) in, (rows, outputs) out; warm at this batch, on one thread like the worker."""
+def opened(model: str) -> onnxruntime.InferenceSession:
+    """Opens the model, on one thread like the worker."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def model_call(model: str, batch: int) -> Run:
+    """Returns a call: (rows, width) in, (rows, outputs) out; warm at this batch."""
+    session = opened(model)
     name = session.get_inputs()[0].name
 
     def run(rows: Floats) -> Floats:
@@ -58,9 +63,7 @@ def model_call(model: str, batch: int) -> Run:
 
 def step_call(model: str) -> Callable[[bytes, Floats | None], tuple[bytes, Floats]]:
     """Returns a call: a row of x and its key's state h_in (None if new) in, y as bytes and the next state out."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = opened(model)
     width = next(given.shape[1] for given in session.get_inputs() if given.name == "h_in")
     nothing = np.zeros(width, np.float32)
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
-from worker.core.records import Array, Partition, Record
+from worker.core.chunk import Chunk, Prediction
+from worker.core.records import Array, Fields, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -56,10 +57,29 @@ def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
     return [np.array(values[spec.name], spec.dtype) for spec in specs]
 
 
-def codecs(exchange: str) -> Codecs:
-    return Codecs(
+def codec(exchange: str) -> Codec:
+    return Codec(
         [signature(exchange)], Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
     )
+
+
+def chunk_of(codec: Codec, record: Record) -> Chunk:
+    """The record as a chunk; it must be good."""
+    chunks, rejections = codec.read([record])
+    assert not rejections
+    (chunk,) = chunks
+    return chunk
+
+
+def answer(codec: Codec, record: Record, outputs: Sequence[Array]) -> Fields:
+    """The result sent for the record when the model gives these outputs."""
+    (message,) = codec.messages(codec.write(Prediction(chunk_of(codec, record), outputs)))
+    return message
+
+
+def text_of(message: Fields) -> dict[str, str]:
+    """The headers as text."""
+    return {name: (value or b"").decode() for name, value in message[3] or ()}
 
 
 def record(exchange: str) -> Record:

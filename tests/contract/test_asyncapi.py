@@ -15,14 +15,15 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from tests.builders import record, rejection
-from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, side, signature
+from tests.builders import record
+from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, answer, arrays, codec, side, signature, text_of
 from tests.contract.exchanges import record as golden
 from worker.codecs import dead_letters
 from worker.codecs import request_headers as envelope
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
-from worker.core.records import UNREADABLE_HEADER, Prediction, Request
+from worker.core.failures import Code
+from worker.core.records import UNREADABLE_HEADER
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))
 MESSAGES: dict[str, Any] = DOCUMENT["components"]["messages"]
@@ -173,26 +174,19 @@ def test_the_headers_written_are_those_of_the_document() -> None:
     """Every name that an answer can carry is there, and no other."""
     sent = [(name, b"1") for name in (*envelope.ECHOED, "request-id")]
     exchange = record(value=side("json", "request").value)._replace(headers=sent)
-    codec = codecs("json")
-    request = codec.decode(exchange)
-    assert isinstance(request, Request)
-    binary = codec.decode(exchange._replace(headers=[*sent, ("accept", b"application/octet-stream")]))
-    assert isinstance(binary, Request)
-    outputs = tuple(arrays("json", signature("json").outputs))
-    narrow = Codecs([signature("json")], Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
-    large = rejection()._replace(record=exchange._replace(key=b"k" * 1000))
-
-    rows = codecs("rows").decode(golden("rows"))
-    assert isinstance(rows, Request)
+    binary = exchange._replace(headers=[*sent, ("accept", b"application/octet-stream")])
+    outputs = arrays("json", signature("json").outputs)
+    narrow = Codec([signature("json")], Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
+    large = narrow.refuse(exchange._replace(key=b"k" * 1000), Code.INVALID_ARGUMENT, "no")
 
     messages = [
-        *codec.encode(Prediction(request, outputs)),
-        *codecs("rows").encode(Prediction(rows, tuple(arrays("rows", signature("rows").outputs)))),
-        *codec.encode(Prediction(binary, outputs)),
-        *narrow.encode(large),
+        answer(codec("json"), exchange, outputs),
+        answer(codec("rows"), golden("rows"), arrays("rows", signature("rows").outputs)),
+        answer(codec("json"), binary, outputs),
+        *narrow.messages([large]),
     ]
 
-    assert {name.lower() for message in messages for name, _ in message.headers} == documented("answerHeaders")
+    assert {name.lower() for message in messages for name in text_of(message)} == documented("answerHeaders")
 
 
 def test_the_headers_of_dead_letters_are_those_of_the_document() -> None:

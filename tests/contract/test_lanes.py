@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from tests import models
-from tests.builders import request
+from tests.chunks import chunk
 from tests.fakes import MODEL
+from worker.core.chunk import Batch, Finished
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Finished, ModelKey
+from worker.core.records import Array, ClosedBy, ModelKey
 from worker.inference import InferenceLanes, RunnableModel, load
 from worker.settings import ModelSettings
 
@@ -29,9 +30,7 @@ OTHER = ModelKey("m", "2")
 
 
 def batch(number: int, rows: int = 1, model: ModelKey = MODEL) -> Batch:
-    asked = request()
-    asked.model = model
-    return Batch((asked,), {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
+    return Batch([chunk(model=model)], {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
 
 
 class SteeredRunner:
@@ -410,7 +409,7 @@ def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     """The outputs are right, a failing batch comes back as a failure, and the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
     lanes = InferenceLanes({MODEL: model})
-    good, bad = (Batch((request(),), {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
+    good, bad = (Batch([chunk()], {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
     lanes.submit(good)
     lanes.submit(bad)
     home: list[Finished] = []

@@ -17,7 +17,8 @@ from tests.fakes import Clock, FakeOutsideStore
 from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
-from worker.core.records import Line, Partition, Place
+from worker.core.ordering.ledger import Line, Places, Stretch
+from worker.core.records import Partition
 from worker.delivery.stored_states import Writes
 from worker.state.outside_states import Asked, Reads
 from worker.state.outside_values import Change, OutsideValues
@@ -40,10 +41,10 @@ class Pair:
 
     def written(self, *changes: tuple[bytes, bytes]) -> None:
         """Write changes, one place each, and wait for the acknowledgements."""
-        places = [place() for _ in changes]
+        places = [stretch() for _ in changes]
         for at, (key, value) in zip(places, changes, strict=True):
             self.outside.write([Change(key, value, is_forgotten=False)], at)
-        found: list[Place] = []
+        found: list[Stretch] = []
         while len(found) < len(places):
             self._wait()
             found += self.outside.written()
@@ -59,8 +60,8 @@ class Pair:
         return values
 
 
-def place() -> Place:
-    return Place(Line(P0), 0, 1, 1, 0.0)
+def stretch() -> Stretch:
+    return Stretch(Places(Line(P0), [0], [1], [1], [None], 0.0), 0, 1)
 
 
 def stored(offset: int, value: float, partition: Partition = P0, used: int = -1) -> bytes:
@@ -145,7 +146,7 @@ def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
     """It stays as a value without tensors; a state with a TTL goes in time, and a state without one stays."""
     link = StoreLink(StoreServer(StoreAddress(store.url), PREFIX), ttl=500, forgotten_for=60)
     gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, 3), is_forgotten=True), stored(1, 1)
-    link.write([gone, Change(b"kept", kept, is_forgotten=False)], place())
+    link.write([gone, Change(b"kept", kept, is_forgotten=False)], stretch())
     while not link.written():
         time.sleep(0.001)
 
@@ -162,7 +163,7 @@ def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
         pair = Pair(link, lambda: time.sleep(0.001))
         pair.written((b"k", stored(1, 10)))
         own.stop()
-        link.write([Change(b"k", stored(2, 11), is_forgotten=False)], place())
+        link.write([Change(b"k", stored(2, 11), is_forgotten=False)], stretch())
         deadline = time.monotonic() + TIMEOUT
         while not is_away(link):
             assert time.monotonic() < deadline

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Message
 from worker.kafka.client.config import transaction_config
@@ -64,7 +64,7 @@ def answers_to(topic: str, keys: Sequence[bytes]) -> list[Message]:
 def by_the_sink(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     topics = Topics({topic: PARTITIONS}, {topic: 1_000_000}, Membership("consumer", "test"))
     producer = KafkaSink(settings(cluster, topic), topics, logging.getLogger("librdkafka"))
-    producer.send(answers_to(topic, keys), places(1)[0])
+    producer.send(answers_to(topic, keys), stretches(1)[0])
     assert producer.close(PATIENCE) == 0
 
 
@@ -74,7 +74,7 @@ def by_a_transaction(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> Non
     producer = TransactionalProducer(config, Destinations({topic: PARTITIONS}), log, {})
     assert producer.initialise(PATIENCE) is None
     producer.begin()
-    producer.send(answers_to(topic, keys), places(1)[0])
+    producer.send(answers_to(topic, keys), stretches(1)[0])
     assert producer.failure is None
     assert producer.commit(PATIENCE) is None
 

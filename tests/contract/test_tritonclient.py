@@ -14,12 +14,13 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor, triton_to_np_dtype
 
 from tests.builders import record as a_record
-from tests.contract.exchanges import arrays, side, signature
+from tests.contract.exchanges import arrays, chunk_of, side, signature, text_of
 from tests.unit.test_settings import LEAST
+from worker.codecs.codec import Codec
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
-from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
-from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
+from worker.core.chunk import Prediction
+from worker.core.records import Array, ClosedBy, Headers
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
@@ -58,13 +59,12 @@ def identity(datatype: str) -> Signature:
 def echoed(datatype: str, value: bytes, headers: Headers) -> tuple[dict[str, str], bytes]:
     """Headers and value of the answer of a model that returns its input."""
     model = identity(datatype)
-    codec = Codecs([model], Wire("responses", "group"), tell=lambda _: None)
-    request = codec.decode(a_record(value=value)._replace(headers=headers))
-    assert isinstance(request, Request), request
-    batch, refused = Stacker(model).stack([request], ClosedBy.SIZE)
+    codec = Codec([model], Wire("responses", "group"), tell=lambda _: None)
+    chunk = chunk_of(codec, a_record(value=value)._replace(headers=headers))
+    batch, refused = Stacker(model).stack([chunk], ClosedBy.SIZE)
     assert batch is not None, refused
-    (message,) = codec.encode(Prediction(request, (batch.feeds["x"],)))
-    return {name: (value or b"").decode() for name, value in message.headers}, message.value or b""
+    (message,) = codec.messages(codec.write(Prediction(chunk, (batch.feeds["x"],))))
+    return text_of(message), message[2] or b""
 
 
 def read(headers: dict[str, str], value: bytes) -> http.InferResult:

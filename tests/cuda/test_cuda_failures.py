@@ -9,11 +9,12 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
-from tests.builders import request
+from tests.chunks import chunk
 from tests.cuda.cuda import DRIVER_TOO_OLD, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Cuda, on_cuda
 from tests.fakes import MODEL
+from worker.core.chunk import Batch, Finished
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.core.records import Array, ClosedBy
 from worker.inference import InferenceLanes, Model
 
 PATIENCE = 10.0  # longer than any machine needs
@@ -73,7 +74,7 @@ def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: i
     done: list[Finished] = []
 
     for _ in range(100):
-        running.submit(Batch((request(),), row, 1, ClosedBy.LINGER))
+        running.submit(Batch([chunk()], row, 1, ClosedBy.LINGER))
     while running.in_flight:
         done += running.finished(PATIENCE)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tests import models
-from tests.builders import request
+from tests.chunks import chunk
 from tests.cuda.cuda import Cuda, on_cuda
 from tests.fakes import MODEL
+from worker.core.chunk import Batch, Finished
 from worker.core.failures import RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.core.records import Array, ClosedBy
 from worker.inference import InferenceLanes, Model
 
 # A GPU may serve its streams in either order, and in any between.
@@ -53,7 +54,7 @@ def numbers(rows: int, seed: int, width: int = 4) -> Array:
 def batch(number: int) -> Batch:
     """A batch of 1 to 40 rows, more than the warm-up had; no two are alike."""
     feed = numbers(1 + number * 7 % 40, number)
-    return Batch((request(),), {"x": feed}, len(feed), ClosedBy.SIZE)
+    return Batch([chunk()], {"x": feed}, len(feed), ClosedBy.SIZE)
 
 
 def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:

@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message
 from worker.kafka.client.membership import Membership, TransactionalId
@@ -45,8 +45,8 @@ def opened(
 def main(bootstrap_servers: str, topic: str, name: str, timeout_ms: str) -> None:
     transactions = opened(bootstrap_servers, topic, name, int(timeout_ms))
     transactions.begin()
-    for place in places(10):
-        transactions.send([Message(topic, b"k", b"open", [], 0)], place)
+    for stretch in stretches(10):
+        transactions.send([Message(topic, b"k", b"open", [], 0)], stretch)
     while transactions.undelivered:
         transactions.serve(0.01)
     sys.stdout.write("open\n")

@@ -22,7 +22,7 @@ from tests.kafka.scene import RAW_HEADER, Scene, raw
 from worker import cli
 from worker.codecs.dead_letters import DeadLetters
 from worker.core.failures import Code
-from worker.core.records import Partition, Record, Rejection, Reply
+from worker.core.records import Partition, Record, Rejection, ReplyForm
 from worker.tools.dead_letters import replay
 
 PARTITIONS = 2
@@ -57,7 +57,7 @@ class Stage:
             at = Partition(topic or self.requests, number % 3)
             body = b'{"number": %d}' % number if value is None else value
             request = Record(at, number, key, body, headers, None)
-            said = self._writer.letter(Rejection(request, code, f"number {number}", Reply("application/json")))
+            said = self._writer.letter(Rejection(request, code, f"number {number}", ReplyForm("application/json")))
             letters.append(Sent(said.key, said.value, said.headers, number % PARTITIONS))
             places.append(request.source)
         self.kafka.produce(self.dead, letters)

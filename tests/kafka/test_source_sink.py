@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.contract.test_sink import collect, places
+from tests.contract.test_sink import collect, stretches
 from tests.contract.test_source import MEMBERSHIPS, Heard
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
@@ -272,10 +272,10 @@ def new_sink(
 
 
 def test_one_refused_answer_among_many_is_fatal(kafka: Cluster) -> None:
-    """Their place is not reported, although the broker took the others; earlier places are."""
+    """Their stretch is not reported, although the broker took the others; earlier stretches are."""
     topic = kafka.create_topic(config={"max.message.bytes": "1000"})
     sink = new_sink(kafka, topic, config={"batch.num.messages": "1"})
-    good, bad = places(2)
+    good, bad = stretches(2)
 
     sink.send([Message(topic, b"k", b"x", [], 0)] * 10, good)
     assert collect(sink, 1) == [good]

@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.contract.test_sink import places
+from tests.contract.test_sink import stretches
 from tests.contract.test_transactions import KafkaStage, ending, fill, member_of
 from tests.kafka.broker import FORGETFUL, FORGOTTEN_AFTER, JvmBroker
 from tests.kafka.cluster import Cluster, Reader, Sent, fresh
@@ -82,9 +82,9 @@ def commit_at_last(stage: KafkaStage, value: bytes, next_offset: int) -> None:
 
 def refused(stage: KafkaStage) -> None:
     """Begin a transaction with an answer that the client refuses: its partition does not exist."""
-    (place,) = places(1)
+    (stretch,) = stretches(1)
     stage.transactions.begin()
-    stage.transactions.send([Message(stage.topic, b"k", b"v", [], 0, 99)], place)
+    stage.transactions.send([Message(stage.topic, b"k", b"v", [], 0, 99)], stretch)
 
 
 def arrive(stage: KafkaStage) -> None:
@@ -227,7 +227,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     stage = new_stage(topic_config={"max.message.bytes": "1000"})
     fill(stage, [b"fine", b"x" * 2000])
     arrive(stage)
-    stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], places(1)[0])
+    stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], stretches(1)[0])
 
     stage.transactions.commit({stage.requests: 2})
     with pytest.raises(KafkaFatal, match=f"the broker refused a record for topic {stage.topic} as too large"):

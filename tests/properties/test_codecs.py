@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
+from worker.codecs.registry import Codecs
 
 from tests.meeting import meeting, met
 from tests.unit.codecs.builders import (
@@ -31,10 +32,10 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.dead_letters import DeadLetters, read
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, size_of
-from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import (
+    NO_IDS,
     Array,
     ClosedBy,
     Headers,
@@ -44,6 +45,7 @@ from worker.core.records import (
     Record,
     Rejection,
     Reply,
+    ReplyForm,
     Request,
 )
 from worker.core.tensors.signature import Signature
@@ -369,7 +371,7 @@ def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, arr
 )
 def test_a_letter_keeps_every_header_and_has_no_word_but_its_own(headers: Headers) -> None:
     """Whatever the request's header names, a reader of the letter finds ours, and a replay finds the request's."""
-    rejected = Rejection(record(b"{}", *headers, key=None), Code.INTERNAL, "no", Reply(JSON))
+    rejected = Rejection(record(b"{}", *headers, key=None), Code.INTERNAL, "no", ReplyForm(JSON), NO_IDS)
 
     letter = DeadLetters("dead", "group", 1_000_000).letter(rejected)
 

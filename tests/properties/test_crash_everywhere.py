@@ -85,7 +85,7 @@ def test_a_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> Non
     events = lives.lived[0].events
     reasons = " ".join(rejection.message for rejection in events.rejections)
     assert len(events.closed) >= 3
-    assert len({r.record.partition for batch, _ in events.closed for r in batch.requests}) == 2
+    assert len({chunk.partition for batch, _ in events.closed for chunk in batch.chunks}) == 2
     assert events.counted["failed"] >= 1
     assert all(reason in reasons for reason in ("poisoned", "NaN", "expected rows of 4 bytes")), reasons
     assert events.counted["assigned"] == 3

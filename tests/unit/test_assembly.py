@@ -16,22 +16,27 @@ from tests import models
 from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembled_states, assembly, telemetry
-from worker.codecs.registry import Codecs, SingleCodecs
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
+from worker.core.chunk import Finished
 from worker.core.failures import BadConfiguration, Code, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
+from worker.core.records import CommitResult, ModelKey, Partition, Record
+from worker.core.tensors.signature import Signature
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.last_states import EachState, LastStates
 from worker.inference import BRIEF, InferenceLanes, Model
 from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.topics import Topics
 from worker.loop.conduct import Conduct
+from worker.loop.stateless import Stateless
 from worker.loop.worker import Worker
 from worker.settings import load
 from worker.signals import StopSignals
+from worker.state import ByKey
 from worker.state.key_slots import KeySlots
 
 ANSWERS_TAKE, REPLIES_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 250_000, 200_000, 100_000
@@ -85,7 +90,12 @@ class Source(Part):
     def hear_of_login(self, error: object) -> None: ...
 
 
-class Sink(Part): ...
+class Sink(Part):
+    def send(self) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def push(self) -> None: ...
 
 
 class Transactions(Part):
@@ -109,6 +119,7 @@ class Assembled:
         for name, stand_in in (("KafkaSource", Source), ("KafkaSink", Sink), ("KafkaTransactions", Transactions)):
             patch.setattr(assembly, name, stand_in)
         patch.setattr(assembled_states, "changelog_facts", lambda *_: None)  # no broker is there to be asked
+        patch.setattr(assembly, "Codec", self._codec)
         model = {"WORKER_MODEL__PATH": str(models.save(models.mlp(), folder))}
         self.settings = load(None, {**LEAST, **model, **environ})
         self.events = telemetry.WorkerEvents(1)
@@ -122,11 +133,11 @@ class Assembled:
             tracing=None,
             closing=self.closing,
         )
-        nouns = [self.worker._dispatch, self.worker._steps._outcomes, self.worker._quarantine]
-        decoding = self.worker._steps._admission._decoding
-        self.held: dict[str, Any] = {
-            name: part for noun in [decoding, *nouns, self.worker] for name, part in vars(noun).items()
-        }
+        worker = self.worker
+        nouns = [worker._admission, worker._dispatch, worker._outcomes, worker._quarantine, worker]
+        self.held: dict[str, Any] = {name: part for noun in nouns for name, part in vars(noun).items()}
+        (stacker,) = self.held["_stackers"].values()
+        self.signature: Signature = stacker.signature
 
     @property
     def conduct(self) -> Conduct:
@@ -137,14 +148,14 @@ class Assembled:
         (policy,) = self.held["_batcher"]._policies.values()
         return cast("BatchPolicy", policy)
 
-    @property
-    def wire(self) -> Wire:
-        return cast("Wire", self.held["_codec"]._wire)
+    def _codec(self, signatures: list[Signature], wire: Wire, *others: Any) -> Codec:
+        self.wire = wire
+        return Codec(signatures, wire, *others)
 
     @property
-    def outlet(self) -> Part:
+    def outlet(self) -> Any:
         delivery = vars(self.held["_delivery"])
-        return cast("Part", delivery.get("_sink") or delivery.get("_transactions"))
+        return delivery.get("_sink") or delivery.get("_transactions")
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +181,7 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
     """This includes rows, bytes, tokens, and the linger in seconds."""
-    buckets = assembled.held["_codec"]._first.buckets
-
-    assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, buckets)
+    assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, assembled.signature.buckets)
     assert assembled.held["_batcher"].linger == 0.007
 
 
@@ -252,7 +261,7 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     intake = assembled.held["_intake"]
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
-    assert intake._chunk == 48
+    assert intake._most_polled == 48
     assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
     assert len(assembled.held["_lanes"]._threads) == 3
@@ -265,12 +274,12 @@ def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
 
 
 def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
-    """The encoder counts them, and the loop checks the limit."""
+    """The codec counts them, and the loop checks the limit."""
     record = Record(Partition("requests", 0), 0, None, b"odd", (), None)
 
     codec = assembled.held["_codec"]
     for _ in range(11):
-        codec.encode(codec.refuse(record, Code.INVALID_ARGUMENT, "odd"))
+        codec.messages([codec.refuse(record, Code.INVALID_ARGUMENT, "odd")])
 
     with pytest.raises(TooManyRejections, match="11 requests in a row"):
         assembled.held["_rejections"].check()
@@ -293,15 +302,15 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         reply_topics={"answers": 4, "replies": 5},
         reply_bytes={"replies": REPLIES_TAKE},
     )
-    assert assembled.held["_codec"]._first.max_rows == 77
+    assert assembled.signature.max_rows == 77
 
 
 @pytest.mark.parametrize("wanted", ["reject", "allow"])
 @pytest.mark.parametrize("given", ["error", "allow"])
 def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assembled], wanted: str, given: str) -> None:
     """Inputs and outputs have separate settings."""
-    held = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given).held
-    (stacker,) = held["_stackers"].values()
+    made = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given)
+    (stacker,) = made.held["_stackers"].values()
 
     assert stacker.refuse_non_finite_input == (wanted == "reject")
     assert stacker.refuse_non_finite_output == (given == "error")
@@ -356,13 +365,26 @@ def test_what_sends_answers_is_closed_in_the_end(assemble: Callable[..., Assembl
     assert made.outlet.closed == 1
 
 
-def test_where_each_key_has_its_order_nothing_travels_as_one(assemble: Callable[..., Assembled]) -> None:
-    """The ledger and the codec agree on it."""
-    keyed, plain = assemble(DELIVERY__ORDER="key"), assemble()
+def test_answers_leave_in_the_order_that_was_set(assemble: Callable[..., Assembled]) -> None:
+    """The ledger keeps it."""
+    assert isinstance(assemble(DELIVERY__ORDER="key").held["_ledger"], KeyedLedger)
 
-    assert isinstance(keyed.held["_ledger"], KeyedLedger)
-    assert isinstance(keyed.held["_codec"], SingleCodecs)
-    assert type(plain.held["_codec"]) is Codecs
+
+@pytest.mark.parametrize(("guarantee", "around"), [("at_least_once", EachState), ("exactly_once", LastStates)])
+def test_a_model_with_state_has_the_parts_of_its_states(
+    assemble: Callable[..., Assembled], tmp_path: Path, guarantee: str, around: type
+) -> None:
+    """Its records keep their order and wait for their keys, and its states leave with the answers. Others need none."""
+    path = models.save(models.gru(), tmp_path, "gru")
+
+    made = assemble(MODEL__PATH=str(path), STATE__TENSORS='{"h_in": "h_out"}', DELIVERY__GUARANTEE=guarantee)
+    plain = assemble()
+
+    assert (made.wire.has_state, plain.wire.has_state) == (True, False)
+    assert isinstance(made.held["_stage"], ByKey)
+    assert isinstance(made.outlet, around)
+    assert plain.held["_stage"] is plain.held["_batcher"]
+    assert isinstance(plain.held["_states"], Stateless)
 
 
 def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled]) -> None:

@@ -7,7 +7,7 @@ bugs have passed the quick tests once. Each bug names the test that was written 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition
 
 from tests.builders import SPOILT
 from tests.properties.simulation.mutants import store_before_it_is_answered
-from tests.unit.codecs import test_answers, test_runs
+from tests.unit.codecs import test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
 from tests.unit.kafka import scripted, test_changelog
@@ -30,12 +30,13 @@ from tests.unit.loop import test_answering, test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_stored_slots
 from tests.unit.stores import test_kept
-from worker.codecs.answers import Answers
+from worker.codecs.answer_writer import AnswerWriter, Written
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
-from worker.core.runs import Run
+from worker.core.chunk import Batch, Chunk, Finished
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Fields, ModelKey, Partition
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates
@@ -57,11 +58,12 @@ from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
-_write = Answers._oip
+_write = AnswerWriter.write
 _run = PlainRows.run
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
+_cut = Stretch.cut
 _note = Notes.note
 _conclude = Outcomes.conclude
 
@@ -73,7 +75,7 @@ def _believe_any_model(self: Outcomes, finished: Finished, now: float) -> Sequen
     return _conclude(self, finished._replace(model=ModelKey("any", "")), now)
 
 
-def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
+def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Fields], receipt: Receipt) -> Sequence[Fields]:
     return _produce(self, messages, receipt)[1:]
 
 
@@ -94,6 +96,11 @@ def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
         self._commit_lost_at = float("inf")
 
 
+def _answer_one_twice(self: Stretch, count: int) -> tuple[Stretch, Stretch]:
+    first, rest = _cut(self, count)
+    return first, rest._replace(start=rest.start - 1)
+
+
 def _commit_beside_a_note(self: ExactlyOnce, now: float) -> bool:
     return self._is_complete or now >= self._commit_due
 
@@ -107,8 +114,8 @@ def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
     self._model = model
 
 
-def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
-    return _write(self, next(iter(self._signatures)), *given)
+def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
+    return _write(self, replace(chunk, model=next(iter(self._signatures))), *given)
 
 
 def _believe_the_first_of_them(self: PlainRows, records: Any, values: Any, envelopes: Any) -> Run | None:
@@ -361,9 +368,7 @@ PLANTED: Mapping[str, Planted] = {
         KafkaSink,
         "_produce",
         _drop_what_finds_no_room,
-        lambda patch: test_sink.test_what_a_full_queue_does_not_take_goes_later_and_in_order(
-            patch, test_sink.as_singles
-        ),
+        test_sink.test_what_a_full_queue_does_not_take_goes_later_and_in_order,
     ),
     "an answer is dropped from a transaction where the producer's queue is full": Planted(
         TransactionalProducer,
@@ -414,10 +419,10 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_answering.test_rows_that_are_no_rows_are_nobodys_answers(),
     ),
     "an answer names the model that is served": Planted(
-        Answers,
-        "_oip",
+        AnswerWriter,
+        "write",
         _name_what_is_served,
-        lambda _: test_answers.test_an_answer_names_the_version_that_ran("application/json"),
+        lambda _: test_answer_writer.test_an_answer_names_the_version_that_ran(),
     ),
     "how large records are is never learned": Planted(
         Intake,
@@ -431,6 +436,14 @@ PLANTED: Mapping[str, Planted] = {
         _wait_for_a_lost_commit,
         lambda _: test_at_least_once.test_a_commit_whose_result_never_comes_is_repeated_after_a_while(
             test_at_least_once.world_of()
+        ),
+    ),
+    "a slice of a chunk is answered twice": Planted(
+        Stretch,
+        "cut",
+        _answer_one_twice,
+        lambda _: test_exactly_once.test_a_transaction_that_is_nearly_full_takes_the_first_answers_of_the_next_chunk(
+            test_exactly_once.world_of()
         ),
     ),
     "a transaction ends beside a note of its partition": Planted(

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
-from worker.codecs.answers import Header, readable
-from worker.codecs.message_sizes import KEY_OMITTED, size_of
+from worker.codecs.message_sizes import KEY_OMITTED, Header, readable, size_of
 from worker.codecs.wire_contract import SHORT_MESSAGE
 from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Rejection
 

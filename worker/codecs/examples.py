@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs.encodings import oip_json, oip_protobuf
-from worker.codecs.encodings.elements import to_bytes
-from worker.codecs.encodings.oip import Output
+from worker.codecs.encodings import json_writer, protobuf_writer
+from worker.codecs.encodings.columns import column_of
 from worker.codecs.wire_contract import DATATYPE, HEAD_LENGTH, JSON, OCTETS, PROTOBUF, ROWS
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
@@ -71,18 +70,17 @@ def _of_given(signature: Signature, rows: int, rng: np.random.Generator, given: 
 
 def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
     """One request with these tensors, except inputs with a default. `encoding` is one of `encodings(signature)`."""
-    inputs = [(spec, feeds[spec.name]) for spec in signature.required]
-    if encoding is Encoding.JSON:
-        return _encoded(JSON, oip_json.request([Output(spec, array, None) for spec, array in inputs]))
-    binary = [Output(spec, array, to_bytes(array)) for spec, array in inputs]
-    tail = b"".join(output.raw for output in binary if output.raw is not None)
+    is_binary = encoding is not Encoding.JSON
+    columns = [column_of(spec, feeds[spec.name], binary=is_binary) for spec in signature.required]
     if encoding is Encoding.ROWS:
-        ((spec, array),) = inputs
-        return EncodedRequest(rows_headers(spec.datatype, len(array)), tail)
+        (only,) = signature.required
+        return EncodedRequest(rows_headers(only.datatype, len(feeds[only.name])), columns[0].raws()[0])
+    if encoding is Encoding.JSON:
+        return _encoded(JSON, json_writer.values(None, columns, 1)[0])
     if encoding is Encoding.PROTOBUF:
-        return _encoded(PROTOBUF, oip_protobuf.request(binary))
-    head = oip_json.request(binary)
-    return _encoded(OCTETS, head + tail, (HEAD_LENGTH, b"%d" % len(head)))
+        return _encoded(PROTOBUF, protobuf_writer.values(None, columns, 1)[0])
+    (value,), (head,) = json_writer.binary_values(None, columns, 1)
+    return _encoded(OCTETS, value, (HEAD_LENGTH, b"%d" % head))
 
 
 def rows_headers(datatype: str | None, rows: int) -> tuple[tuple[str, bytes], ...]:

@@ -1,4 +1,4 @@
-"""Computes the size of a record to produce, and whether a topic takes it.
+"""Computes the size of a record to produce, and whether a topic takes it; cuts an error's message to its size.
 
 The start checks if a row of the model fits, because a model with images of 640 by 640 would load and warm up, and then
 have each request refused for its length. Only the bytes of numbers count: the length of texts is not known, and numbers
@@ -7,10 +7,14 @@ are seldom shorter in JSON.
 
 from __future__ import annotations
 
-from worker.codecs.wire_contract import Wire
+from worker.codecs.wire_contract import MAX_MESSAGE, Wire
 from worker.core.failures import BadConfiguration
 from worker.core.records import Headers, Message
 from worker.core.tensors.signature import Signature
+
+Header = tuple[str, bytes | None]
+# A record to produce: topic, key, value, headers, source partition, partition, as in `Message`. A `Message` is one too.
+Fields = tuple[str, bytes | None, bytes | None, list[Header], int, int | None]
 
 # The bytes that a record and the set around it add to key, value and headers: at most 61 + 36 (message format 2).
 OVERHEAD = 100
@@ -23,9 +27,10 @@ ROOM_FOR_HEADERS = 8 * 1024
 KEY_OMITTED = "key-omitted"
 
 
-def size_of(message: Message) -> int:
+def size_of(message: Fields) -> int:
     """The bytes the message takes in a topic, rounded up."""
-    return OVERHEAD + len(message.key or b"") + len(message.value or b"") + size_of_headers(message.headers)
+    _, key, value, headers, _, _ = message
+    return OVERHEAD + len(key or b"") + len(value or b"") + size_of_headers(headers)
 
 
 def size_of_headers(headers: Headers) -> int:
@@ -36,17 +41,22 @@ def size_of_headers(headers: Headers) -> int:
     return size
 
 
-def fits(message: Message, limit: int) -> bool:
+def fits(message: Fields, limit: int) -> bool:
     """True if a topic that takes `limit` bytes takes this answer."""
-    if len(message.key or b"") + len(message.value or b"") + ROOM_FOR_HEADERS <= limit:
-        return True
-    return size_of(message) <= limit
+    _, key, value, _, _, _ = message
+    return len(key or b"") + len(value or b"") + ROOM_FOR_HEADERS <= limit or size_of(message) <= limit
 
 
 def without_key(message: Message) -> Message:
     """The message with a null key, and a header that says how many bytes it had."""
     omitted = (KEY_OMITTED, b"%d" % len(message.key or b""))
     return message._replace(key=None, headers=[*message.headers, omitted])
+
+
+def readable(message: str) -> str:
+    """An error's message made fit to be sent: not too long, and without the half characters of a quoted value."""
+    whole = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
+    return whole.encode("utf-8", "backslashreplace").decode()
 
 
 # Room for a row of the model: its request, its answer and its state

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from worker.assembled_states import store_server
 from worker.assembly import full_batch
+from worker.codecs.codec import Codec
 from worker.codecs.examples import Encoding, encode_request, encodings
 from worker.codecs.message_sizes import lack_of_room, longest_key
-from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
 from worker.commands.orders import CheckOrder
 from worker.commands.report import Headers, Report, show
 from worker.core.batching.limits import Limit
+from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, RunFailure, Stop
-from worker.core.records import Partition, Prediction, Record, Request
+from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG, client_log
@@ -139,14 +140,15 @@ def _example(model: Model, settings: Settings) -> Mapping[str, tuple[Headers, by
     _, signature = split_signature(model.signature, settings.state)
     possible, feeds = encodings(signature), model.blank(1)
     request = encode_request(signature, feeds, Encoding.JSON if Encoding.JSON in possible else possible[0])
-    codecs = Codecs([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
-    place = Partition(kafka.request_topics[0], 0)
-    decoded, outputs = codecs.decode(Record(place, 0, b"key", request.value, request.headers, None)), model.run(feeds)
-    if not isinstance(decoded, Request) or isinstance(outputs, RunFailure):
+    codec = Codec([signature], Wire(kafka.response_topic, kafka.group_id), tell=lambda _: None)
+    record = Record(Partition(kafka.request_topics[0], 0), 0, b"key", request.value, request.headers, None)
+    (chunks, _), outputs = codec.read([record]), model.run(feeds)
+    if not chunks or isinstance(outputs, RunFailure):
         return {}
     given = dict(zip([spec.name for spec in model.signature.outputs], outputs, strict=True))
-    (answer,) = codecs.encode(Prediction(decoded, [given[spec.name] for spec in signature.outputs]))
-    return {"request": (request.headers, request.value), "answer": (answer.headers, answer.value or b"")}
+    answers = codec.write(Prediction(chunks[0], [given[spec.name] for spec in signature.outputs]))
+    ((_, _, value, headers, *_),) = codec.messages(answers)
+    return {"request": (request.headers, request.value), "answer": (headers or (), value or b"")}
 
 
 # The cluster

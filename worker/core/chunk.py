@@ -125,6 +125,13 @@ def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
     return [list(chain.from_iterable(columns)) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
 
 
+class Reading(NamedTuple):
+    """Records of one partition, read: chunks of good ones, and rejections by their index."""
+
+    chunks: Sequence[Chunk]
+    rejections: Sequence[tuple[int, Rejection]]
+
+
 class Reassembly(Protocol):
     """Makes one prediction of the pieces of a record that is larger than a batch (`core/tensors/stacking.py`)."""
 

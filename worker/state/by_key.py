@@ -190,6 +190,9 @@ class StateFetch:
         """Do as `add` for records that have waited already: they do not linger again."""
         self._pass_on(chunk, now, self._batcher.add_late)
 
+    def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
+        """Do nothing: no record waits here for another's outcome."""
+
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the held records of these partitions."""
         for partition in partitions:

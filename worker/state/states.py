@@ -38,6 +38,7 @@ FEWEST_LOOKS, LOOKS_EACH = 32, 2
 class KeyStates:
     """Owns the states; the loop owns it. A state takes the bytes of its tensors, 16 more, and some 200 for its key."""
 
+    keeps_order = True
     settles_applied = False  # true if a request that is part of its key's state has surely been answered
 
     def __init__(  # noqa: PLR0913  # each may be left out
@@ -287,14 +288,9 @@ class KeyStates:
         if self._expiry is not None:
             self._expiry.rewind(partitions)
 
-    @property
-    def is_rewound(self) -> bool:
-        """True if `take_back` has to look at records before they are decoded."""
-        return bool(self._rewound)
-
     def take_back(self, records: Iterable[Record]) -> None:
         """Undo the writes of rewound partitions from the first of these records on: the group's committed offset."""
-        for record in records:
+        for record in records if self._rewound else ():
             if record.partition in self._rewound:
                 self._rewound.remove(record.partition)
                 for key, before in self._undos.take(record.partition, record.offset):

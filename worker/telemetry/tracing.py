@@ -20,10 +20,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, Reading
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Answer, Fields, Ids, Message, Record, Rejection
-from worker.ports import Codec, Lanes, Reading
+from worker.ports import Codec, Lanes
 from worker.telemetry.logs import our_log
 from worker.version import VERSION
 

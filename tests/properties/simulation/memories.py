@@ -14,7 +14,8 @@ from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog
 from tests.properties.simulation.process import TIMED_OUT, Process
-from worker.core.records import Message, Partition, Place
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Message, Partition
 from worker.state import Extent, Restoration, RestoredRows, StateLayout
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
@@ -45,9 +46,9 @@ class SimLink:
         self._process = process
         self._store = store
         self._asked: list[Asked] = []
-        self._to_write: list[tuple[Sequence[Change], Place]] = []
+        self._to_write: list[tuple[Sequence[Change], Stretch]] = []
         self._came: list[tuple[Asked, Sequence[bytes | None]]] = []
-        self._written: list[Place] = []
+        self._written: list[Stretch] = []
         self._is_busy = False
         self._connection = 0  # an earlier connection's rest may come behind a later connection's work
         self.trouble: str | None = None
@@ -56,15 +57,15 @@ class SimLink:
         self._asked += asked
         self._go_on()
 
-    def write(self, changes: Sequence[Change], place: Place) -> None:
-        self._to_write.append((changes, place))
+    def write(self, changes: Sequence[Change], stretch: Stretch) -> None:
+        self._to_write.append((changes, stretch))
         self._go_on()
 
     def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
         came, self._came = self._came, []
         return came
 
-    def written(self) -> Sequence[Place]:
+    def written(self) -> Sequence[Stretch]:
         written, self._written = self._written, []
         return written
 
@@ -84,7 +85,7 @@ class SimLink:
         )
 
     def _heard(
-        self, values: list[bytes | None] | str, asked: list[Asked], written: list[tuple[Sequence[Change], Place]]
+        self, values: list[bytes | None] | str, asked: list[Asked], written: list[tuple[Sequence[Change], Stretch]]
     ) -> None:
         if isinstance(values, str):
             self.trouble = values
@@ -94,7 +95,7 @@ class SimLink:
         self.trouble = None
         left = iter(values)
         self._came += [(item, [next(left) for _ in item.keys]) for item in asked]
-        self._written += [place for _, place in written]
+        self._written += [stretch for _, stretch in written]
         del self._asked[: len(asked)]
         del self._to_write[: len(written)]
         self._again()

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from worker.core.runs import MessageRun
+from worker.loop.steps import Steps
+
 from tests.properties.simulation.producers import SimSink
-from worker.core.ordering.ledger import OffsetLedger
+from worker.core.ordering.ledger import OffsetLedger, Stretch
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
-from worker.core.runs import MessageRun
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -25,7 +27,6 @@ from worker.delivery.last_states import _Waiting
 from worker.delivery.stored_states import StoringSink, _Sent
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
-from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, OutsideStates, Restoration, RestoredRows
 
@@ -59,9 +60,9 @@ def _nothing(*_: object, **__: object) -> int:
 _send = AtLeastOnce.send
 
 
-def _settle_what_is_sent(self: AtLeastOnce, places: Sequence[Place]) -> None:
-    _send(self, places)
-    self._ledger.settle(places)
+def _settle_what_is_sent(self: AtLeastOnce, stretches: Sequence[Stretch]) -> None:
+    _send(self, stretches)
+    self._ledger.settle(stretches)
 
 
 def _settle_past_a_gap(self: OffsetLedger, places: Sequence[Place]) -> None:
@@ -84,7 +85,7 @@ def _commit_all_that_was_taken(
     self: OffsetLedger, partitions: Sequence[Partition] | None = None
 ) -> dict[Partition, int]:
     lines = self._lines.values() if partitions is None else self._known(partitions)
-    offsets = {line.partition: (*line.sent, *line.held)[-1].offset + 1 for line in lines if line.sent or line.held}
+    offsets = {line.partition: (*line.sent, *line.held)[-1].offsets[-1] + 1 for line in lines if line.sent or line.held}
     return {**{line.partition: line.next_offset for line in lines if line.next_offset > line.committed}, **offsets}
 
 
@@ -151,7 +152,7 @@ def _cover_what_is_taken(self: ExactlyOnce) -> None:
     self._is_ending = True
     for partition, line in self._ledger._lines.items():
         if partition in self._offsets and (line.held or line.sent):
-            self._offsets[partition] = (*line.sent, *line.held)[-1].offset + 1
+            self._offsets[partition] = (*line.sent, *line.held)[-1].offsets[-1] + 1
     self._transactions.commit(self._offsets)
 
 

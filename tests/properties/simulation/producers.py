@@ -21,7 +21,8 @@ from tests.properties.simulation.broker import BUSY, FENCED, NOTHING_OPEN, SimBr
 from tests.properties.simulation.log import Verdict
 from tests.properties.simulation.process import TIMED_OUT, Process
 from worker.core.failures import KafkaFatal
-from worker.core.records import Ending, Message, Partition, Place
+from worker.core.ordering.ledger import Stretch
+from worker.core.records import Ending, Fields, Message, Partition
 
 AGAIN_AFTER = 0.005  # when the coordinator was too busy
 PUSH_WAIT = 0.001
@@ -36,23 +37,25 @@ class SimSink:
         self._process = process
         self._broker = broker
         self._clock = process.clock
-        self._reports: list[Place] = []
+        self._reports: list[Stretch] = []
         self._refused: str | None = None
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         self._clock.stirred += 1
         unheard = list(messages)
-        for message in messages:
+        if not messages:
+            self._reports.append(stretch)
+        for message in map(Message._make, messages):
             log = self._broker.output(message)
             self._process.ask(
                 f"{log.topic}/{log.number}",
                 "produce",
                 partial(self._broker.produce, message),
-                partial(self._report, place, unheard),
+                partial(self._report, stretch, unheard),
                 partial(self._broker.refuse, message),
             )
 
-    def poll(self, timeout: float) -> Sequence[Place]:
+    def poll(self, timeout: float) -> Sequence[Stretch]:
         self._clock.wait(timeout, self._has_news)
         if self._refused is not None:
             raise KafkaFatal(self._refused)
@@ -65,12 +68,12 @@ class SimSink:
     def _has_news(self) -> bool:
         return bool(self._reports) or self._refused is not None
 
-    def _report(self, place: Place, unheard: list[Message], refused: str | None) -> None:
+    def _report(self, stretch: Stretch, unheard: list[Fields], refused: str | None) -> None:
         unheard.pop()
         if refused is not None:
-            self._refused = self._refused or f"the broker refused the answer to {place}: {refused}"
+            self._refused = self._refused or f"the broker refused the answer to {stretch.places}: {refused}"
         elif not unheard:
-            self._reports.append(place)
+            self._reports.append(stretch)
 
 
 class SimTransactions:
@@ -120,11 +123,11 @@ class SimTransactions:
         self._failure = None
         self._began_at = self._clock.now
 
-    def send(self, messages: Sequence[Message], place: Place) -> None:
+    def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         assert self._is_open
         self._clock.stirred += 1
         for message in messages if self._failure is None else ():
-            self._put(message)
+            self._put(Message._make(message))
 
     def _put(self, message: Message) -> None:
         if self._is_registered:

@@ -19,26 +19,27 @@ from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Reading
 from worker.core.deadlines import Punctuality
 from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
-from worker.core.records import Array, Record, Rejection, Request
+from worker.core.records import Array, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.last_states import LastStates
-from worker.delivery.stored_states import STORE, StoringSink
-from worker.loop.composition import compose
+from worker.delivery.last_states import EachState, LastStates
+from worker.delivery.stored_states import StoringSink
 from worker.loop.conduct import Conduct, Parts
+from worker.loop.stateless import Stateless
 from worker.loop.suspects import Suspects
-from worker.ports import Delivery, Encoder, Sink, Transactions
+from worker.loop.worker import Worker
+from worker.ports import Delivery, Sink, Stage, Transactions
 from worker.state import (
     ByKey,
     KeyStates,
     OutsideStates,
     OutsideValues,
     StateFetch,
-    StatefulEncoder,
     StatefulStacker,
 )
 
@@ -88,14 +89,15 @@ class Signals:
 class DeadlyCodec(RowCodec):
     """A codec at which the process dies of one value."""
 
-    def __init__(self, process: Process, *, joins: bool) -> None:
-        super().__init__(joins=joins)
+    def __init__(self, process: Process, setup: Setup) -> None:
+        super().__init__(joins=setup.joins, keeps_order=setup.memory is not None)
         self._process = process
 
-    def decode(self, record: Record) -> Request | Rejection:
-        if record.value == UNDECODABLE_KILLER:
-            self._process.end(f"of decoding {record.source}")
-        return super().decode(record)
+    def read(self, records: Sequence[Record]) -> Reading:
+        for record in records:
+            if record.value == UNDECODABLE_KILLER:
+                self._process.end(f"of decoding {record.source}")
+        return super().read(records)
 
 
 class Replica:
@@ -189,18 +191,16 @@ class Replica:
         self.events = FakeEvents()
         self.signals = Signals()
         self.ledger = LEDGERS[setup.order]()
-        self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
+        self.codec = DeadlyCodec(process, setup)
         punctuality = Punctuality(clock, setup.conduct.lanes)
         self.batcher = Batcher({MODEL: setup.policy}, punctuality.needed)
         self.states: KeyStates | None = None
-        self.by_key: ByKey | None = None
-        self.encoder: Encoder = self.codec
+        stage: Stage = self.batcher
         a_stacker, policy = stacker(), setup.policy
         sink: Sink = watched(process, SimSink(process, self._broker))
         if setup.memory is not None:
-            self.states, self.by_key, sink = self._remembering(setup.memory, sink)
+            self.states, stage, sink = self._remembering(setup.memory, sink)
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states)
-            self.encoder = StatefulEncoder(self.codec, self.states, STORE if setup.memory == "store" else CHANGELOG)
             policy = replace(policy, max_rows=1)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once(sink)
         parts = Parts(
@@ -208,6 +208,7 @@ class Replica:
             codec=self.codec,
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
+            stage=stage,
             batcher=self.batcher,
             suspects=Suspects({MODEL: policy}, setup.bounds.records + RESERVE),
             stackers={MODEL: a_stacker},
@@ -219,27 +220,29 @@ class Replica:
             signals=self.signals,
             conduct=setup.conduct,
             clock=clock,
-            states=self.states,
-            by_key=self.by_key,
+            states=self.states or Stateless(),
         )
-        self.worker = compose(parts)
+        self.worker = Worker(parts)
 
     def _remembering(self, memory: Memory, sink: Sink) -> tuple[KeyStates, ByKey, Sink]:
         process, setup, clock = self.process, self.setup, self._world.clock
         if memory == "changelog":
             restorer = watched(process, SimRestorer(process, self._broker, STATE, is_exact=setup.is_exact))
-            states = KeyStates(STATE, self.ledger, restorer, self.events, can_take_back=setup.is_exact, clock=clock)
-            return states, ByKey(self.batcher), sink
+            back = setup.is_exact
+            states = KeyStates(
+                STATE, self.ledger, restorer, self.events, topic=CHANGELOG, can_take_back=back, clock=clock
+            )
+            return states, ByKey(self.batcher), EachState(sink, states.leave)
         link = watched(process, SimLink(process, self._store))
         outside = OutsideStates(STATE, self.ledger, link, self.events, most_in_memory=2)
         by_key = ByKey(StateFetch(self.batcher, outside, clock))
         outside.is_taken = by_key.is_taken
-        return outside, by_key, StoringSink(sink, link, OutsideValues(STATE))
+        return outside, by_key, StoringSink(sink, outside.leave, link, OutsideValues(STATE))
 
     def _at_least_once(self, sink: Sink) -> AtLeastOnce:
         return AtLeastOnce(
             ledger=self.ledger,
-            encoder=self.encoder,
+            encoder=self.codec,
             sink=sink,
             offsets=self.client,
             events=self.events,
@@ -260,8 +263,8 @@ class Replica:
         transactions = watched(self.process, transactions)
         return ExactlyOnce(
             ledger=self.ledger,
-            encoder=self.encoder,
-            transactions=transactions if self.states is None else LastStates(transactions),
+            encoder=self.codec,
+            transactions=transactions if self.states is None else LastStates(transactions, self.states.leave),
             group=self.client,
             events=self.events,
             commit_interval=self.setup.commit_interval,

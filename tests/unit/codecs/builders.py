@@ -5,13 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from worker.codecs.registry import Codecs
+from worker.codecs.answer_writer import AnswerWriter
+from worker.codecs.codec import Codec
+from worker.codecs.message_sizes import Fields
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
-from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
+from worker.core.chunk import Chunk, Prediction, Shapes
+from worker.core.records import (
+    NO_IDS,
+    Array,
+    Headers,
+    Ids,
+    Message,
+    ModelKey,
+    Partition,
+    Record,
+    Rejection,
+    ReplyForm,
+    StateUse,
+    Tensor,
+    Timeout,
+)
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -47,9 +64,57 @@ def codecs(
     tell: Callable[[Rejection], object] = lambda _: None,
     rejections: Rejections | None = None,
     **decisions: Any,
-) -> Codecs:
-    wire = replace(PLAIN_WIRE, **decisions)
-    return Codecs([signature or model()], wire, tell, rejections)
+) -> Codec:
+    return Codec([signature or model()], replace(PLAIN_WIRE, **decisions), tell, rejections)
+
+
+class One(NamedTuple):
+    """One record of a chunk."""
+
+    record: Record
+    rows: int
+    tensors: tuple[Tensor, ...]
+    shapes: Shapes
+    form: ReplyForm
+    ids: Ids
+    size: int
+    model: ModelKey
+    timeout: Timeout | None
+    state: StateUse | None
+
+
+def of_chunk(chunk: Chunk, at: int) -> One:
+    """The record at this index of a chunk."""
+    return One(
+        chunk.records[at],
+        chunk.rows[at],
+        tuple(column[at] for column in chunk.tensors),
+        chunk.shapes[at],
+        chunk.form,
+        chunk.ids[at] if chunk.ids else NO_IDS,
+        chunk.sizes[at],
+        chunk.model,
+        chunk.timeouts[at] if chunk.timeouts else None,
+        chunk.state,
+    )
+
+
+def read_all(codec: Codec, records: Sequence[Record]) -> list[One | Rejection]:
+    """What becomes of each record when all are read together."""
+    chunks, rejections = codec.read(records)
+    found: dict[int, One | Rejection] = dict(rejections)
+    for chunk in chunks:
+        assert list(chunk.at) == sorted(chunk.at)
+        for at, place in enumerate(chunk.at):
+            assert place not in found, "a record is answered once"
+            found[place] = of_chunk(chunk, at)
+    return [found[at] for at in range(len(records))]
+
+
+def decode(codec: Codec, given: Record) -> One | Rejection:
+    """What becomes of a record that is read alone."""
+    (one,) = read_all(codec, [given])
+    return one
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:
@@ -75,24 +140,30 @@ def as_binary(head: Mapping[str, Any], tail: bytes, *headers: tuple[str, bytes |
     return record(raw + tail, AS_ROWS, (HEAD_LENGTH, b"%d" % len(raw)), *headers)
 
 
-def request(codec: Codecs, given: Record) -> Request:
+def request(codec: Codec, given: Record) -> One:
     """The decoded request; the record must decode."""
-    decoded = codec.decode(given)
-    assert isinstance(decoded, Request), decoded
+    decoded = decode(codec, given)
+    assert isinstance(decoded, One), decoded
     return decoded
 
 
-def rejection(codec: Codecs, given: Record) -> Rejection:
+def rejection(codec: Codec, given: Record) -> Rejection:
     """The record's rejection; the record must be refused."""
-    decoded = codec.decode(given)
+    decoded = decode(codec, given)
     assert isinstance(decoded, Rejection), decoded
     return decoded
 
 
-def answer(codec: Codecs, given: Record, *outputs: Array) -> Message:
+def answer(codec: Codec, given: Record, *outputs: Array) -> Message:
     """The result sent for the record when the model gives these outputs."""
-    (message,) = codec.encode(Prediction(request(codec, given), outputs))
-    return message
+    ((chunk,), _) = codec.read([given])
+    (message,) = codec.messages(codec.write(Prediction(chunk, outputs)))
+    return Message._make(message)
+
+
+def refusal(codec: Codec, rejected: Rejection) -> list[Message]:
+    """The messages of a rejection."""
+    return list(map(Message._make, codec.messages([rejected])))
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -131,3 +202,49 @@ def packed(*strings: str) -> bytes:
 def f4(values: object) -> Array:
     """Nested lists as an array of FP32."""
     return np.array(values, "<f4")
+
+
+# Chunks, as they are read, and their answers
+
+ROWS_FORM = ReplyForm(OCTETS)
+
+
+def writer(*signatures: Signature, **decisions: Any) -> AnswerWriter:
+    return AnswerWriter(signatures or [model()], replace(PLAIN_WIRE, **decisions))
+
+
+def chunk(
+    *records: Record,
+    form: ReplyForm = ROWS_FORM,
+    signature: Signature | None = None,
+    rows: Sequence[int] | None = None,
+    shapes: Sequence[tuple[tuple[int, ...], ...]] | None = None,
+    ids: Sequence[Ids] | None = None,
+) -> Chunk:
+    """A chunk of these records, of one row each; without any, of one record."""
+    given = list(records) or [record(floats(1, 2, 3), AS_ROWS)]
+    count = len(given)
+    return Chunk(
+        (signature or model()).key,
+        form,
+        given,
+        list(rows or [1] * count),
+        list(shapes or [((3,),)] * count),
+        [[b""] * count],
+        [len(each.key or b"") + len(each.value or b"") for each in given],
+        range(count),
+        ids,
+    )
+
+
+def message(fields: Fields | None) -> Message:
+    """The answer, which must be one."""
+    assert fields is not None
+    return Message._make(fields)
+
+
+def written(by: AnswerWriter, asked: Chunk, *outputs: Array, start: int = 0) -> list[Message]:
+    """The answers to the chunk, none of which may be refused."""
+    answers, rejections = by.write(asked, outputs, start)
+    assert not rejections
+    return list(map(message, answers))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.codecs.builders import codecs, elements, model, record
+from tests.unit.codecs.builders import One, codecs, elements, model, record, request
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
-from worker.core.records import Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 
@@ -20,11 +19,9 @@ def example(signature: Signature, encoding: Encoding, rows: int = 3, seed: int =
     return encode_request(signature, example_feeds(signature, rows, np.random.default_rng(seed)), encoding)
 
 
-def decoded(signature: Signature, encoded: EncodedRequest) -> Request:
+def decoded(signature: Signature, encoded: EncodedRequest) -> One:
     """The request as the worker reads it; it must decode."""
-    request = codecs(signature).decode(record(encoded.value, *encoded.headers))
-    assert isinstance(request, Request), request
-    return request
+    return request(codecs(signature), record(encoded.value, *encoded.headers))
 
 
 DEFAULTED = model(TensorSpec("x", "FP32", (3,)), TensorSpec("scale", "FP16", (), (), 1.0))
@@ -36,10 +33,10 @@ DEFAULTED = model(TensorSpec("x", "FP32", (3,)), TensorSpec("scale", "FP16", (),
 )
 def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signature, encoding: Encoding) -> None:
     """Names, datatypes, shapes and rows are right by construction."""
-    request = decoded(signature, example(signature, encoding))
+    found = decoded(signature, example(signature, encoding))
 
-    assert request.rows == 3
-    assert request.reply.states_rows == (encoding is Encoding.ROWS)
+    assert found.rows == 3
+    assert found.form.states_rows == (encoding is Encoding.ROWS)
 
 
 def test_what_was_made_up_is_what_arrives() -> None:
@@ -48,8 +45,8 @@ def test_what_was_made_up_is_what_arrives() -> None:
 
     arrived = [decoded(WIDE, encode_request(WIDE, feeds, encoding)) for encoding in encodings(WIDE)]
 
-    for request in arrived:
-        assert elements(request.tensors[0], "<f4") == feeds["x"].reshape(-1).tolist()
+    for found in arrived:
+        assert elements(found.tensors[0], "<f4") == feeds["x"].reshape(-1).tolist()
 
 
 def test_the_same_seed_makes_the_same_request() -> None:

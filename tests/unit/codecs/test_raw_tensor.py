@@ -34,7 +34,6 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.records import Request
 from worker.core.tensors.specs import TensorSpec
 
 
@@ -161,17 +160,6 @@ def test_a_model_that_rows_cannot_feed_says_so(signature: Any) -> None:
     message = rejection(codecs(signature), record(floats(1, 2, 3), AS_ROWS)).message
 
     assert "send application/json, application/x-protobuf or the binary-data form" in message
-
-
-def test_rows_are_answered_with_rows() -> None:
-    """They are row-major, whatever the array's layout in memory."""
-    output = np.asfortranarray(np.array([[1, 2], [3, 4]], "<f4"))
-
-    message = answer(codecs(), record(floats(*range(6)), AS_ROWS), output)
-
-    assert message.value == floats(1, 2, 3, 4)
-    assert headers_of(message)["content-type"] == "application/octet-stream"
-    assert HEAD_LENGTH not in headers_of(message)
 
 
 @pytest.mark.parametrize(
@@ -315,13 +303,14 @@ def test_rows_stand_for_the_only_input_that_has_no_default() -> None:
     assert decoded.size == len(value) + 8 + len("k") + len("content-type") + len("application/octet-stream")
 
 
-def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
-    """A run holds one tensor per request, and these requests have two."""
-    records = [record(floats(n, n, n), AS_ROWS) for n in range(8)]
+def test_neighbouring_rows_of_such_a_model_are_completed_together() -> None:
+    """Each has as many elements filled in as it has rows."""
+    records = [record(floats(*range(3 * n)), AS_ROWS) for n in range(1, 9)]
 
-    decoded = codecs(SCALED).decode_all(records)
+    (chunk,), _ = codecs(SCALED).read(records)
 
-    assert [type(one) for one in decoded] == [Request] * 8
+    assert list(chunk.tensors[0]) == [one.value for one in records]
+    assert list(chunk.tensors[1]) == [floats(2.5) * n for n in range(1, 9)]
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])

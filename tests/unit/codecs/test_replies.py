@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worker.codecs.registry import Codecs
+from worker.core.runs import Run, fields_of
 
 from tests.unit.codecs.builders import AS_ROWS, codecs, record
-from worker.codecs.registry import Codecs
 from worker.codecs.replies import admitted
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection
-from worker.core.runs import Run, fields_of
 
 ROW = np.array([1, 2, 3], "<f4").tobytes()
 TOPICS = {"responses": 4, "mine": 2}
@@ -99,17 +99,6 @@ def test_a_topic_that_is_shut_is_an_error_where_all_answers_go() -> None:
 
     assert destination(message) == ("responses", None)
     assert b"answers cannot go to mine: it is not there; once that is mended" in (message.value or b"")
-
-
-def test_each_topic_has_a_limit_of_its_own() -> None:
-    """An answer may be too large for one topic and fit another."""
-    codec = one(default_content_type="application/json", reply_bytes={"mine": 400})
-    named = ("correlation-id", b"c" * 500)
-
-    assert ("status", b"ok") in answered(named, codec=codec).headers
-    refused = answered(named, ("reply-topic", b"mine"), codec=codec)
-    assert destination(refused) == ("mine", None)
-    assert b"topic mine at most 400" in (refused.value or b"")
 
 
 def test_an_error_goes_where_its_requester_reads() -> None:

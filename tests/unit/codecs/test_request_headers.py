@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,8 +24,8 @@ def test_without_headers_the_deployment_decides(default: str) -> None:
     """Without headers, request and answer have the default content type."""
     envelope = read(default=default)
 
-    assert envelope.content_type == envelope.reply.content_type == default
-    assert (envelope.rows is not None) == (default == OCTETS)
+    assert envelope.form.content_type == envelope.form.reply.content_type == default
+    assert (envelope.form.rows is not None) == (default == OCTETS)
     assert envelope.fault is None
     assert envelope.size == 0
 
@@ -41,7 +43,7 @@ def test_without_headers_the_deployment_decides(default: str) -> None:
 @pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
 def test_case_parameters_and_quotes_do_not_matter(name: str, value: bytes) -> None:
     """Client libraries write a content type in different ways."""
-    assert read((name, value)).content_type == OCTETS
+    assert read((name, value)).form.content_type == OCTETS
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_too_many_headers_are_not_read() -> None:
 
     assert read(*some).fault is None
     assert read(*some, AS_ROWS).fault == "1001 headers, at most 1000 are read"
-    assert read(*[("", b"")] * 500, ("request-id", b"a"), *[("", b"")] * 500).reply.request_id is None
+    assert read(*[("", b"")] * 500, ("request-id", b"a"), *[("", b"")] * 500).ids.request_id is None
 
 
 @pytest.mark.parametrize("default", [JSON, OCTETS])
@@ -76,32 +78,32 @@ def test_a_fault_does_not_hide_who_asked() -> None:
     envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
 
     assert envelope.fault
-    assert envelope.reply.request_id == "r-1"
-    assert envelope.reply.echo == (("correlation-id", b"c-1"),)
+    assert envelope.ids.request_id == "r-1"
+    assert envelope.ids.echo == (("correlation-id", b"c-1"),)
 
 
 def test_the_last_of_a_name_counts() -> None:
     """Names match in any case."""
     envelope = read(AS_JSON, ("Request-Id", b"first"), ("content-TYPE", OCTETS.encode()), ("request-id", b"last"))
 
-    assert envelope.content_type == OCTETS
-    assert envelope.reply.request_id == "last"
+    assert envelope.form.content_type == OCTETS
+    assert envelope.ids.request_id == "last"
 
 
 def test_a_header_without_a_value_is_no_header() -> None:
     """It even removes an earlier header of its name that had a value."""
     envelope = read(("content-type", None), ("request-id", b"r-1"), ("request-id", None), ("tracestate", None))
 
-    assert envelope.content_type == JSON
-    assert envelope.reply.request_id is None
-    assert envelope.reply.echo == ()
+    assert envelope.form.content_type == JSON
+    assert envelope.ids.request_id is None
+    assert envelope.ids.echo == ()
     assert envelope.fault is None
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"r" * (MAX_TEXT + 1)])
 def test_a_request_id_that_cannot_come_back_is_passed_over(value: bytes) -> None:
     """An id that is empty, no text, or too long is ignored."""
-    assert read(("request-id", value)).reply.request_id is None
+    assert read(("request-id", value)).ids.request_id is None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_request_id_that_cannot_come_back_is_passed_over(value: bytes) -> None
 )
 def test_echoes_come_back_as_they_were_sent(name: str) -> None:
     """Name and bytes are unchanged: Spring's ids are binary."""
-    assert read((name, b"\xff\x00\x01")).reply.echo == ((name, b"\xff\x00\x01"),)
+    assert read((name, b"\xff\x00\x01")).ids.echo == ((name, b"\xff\x00\x01"),)
 
 
 def test_nothing_else_comes_back() -> None:
@@ -119,7 +121,7 @@ def test_nothing_else_comes_back() -> None:
         ("x-mine", b"1"), ("status", b"ok"), ("kafka_replyTopic", b"secrets"), ("traceparent", b"t" * (MAX_TEXT + 1))
     )
 
-    assert envelope.reply.echo == ()
+    assert envelope.ids.echo == ()
 
 
 @pytest.mark.parametrize(
@@ -130,8 +132,8 @@ def test_the_answer_comes_as_the_request_unless_accept_says_otherwise(accept: by
     """This is a request in rows."""
     envelope = read(AS_ROWS, ("Accept", accept))
 
-    assert envelope.reply.content_type == content_type
-    assert envelope.content_type == OCTETS
+    assert envelope.form.reply.content_type == content_type
+    assert envelope.form.content_type == OCTETS
 
 
 @pytest.mark.parametrize("accept", [b"text/html", b"\xff", b"application/json," * 200])
@@ -141,15 +143,15 @@ def test_an_accept_that_cannot_be_served_is_a_fault(accept: bytes) -> None:
 
     assert envelope.fault is not None
     assert envelope.fault.startswith("accept: only application/json, ")
-    assert envelope.reply.content_type == JSON
+    assert envelope.form.reply.content_type == JSON
 
 
 def test_the_head_length_makes_rows_the_binary_data_form() -> None:
     """The header's name matches in any case, too."""
     envelope = read(AS_ROWS, (HEAD_LENGTH.lower(), b" 17 "))
 
-    assert envelope.head_length == 17
-    assert envelope.rows is None
+    assert envelope.form.head_length == 17
+    assert envelope.form.rows is None
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"many", b"\xff", b"9" * 11, "٣".encode()])
@@ -220,7 +222,7 @@ def test_a_form_is_read_once() -> None:
     envelopes = Envelopes(JSON)
 
     assert envelopes.read([AS_ROWS]) is envelopes.read([AS_ROWS])
-    assert envelopes.read([]) is envelopes.read(())
+    assert envelopes.read([]).form is envelopes.read(()).form
     for number in range(9):
         headers = [AS_ROWS, ("request-id", b"%d" % number), ("timeout-ms", b"%d" % (number + 1)), ("x", b"%d" % number)]
         assert envelopes.read(headers).timeout == Timeout((number + 1) / 1000)
@@ -237,8 +239,8 @@ def test_what_is_remembered_is_bounded() -> None:
     envelopes.read([("accept", b"*/*" + b" " * 1100)])
     envelopes.read([("rows", b"")] * 100)
 
-    assert len(envelopes._forms) == 200
-    assert all(envelope.fault is None for envelope in envelopes._forms.values())
+    assert 200 <= len(envelopes._forms) <= 256
+    assert all(form.fault is None for form in envelopes._forms.values())
 
 
 HEADER = st.tuples(
@@ -275,6 +277,40 @@ def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, byt
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("worker.codecs.request_headers._MAX_KNOWN", most)
             for headers in [*requests, *requests]:
-                assert remembers.read(headers) == Envelopes(JSON, 2.0).read(headers)
+                assert said(remembers.read(headers)) == said(Envelopes(JSON, 2.0).read(headers))
+            assert len(remembers._forms) <= most
+            assert len(remembers._layouts) <= most
+            assert [*map(said, remembers.read_all(requests))] == [said(remembers.read(headers)) for headers in requests]
             met("an envelope is remembered", is_so=bool(remembers._forms))
             met("more than is remembered", is_so=most == 2 and len({tuple(headers) for headers in requests}) > 4)
+
+
+def said(envelope: Envelope) -> object:
+    """The comparable facts of an envelope."""
+    return astuple(envelope.form), envelope[1:]
+
+
+def test_equal_headers_give_one_form() -> None:
+    """Records are grouped by it. Headers of the request itself change nothing, nor does their place."""
+    envelopes = Envelopes(JSON)
+
+    forms = [
+        envelopes.read([AS_ROWS, ("accept", b"*/*")]).form,
+        envelopes.read([("request-id", b"1"), AS_ROWS, ("traceparent", b"t"), ("accept", b"*/*")]).form,
+        envelopes.read([AS_ROWS, ("timeout-ms", b"5"), ("x-junk", None), ("accept", b"*/*")]).form,
+    ]
+
+    assert forms == [forms[0]] * 3
+    assert envelopes.read([AS_JSON, ("accept", b"*/*")]).form != forms[0]
+
+
+def test_layouts_and_forms_of_publishers_are_bounded() -> None:
+    """However many names and values come, and however long they are."""
+    envelopes = Envelopes(JSON)
+
+    for at in range(2000):
+        envelopes.read([(f"x-{at}", b""), ("accept", b"*/*;%d" % at), AS_ROWS])
+        envelopes.read([("x" * 2000, b"%d" % at), ("datatype", b"x" * 2000)])
+
+    assert max(len(envelopes._forms), len(envelopes._layouts)) <= 256
+    assert all(len("".join(names)) <= MAX_TEXT for names in envelopes._layouts)

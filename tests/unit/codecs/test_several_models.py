@@ -23,7 +23,7 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Reader
 from worker.core.failures import Code
 from worker.core.records import ModelKey
 from worker.core.tensors.specs import TensorSpec
@@ -32,9 +32,9 @@ IDS, MASK, Z = TensorSpec("ids", "INT64", (2,)), TensorSpec("mask", "INT64", (2,
 WIDE = replace(model(IDS, MASK, outputs=[Z]), name="wide")
 
 
-def both() -> Codecs:
+def both() -> Reader:
     """Codecs of the plain model `m`, and of `wide`, which takes other inputs and more of them."""
-    return Codecs([model(), WIDE], PLAIN_WIRE, tell=lambda _: None)
+    return Reader([model(), WIDE], PLAIN_WIRE)
 
 
 def wide(**changes: Any) -> dict[str, Any]:
@@ -44,9 +44,10 @@ def wide(**changes: Any) -> dict[str, Any]:
 
 def test_a_request_is_held_against_the_model_that_it_names() -> None:
     """Its tensors, its batch and its answer belong to that model."""
-    named, message = request(both(), as_json(wide())), answer(both(), as_json(wide()), f4([[5]]))
+    named = request(both(), as_json(wide()))
 
     assert (named.model, named.shapes) == (ModelKey("wide", "1"), ((2,), (2,)))
+    message = answer(both(), as_json(wide()), f4([[5]]))
     assert json_of(message)["model_name"] == "wide"
     assert [(output["name"], output["data"]) for output in json_of(message)["outputs"]] == [("z", [5.0])]
 
@@ -76,8 +77,8 @@ def test_no_request_reaches_a_model_that_it_does_not_mean(named: dict[str, str],
 def test_of_two_versions_the_first_takes_requests() -> None:
     """This happens in a swap. The old one's running requests are answered as its own (`test_answers.py`)."""
     new, old = replace(model(), version="2"), model()
-    before = Codecs([old], PLAIN_WIRE, tell=lambda _: None)
-    during = Codecs([new, old], PLAIN_WIRE, tell=lambda _: None)
+    before = Reader([old], PLAIN_WIRE)
+    during = Reader([new, old], PLAIN_WIRE)
     asked = as_json(document(model_name="m"))
 
     assert request(before, asked).model == ModelKey("m", "1")

@@ -10,13 +10,13 @@ from tests.unit.codecs.builders import (
     AS_ROWS,
     codecs,
     floats,
+    read_all,
     record,
     rejection,
     request,
     taking,
 )
 from worker.core.records import Rejection
-from worker.core.runs import Run
 
 
 def of_rows_length(text: bytes) -> bytes:
@@ -42,18 +42,18 @@ def test_json_is_not_taken_for_rows_because_of_its_length(headers: Any, value: b
 
     assert "got a text or a file; it looks like" in rejection(codec, record(value, *headers)).message
     assert said in rejection(codec, record(value, *headers)).message
-    assert all(isinstance(each, Rejection) for each in codec.decode_all([record(value, *headers)] * 9))
+    assert all(isinstance(each, Rejection) for each in read_all(codec, [record(value, *headers)] * 9))
 
 
 def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
     """This happens where two teams write to one topic."""
     rows = [record(floats(1, 2, 3) * (len(JSON_AS_ROWS) // 12), AS_ROWS)] * 9
 
-    decoded = codecs().decode_all([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
+    (chunk,), ((at, refused),) = codecs().read([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
 
-    (refused,) = [each for each in decoded if isinstance(each, Rejection)]
+    assert at == len(rows)
     assert "got a text or a file" in refused.message
-    assert sum(len(each.records) for each in decoded if isinstance(each, Run)) > len(rows)
+    assert list(chunk.at) == [*range(9), *range(10, 19)]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
 def test_rows_may_begin_as_json_does(value: bytes) -> None:
     """One in 256 does. Rows that also end like JSON are short, or have bytes in between that are no text."""
     assert request(codecs(), record(value, AS_ROWS)).rows == len(value) // 12
-    (run,) = codecs().decode_all([record(value, AS_ROWS)] * 9)
-    assert isinstance(run, Run)
+    (chunk,), rejections = codecs().read([record(value, AS_ROWS)] * 9)
+    assert (len(chunk), rejections) == (9, [])
 
 
 def test_text_may_be_rows_of_bytes_or_what_headers_say_it_is() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.chunks import P0, P1
-from tests.states import CHANGELOG, number_of, state
+from tests.fakes import CHANGELOG
+from tests.states import number_of, state
 from worker.core.ordering.ledger import Line, Places, Stretch
 from worker.core.records import Ending, Fields, Partition
 from worker.delivery.last_states import EachState, LastStates

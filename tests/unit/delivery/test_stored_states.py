@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.builders import STATE
 from tests.chunks import P0, P1
-from tests.states import STATE, state
+from tests.states import state
 from tests.unit.delivery.test_last_states import ANSWER, Leaving
 from worker.core.ordering.ledger import Stretch
 from worker.core.records import Fields

@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from worker.core.runs import Run
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from worker.core.failures import Code
 from worker.core.records import Message, Place, Suspect
-from worker.core.runs import Run
 
 RUN = 0.02  # seconds of a batch with any number of rows
 ROWS = POLICY.max_rows

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from worker.core.runs import Run
 
 from tests.builders import CONDUCT, NONSENSE, P0, P1, POISON, POLICY, SHORT, World, floats, record
 from tests.fakes import TransactionFate
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.records import ClosedBy
-from worker.core.runs import Run
 from worker.delivery.exactly_once import PATIENCE_WITH_MANY
 
 ROWS = POLICY.max_rows

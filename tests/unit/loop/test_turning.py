@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from worker.loop.steps import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
 from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, POLL_SLICE, SHORTEST_WAIT
-from worker.loop.steps import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 FAR = 1e9
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from tests.chunks import MODEL, chunk, floats, record, signature, tracked
-from tests.states import CHANGELOG, STATE, SUMS, sums
+from tests.builders import STATE, SUMS, summing_model
+from tests.chunks import MODEL, P0, chunk, floats, record, signature, tracked
+from tests.fakes import CHANGELOG
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.chunk import Chunk, Prediction, Refused
+from worker.core.failures import RunFailure
 from worker.core.ordering.ledger import OffsetLedger, Stretch
 from worker.core.records import Answer, ClosedBy, Fields, Partition, Record, Rejection, StateUse
 from worker.core.tensors.stacking import Split
@@ -27,7 +29,7 @@ def chunk_of(records: Sequence[Record], use: StateUse | None = None) -> Chunk:
     return replace(chunk(records=records, rows=rows, tensors=[values], sizes=sizes), state=use)
 
 
-def keyed(offset: int, key: bytes, *values: float, partition: Partition = Partition("requests", 0)) -> Record:
+def keyed(offset: int, key: bytes, *values: float, partition: Partition = P0) -> Record:
     return record(offset, key=key, value=floats(*(values or (1.0,))), partition=partition)
 
 
@@ -74,7 +76,9 @@ class Rig:
             batch, refused = self.stacker.stack(group.chunks, ClosedBy.DRAIN)
             predicted: list[Prediction] = []
             if batch is not None:
-                split = self.stacker.split(batch, sums(batch.all_feeds))
+                outputs = summing_model(batch.all_feeds)
+                assert not isinstance(outputs, RunFailure)
+                split = self.stacker.split(batch, outputs)
                 assert isinstance(split, Split)
                 predicted, refused = split.predicted, [*refused, *split.refused]
             self.conclude(predicted, refused)
@@ -114,4 +118,3 @@ def _whole(part: Chunk, outcome: Prediction | Rejection) -> tuple[Chunk, Predict
     if part.reassembly is None:
         return part, outcome
     return part.reassembly.whole, part.reassembly.collect(part, outcome)
-

@@ -13,7 +13,7 @@ from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
-from worker.loop.steps import REPORT_WAIT
+from worker.loop.worker import REPORT_WAIT
 from worker.state.restoring import Restoration
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -57,12 +57,11 @@ def kept(world: World) -> dict[bytes, float]:
 
 def in_memory(world: World) -> dict[bytes, float]:
     """The state that the next request of each key would run on, in memory or in the store."""
-    assert world.states is not None
     found = dict[bytes, int]()
-    for partition, ours in world.states._slots._keys.items():
+    for partition, ours in world.key_states._slots._keys.items():
         stored = {} if world.store is None else world.store.slots.get(partition, {})
         found |= stored | ours.older | ours.lately
-    return {key: float(world.states._slabs.states[0][slot, 0]) for key, slot in found.items()}
+    return {key: float(world.key_states._slabs.states[0][slot, 0]) for key, slot in found.items()}
 
 
 def served(world: World, *records: Record) -> dict[str, list[float] | str]:
@@ -134,7 +133,6 @@ def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
 
     served(w, of(0, NONSENSE, 1, 2))
 
-    assert w.by_key is not None
     assert w.by_key.waiting == 0
     assert served(w, of(1, 5))[name(1)] == [5]
 
@@ -210,12 +208,11 @@ def test_states_leave_with_their_partition_and_come_back_with_it(*, exactly_once
     w.broker.append(of(1, 2))
     w.turn_for(0.5)
     assert name(1) not in answers(w)
-    assert w.states is not None
-    assert (w.states.restoring, w.states.left_to_restore) == (1, 7)
+    assert (w.key_states.restoring, w.key_states.left_to_restore) == (1, 7)
     w.restorer.is_slow = False
     w.turn_for(0.5)
 
-    assert (w.states.restoring, w.states.left_to_restore) == (0, 0)
+    assert (w.key_states.restoring, w.key_states.left_to_restore) == (0, 0)
     assert answers(w)[name(1)] == [3]
     assert w.events.restored_keys[-1][:2] == (P0, 1)
 
@@ -361,12 +358,15 @@ def test_a_tombstone_says_as_of_which_request_it_is() -> None:
     w = world(ttl=10.0, order="key")
     waiting = [of(n, 1, key=b"h", at=100.0) for n in range(1, 6)]
     newer = [of(7 + n, 1, key=b"%d" % n, at=500.0) for n in range(3)]
+    later = [of(10 + n, 1, key=b"h", at=100.0) for n in range(3)]
 
-    served(w, of(0, 1, at=100.0), *waiting, of(6, 2, at=105.0), *newer)
+    served(w, of(0, 1, at=100.0), *waiting, of(6, 2, at=105.0), *newer, *later, of(13, 1, key=b"3", at=500.0))
 
-    [tombstone] = [m for m in w.broker.answers if m.topic == CHANGELOG and m.key == b"k" and m.value is None]
-    [(_, offset)] = tombstone.headers
-    assert int(offset or b"") > 6
+    changes = [m for m in w.broker.answers if m.topic == CHANGELOG]
+    [at] = [at for at, m in enumerate(changes) if m.key == b"k" and m.value is None]
+    [(_, offset)] = changes[at].headers
+    assert int(offset or b"") == 13
+    assert [m.key for m in changes[at + 1 :]] == [b"h"] * 3
 
 
 def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
@@ -478,9 +478,8 @@ def test_many_keys_find_room() -> None:
     served(w, *(of(3000 + n, 1, key=b"%d" % n, state="delete") for n in range(10)))
     served(w, *(of(3010 + n, n, key=b"again-%d" % n) for n in range(10)))
 
-    assert w.states is not None
-    assert w.states.keys == 3000
-    assert w.states.size == 12_000
+    assert w.key_states.keys == 3000
+    assert w.key_states.size == 12_000
     assert in_memory(w) == {b"%d" % n: 5000 + n for n in range(10, 3000)} | {b"again-%d" % n: n for n in range(10)}
 
 
@@ -490,8 +489,7 @@ def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
     for n in range(80):
         served(w, of(n, 1, key=b"%d" % (n % 3)))
 
-    assert w.states is not None
-    assert len(w.states._undos) < 70
+    assert len(w.key_states._undos) < 70
 
 
 def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
@@ -567,10 +565,9 @@ def restoring_behind_a_lost_offset() -> World:
 def test_exactly_once_a_lost_offset_is_told_where_the_others_leave_before_they_are_restored() -> None:
     """Nothing more is restored then: a worker that waited for more would hang silently."""
     second = restoring_behind_a_lost_offset()
-    assert second.states is not None
     ours = [found for found in second.restorer._portions if found.partition == P0]
     for found in ours:
-        second.states._restore(found)
+        second.key_states._restore(found)
     second.restorer._portions.clear()
     second.source.revoke(P1)
 
@@ -616,8 +613,7 @@ def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
 def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
     """Another partition's states may be unsure."""
     w = world()
-    assert w.states is not None
-    w.states._ahead[P1] = {}
+    w.key_states._ahead[P1] = {}
 
     assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
 

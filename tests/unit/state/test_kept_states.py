@@ -128,8 +128,7 @@ def test_what_a_transaction_took_back_is_not_kept() -> None:
     """A partition that was rewound and has brought nothing since has uncommitted states."""
     first = keeping(exactly_once=True)
     served(first, *some(0))
-    assert first.states is not None
-    first.states.rewind([P0])
+    first.key_states.rewind([P0])
 
     again = keeping(stop(first))
 

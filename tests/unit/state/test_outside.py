@@ -216,15 +216,14 @@ def test_the_log_says_once_that_the_store_is_away() -> None:
 def test_memory_holds_the_keys_used_lately() -> None:
     """It also holds keys that are needed or not stored yet; a state that left memory comes back unchanged."""
     w = world(most_in_memory=4)
-    assert w.states is not None
     for offset in range(440):
         w.broker.append(of(offset, 1, key=b"%d" % (offset % 40)))
         if offset % 4 != 2:
             w.turn_for(0.05)
 
     assert kept(w) == {b"%d" % n: 11 for n in range(40)}
-    assert w.states.keys < 20
-    assert w.states.loads > 0
+    assert w.key_states.keys < 20
+    assert w.key_states.loads > 0
     the_store(w).away()
     w.broker.append(*(of(440 + n, 1, key=b"%d" % n) for n in range(40)))
     w.turn_for(1.0)
@@ -315,8 +314,7 @@ def test_a_clean_end_leaves_nothing_to_the_next_process() -> None:
     """The next process gets all states from the store."""
     w = world()
     served(w, of(0, 1))
-    assert w.states is not None
 
-    assert not w.states.can_keep
-    assert not w.states.ask_ends(1.0)
+    assert not w.key_states.can_keep
+    assert not w.key_states.ask_ends(1.0)
     assert not NothingToRestore().ends([P0], 1.0)

@@ -8,22 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builders import STATE
 from tests.chunks import P0, batch, chunk, floats, signature, spec
-from tests.states import CHANGELOG, STATE, SUMS
+from tests.fakes import CHANGELOG
 from tests.unit.state.rig import NOTHING, Rig, chunk_of, keyed
 from worker.core.chunk import Prediction, RunStates
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ClosedBy, Record, StateUse
 from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, cut
-from worker.state import KeyStates, StatefulStacker, StateLayout, layout_of
+from worker.state import KeyStates, StatefulStacker, layout_of
 from worker.state.stacker import APPLIED, NO_STATE
 
+SUMMING = signature(spec("sum"), spec("x"), outputs=(spec("y"), spec("next")))
 
-def stacker(layout: StateLayout = STATE, **more: Any) -> StatefulStacker:
-    given = {"signature": signature(), "gives": SUMS} | more
-    return StatefulStacker(**given, states=KeyStates(layout, OffsetLedger(), NOTHING, NOTHING))
+
+def stacker(whole: Signature = SUMMING) -> StatefulStacker:
+    layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
+    return StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING, NOTHING))
 
 
 @pytest.mark.parametrize("shapes", [((3, 1), (2, 1)), ((2, 1), (3, 1)), ((2, 1), (2, 2))])
@@ -41,8 +45,7 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     """The state is not padded. The padded axis is found though inputs are left out."""
     whole = signature(spec("sum"), spec("x", dims=(None,)), outputs=(spec("next"), spec("y", dims=(None,))))
     whole = replace(whole, axes=(Axis("input x axis 1", (4,), {Spot(1, 0): 0}, (Spot(1, 0),)),))
-    layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
-    by = stacker(layout, signature=left, gives=whole.outputs)
+    by = stacker(whole)
     ragged = chunk(0, 1, shapes=[((1,),), ((2,),)], tensors=[[floats(0), floats(1, 1)]])
 
     made = batch(ragged, by=by)
@@ -60,8 +63,7 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
 def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) -> None:
     """This holds for any shape of a state, also for one number per row without another axis, and between neighbours."""
     whole = signature(spec("sum", dims=dims), spec("x"), outputs=(spec("next", dims=dims), spec("y")))
-    layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
-    by = stacker(layout, signature=left, gives=whole.outputs)
+    by = stacker(whole)
     first, second = cut(chunk(0, rows=2), 1)
     assert first.reassembly is not None
     state = np.full((1, *dims), 5, "<f4")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.state.rig import chunk_of, keyed
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
-from worker.state import StateFetch
+from worker.state import OutsideStates, StateFetch
 
 
 class Coming:
@@ -32,9 +32,9 @@ class Coming:
 
 class Fetch:
     def __init__(self, *here: bytes) -> None:
-        self.states: Any = Coming(*here)
+        self.states = Coming(*here)
         self.batcher = Batcher({MODEL: BatchPolicy(max_rows=8, max_bytes=1 << 20, linger=0.005)})
-        self.stage = StateFetch(self.batcher, self.states, lambda: 7.0)
+        self.stage = StateFetch(self.batcher, cast("OutsideStates", self.states), lambda: 7.0)
         self.add_late = self.stage.add_late
 
     def add(self, *keys: bytes, start: int = 0, partition: Partition = P0) -> None:

@@ -152,9 +152,8 @@ def test_states_beyond_memory_are_served_restored_and_forgotten() -> None:
 
     assert [found[f"{P0}/{at}"] for at in (0, 20, 40)] == [[0.0], [20.0], [60.0]]
     assert in_memory(world) == kept(world)
-    assert world.states is not None
-    assert (world.states.keys, world.states.size) == (20, 20 * 4)
-    assert world.states.loads > 0
+    assert (world.key_states.keys, world.key_states.size) == (20, 20 * 4)
+    assert world.key_states.loads > 0
     successor = World(broker=world.broker, has_state=True, exactly_once=True, store=FakeStore(), most_in_memory=2)
     successor.start(P0)
     successor.turn_for(1.0)

@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.builders import request
-from tests.fakes import MODEL
+from tests.chunks import chunk
 from tests.logs import capture_logs
 from tests.readme import ROOT
+from worker.core.chunk import Batch
 from worker.core.failures import Code
 from worker.core.records import (
-    Batch,
     ClosedBy,
     CommitResult,
     Ending,
+    Ids,
     Partition,
     Record,
     Rejection,
-    Reply,
-    Request,
+    ReplyForm,
     Standing,
     Suspect,
 )
@@ -129,13 +128,13 @@ def log() -> Iterator[Log]:
 def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE, published_at: float | None = None) -> Batch:
     """A batch whose first request was published at `published_at`, in seconds since the epoch."""
     timestamp = None if published_at is None else int(published_at * 1000)
-    first = Request(Record(P0, 0, None, b"", (), timestamp), rows, (), (), Reply("raw"), 0, MODEL)
-    return Batch((first,), {"x": np.zeros((rows, 1))}, rows, closed_by)
+    first = chunk(rows=rows, records=[Record(P0, 0, None, b"", (), timestamp)])
+    return Batch([first], {"x": np.zeros((rows, 1))}, rows, closed_by)
 
 
 def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT) -> Rejection:
     record = Record(P0, offset, b"a-key", b"a-value", (), None)
-    return Rejection(record, code, "expected FP32, got 'a-value'", Reply("application/json", "an-id"))
+    return Rejection(record, code, "expected FP32, got 'a-value'", ReplyForm("application/json"), Ids("an-id"))
 
 
 def stall(partition_since: float = 0.0, *, is_transaction: bool = False) -> Stall:
@@ -171,8 +170,8 @@ def three_ages(watched: Watched) -> None:
 
 def padded(watched: Watched) -> None:
     watched.events.padded(Buckets((Axis("input x axis 1", (4, 8), {Spot(0, 0): 0}),)))
-    requests = [request(rows=2, shapes=((3,),)), request(shapes=((8,),))]
-    watched.events.batch_closed(Batch(requests, {"x": np.zeros((3, 8))}, 3, ClosedBy.SIZE), waited=0.0)
+    two = chunk(0, 1, rows=[2, 1], shapes=[((3,),), ((8,),)])
+    watched.events.batch_closed(Batch([two], {"x": np.zeros((3, 8))}, 3, ClosedBy.SIZE), waited=0.0)
 
 
 def answered(watched: Watched) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.telemetry.test_events import P0, P1, FakeLedger, FakeWorker, batch
 from tests.unit.test_settings import LEAST
 from worker.core.failures import Code
-from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing
+from worker.core.records import ClosedBy, Partition, Record, Rejection, ReplyForm, Standing
 from worker.core.stalls import Stall
 from worker.settings import Settings, load
 from worker.telemetry import Pages, WorkerEvents
@@ -72,7 +72,7 @@ def shown() -> Shown:
 
 
 def reject(events: WorkerEvents, offset: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
-    events.rejected(Rejection(Record(P0, offset, b"a-key", b"a-value", (), None), code, message, Reply("raw")))
+    events.rejected(Rejection(Record(P0, offset, b"a-key", b"a-value", (), None), code, message, ReplyForm("raw")))
 
 
 def test_there_is_an_answer_before_there_is_anything_to_say() -> None:

@@ -19,15 +19,15 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from tests.builders import P0, World, floats, signature, stacker
 from tests.fakes import MODEL
 from tests.logs import capture_logs
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import OCTETS, Wire
 from worker.core.deadlines import Punctuality
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
-from worker.loop.composition import compose
 from worker.loop.conduct import Parts
+from worker.loop.worker import Worker
 from worker.telemetry.tracing import (
     TracedCodec,
     TracedLanes,
@@ -64,7 +64,7 @@ class Followed:
         world = self.world
         tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
         wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
-        self.codec = codec = TracedCodec(Codecs([signature()], wire, tell=lambda _: None), tracing)
+        self.codec = codec = TracedCodec(Codec([signature()], wire, tell=lambda _: None), tracing)
         world.delivery = AtLeastOnce(
             ledger=world.ledger,
             encoder=codec,
@@ -79,6 +79,7 @@ class Followed:
             codec=codec,
             ledger=world.ledger,
             intake=world.intake,
+            stage=world.stage,
             batcher=world.batcher,
             suspects=world.suspects,
             stackers={MODEL: stacker()},
@@ -90,8 +91,9 @@ class Followed:
             signals=world.signals,
             conduct=world.conduct,
             clock=world.clock,
+            states=world.states,
         )
-        world.worker = compose(parts)
+        world.worker = Worker(parts)
         world.start(P0)
 
     def answer(self, *records: Record) -> None:

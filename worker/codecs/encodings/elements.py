@@ -7,12 +7,14 @@ checked each tensor's claim before. Every function raises `Reject` if the elemen
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import chain
 from operator import countOf
+from typing import Any
 
 import numpy as np
+import orjson
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
@@ -58,34 +60,87 @@ def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     """The tensor of flat Python values. Refuses FP16, because its numbers would be rounded twice."""
     if spec.datatype == "FP16":
         raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
-    packed = _packed(spec.datatype, values)
-    return packed if packed is not None else _looked_at(spec, values)
-
-
-_MANY = 1024
-
-
-def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
-    """The packed values; None if some of them may be of another kind."""
-    if datatype not in _FORMATS:
-        return None
-    number = _numbers(_FORMATS[datatype], 1)
     try:
-        packed = _numbers(_FORMATS[datatype], len(values)).pack(*values)
-    except (struct.error, OverflowError):
-        return None
-    # Booleans can be among them only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
+        return reader(spec, len(values))(values)
+    except (TypeError, OverflowError, struct.error):
+        return _looked_at(spec, values)
+
+
+_FEW, _MANY, _FLOATS = 8, 1024, ("FP32", "FP64")
+
+
+@lru_cache(maxsize=1024)
+def packer(datatype: str, count: int) -> Callable[..., bytes] | None:
+    """Packs so many numbers, or raises `struct.error` or `OverflowError`; None if they cannot be packed."""
+    return struct.Struct(f"<{count}{_FORMATS[datatype]}").pack if datatype in _FORMATS else None
+
+
+def has_booleans(datatype: str, packed: bytes, values: Sequence[object]) -> bool:
+    """True if there are booleans among these values, which `packed` holds."""
+    if len(values) <= _FEW:
+        return bool in map(type, values)
+    if (
+        datatype not in _FLOATS
+    ):  # written out, only a boolean has an e: 0.8 µs for 40 numbers; to look at types takes 1.5
+        return b"e" in orjson.dumps(values)
+    # Booleans can be among floats only if there are ones or zeros. In many numbers numpy finds these ten times as fast.
     if len(values) > _MANY:
         found = np.frombuffer(packed, DTYPES[datatype])
-        may_be_booleans = bool(((found == 0) | (found == 1)).any())
+        may_be = bool(((found == 0) | (found == 1)).any())
     else:
-        may_be_booleans = number.pack(1) in packed or number.pack(0) in packed
-    return None if may_be_booleans and bool in set(map(type, values)) else packed
+        pack = packer(datatype, 1)
+        assert pack is not None
+        may_be = pack(1) in packed or pack(0) in packed
+    return may_be and bool in set(map(type, values))
 
 
-@lru_cache(maxsize=256)
-def _numbers(form: str, count: int) -> struct.Struct:
-    return struct.Struct(f"<{count}{form}")
+def reader(spec: TensorSpec, elements: int) -> Callable[[Any], Tensor]:
+    """Reads flat data that are right. Raises `TypeError`, `OverflowError` or `struct.error` for others."""
+    pack = packer(spec.datatype, elements)
+    return (
+        partial(_texts_of if spec.is_text else _none_of, elements) if pack is None else partial(_numbers_of, pack, spec)
+    )
+
+
+def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> bytes:
+    packed = pack(*data)
+    if has_booleans(spec.datatype, packed, data):
+        raise TypeError
+    return packed
+
+
+def _texts_of(elements: int, data: Any) -> Array:
+    if type(data) is not list or len(data) != elements or countOf(map(type, data), str) != elements:
+        raise TypeError
+    array = np.empty(elements, object)
+    array[:] = data
+    return array
+
+
+def _none_of(elements: int, data: Any) -> Tensor:  # noqa: ARG001  # like the others
+    raise TypeError
+
+
+class Columns:
+    """Reads tensors of one element each, as tables have them: a column takes 0.3 µs, and 0.9 with its own `reader`."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        kinds = {"i": int, "u": int, "f": float, "O": str}
+        self._types = [kinds.get(spec.dtype.kind) for spec in specs]
+        self._makers: Sequence[Any] = [packer(spec.datatype, 1) or _text for spec in specs]
+
+    def read(self, data: Sequence[Any]) -> list[Tensor] | None:
+        """The tensors; None if an element is not of the usual type. Raises `ValueError` if it is not one."""
+        values = [value for (value,) in data]
+        if list(map(type, values)) != self._types or countOf(map(type, data), list) < len(data):
+            return None
+        return [make(value) for make, value in zip(self._makers, values, strict=True)]
+
+
+def _text(value: str) -> Array:
+    array = np.empty(1, object)
+    array[0] = value
+    return array
 
 
 def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:

@@ -1,4 +1,4 @@
-"""Open Inference Protocol requests and answers as protobuf: `inference.ModelInferRequest` and `ModelInferResponse`.
+"""Reads Open Inference Protocol requests as protobuf, `inference.ModelInferRequest`; answers too, for tools.
 
 The messages have a descriptor pool of their own, built from the descriptor that `schemas/generate.py` made. In
 protobuf's default pool they would collide with the messages of another client of the protocol in the process.
@@ -19,9 +19,21 @@ from google.protobuf.message_factory import GetMessageClass
 from worker.codecs.encodings import oip
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
-from worker.codecs.encodings.oip import Claim, Elements, Output, Question, WantedOutput, check_size, checked_id
+from worker.codecs.encodings.layouts import RAW_FIELD, Layouts
+from worker.codecs.encodings.oip import (
+    Claim,
+    Elements,
+    Fault,
+    Good,
+    Judge,
+    Question,
+    WantedOutput,
+    check_size,
+    checked_id,
+)
+from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
-from worker.core.records import ModelKey, Tensor
+from worker.core.records import Tensor
 from worker.core.tensors.signature import MAX_DIMENSIONS
 from worker.core.tensors.specs import TensorSpec
 
@@ -62,51 +74,97 @@ _FIELDS = {
 _NUMBERS = {field.name: field.number for field in _Contents.DESCRIPTOR.fields}
 
 
-class ProtobufBody:
-    """A parsed message. Nothing in it is trusted."""
+class Protobuf:
+    """Reads protobuf requests. Owns the layouts that it has met."""
 
-    def __init__(self, message: Any) -> None:
-        self._message = message
+    def __init__(self, judge: Judge, most_bytes: int) -> None:
+        """`most_bytes`: of a message outside `raw_input_contents`."""
+        self._judge = judge
+        self._most_bytes = most_bytes
+        self._layouts = Layouts()
 
-    @classmethod
-    def parse(cls, value: bytes, most_bytes: int) -> ProtobufBody:
-        """Parse a request with at most `most_bytes` outside `raw_input_contents`. Raises `Reject` for another value."""
-        if len(value) > _SMALL:
-            check_size("the message, without its raw_input_contents,", _size_beside_raw(value), most_bytes)
+    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Sequence[Good | Fault]:
+        return [self._read(form, value) for value in values]
+
+    def body_id(self, form: HeaderForm, value: bytes) -> str | None:  # noqa: ARG002  # one for all encodings
+        return _body_id(_parsed_request(value, self._most_bytes))
+
+    def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
+        layout = self._layouts.find(value)
+        if layout is None:
+            return self._parsed(form, value)
+        _, _, tensors_of, id_at, statement, is_plain = layout
+        body_id = None
+        if id_at is not None:
+            try:
+                body_id = value[id_at].decode() or None
+            except UnicodeDecodeError:
+                return self._parsed(form, value)
+        tensors: tuple[Tensor, ...] = tensors_of(value)
+        if not is_plain:
+            try:
+                claims = zip(tensors, statement.claims, strict=True)
+                tensors = statement.arranged([from_bytes(tensor, *claim) for tensor, claim in claims])  # type: ignore[arg-type]  # bytes
+            except Reject as no:
+                return Fault(no.code, no.message, body_id)
+        kind = statement.kinds.get(form)
+        if kind is None:
+            return self._judge.good(form, statement, tensors, body_id)
+        return tuple.__new__(Good, (statement, kind, tensors, body_id))
+
+    def _parsed(self, form: HeaderForm, value: bytes) -> Good | Fault:
+        body_id = None
         try:
-            return cls(_InferRequest.FromString(value))
-        except DecodeError as error:
-            raise Reject(f"the value is no inference.ModelInferRequest: {error}") from None
+            message = _parsed_request(value, self._most_bytes)
+            body_id = _body_id(message)
+            statement, tensors = self._judge.judge(_question(message))
+        except Reject as no:
+            return Fault(no.code, no.message, body_id)
+        good = self._judge.good(form, statement, tensors, body_id)
+        if isinstance(good, Good):
+            self._layouts.learn(value, statement, tensors, message.raw_input_contents)
+        return good
 
-    @property
-    def body_id(self) -> str | None:
-        """The request's id; None for an empty one, because protobuf does not tell it from none."""
-        return checked_id(self._message.id or None)
 
-    def question(self) -> Question:
-        message = self._message
-        said = message.parameters
-        sequence = oip.sequence_of(_parameters(said)) if said else None
-        outputs = map(_output, message.outputs)
-        return Question(message.model_name, message.model_version, self._claims(), outputs, None, sequence)
+def _parsed_request(value: bytes, most_bytes: int) -> Any:
+    """A request with at most `most_bytes` outside `raw_input_contents`. Raises `Reject` for another value."""
+    if len(value) > _SMALL:
+        check_size("the message, without its raw_input_contents,", _size_beside_raw(value), most_bytes)
+    try:
+        return _InferRequest.FromString(value)
+    except DecodeError as error:
+        raise Reject(f"the value is no inference.ModelInferRequest: {error}") from None
 
-    def _claims(self) -> Iterator[Claim]:
-        inputs = self._message.inputs
-        if not inputs:
-            raise Reject("expected at least one tensor in `inputs`")
-        raw = self._message.raw_input_contents
-        if raw and len(raw) != len(inputs):
-            raise Reject(f"raw_input_contents: expected one entry for each of {len(inputs)} inputs, got {len(raw)}")
-        for at, tensor in enumerate(inputs):
-            elements = _elements(tensor, raw[at] if raw else None)
-            yield Claim(tensor.name, tensor.datatype, _shape(tensor.shape), elements)
+
+def _body_id(message: Any) -> str | None:
+    """The request's id; None for an empty one, because protobuf does not tell it from none."""
+    return checked_id(message.id or None)
+
+
+def _question(message: Any) -> Question:
+    said = message.parameters
+    sequence = oip.sequence_of(_parameters(said)) if said else None
+    outputs = map(_output, message.outputs)
+    return Question(message.model_name, message.model_version, _claims(message), outputs, None, sequence)
+
+
+def _claims(message: Any) -> Iterator[Claim]:
+    inputs = message.inputs
+    if not inputs:
+        raise Reject("expected at least one tensor in `inputs`")
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(inputs):
+        raise Reject(f"raw_input_contents: expected one entry for each of {len(inputs)} inputs, got {len(raw)}")
+    for at, tensor in enumerate(inputs):
+        elements = _elements(tensor, raw[at] if raw else None)
+        yield Claim(tensor.name, tensor.datatype, _shape(tensor.shape), elements)
 
 
 # A message of at most this size is parsed unchecked. The worst one, inputs with an empty parameter each, takes 20 MiB.
 _SMALL = 256 * 1024
 # The worst message of this many fields, with 1 MiB in other fields than raw_input_contents, takes as much memory.
 _MOST_FIELDS = 10_000
-_BYTES_FIELD, _RAW_FIELD = 2, 7 << 3 | 2
+_BYTES_FIELD, _RAW_TAG = 2, RAW_FIELD << 3 | 2
 
 
 def _size_beside_raw(value: bytes) -> int:
@@ -123,7 +181,7 @@ def _size_beside_raw(value: bytes) -> int:
         if tag & 7 != _BYTES_FIELD:
             break
         at += length
-        raw += length if tag == _RAW_FIELD else 0
+        raw += length if tag == _RAW_TAG else 0
     raise Reject(
         f"a message of over {_SMALL} bytes may have {_MOST_FIELDS} fields, all of them bytes, texts or messages",
         Code.RESOURCE_EXHAUSTED,
@@ -197,31 +255,6 @@ def _head(field: str, size: int) -> bytes:
         length.append(size & 0x7F | 0x80)
         size >>= 7
     return bytes([*length, size])
-
-
-def request(inputs: Sequence[Output]) -> bytes:
-    """The serialized request, with its tensors in `raw_input_contents`."""
-    message = _InferRequest()
-    for spec, array, raw in inputs:
-        message.inputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-        message.raw_input_contents.append(raw)
-    serialized: bytes = message.SerializeToString()
-    return serialized
-
-
-def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
-    """The serialized response, with its tensors in `raw_output_contents`."""
-    message = _InferResponse(model_name=model.name, model_version=model.version, id=body_id or "")
-    for spec, array, raw in outputs:
-        message.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-        message.raw_output_contents.append(raw)
-    serialized: bytes = message.SerializeToString()
-    return serialized
-
-
-def error(message: str, body_id: str | None) -> bytes:
-    serialized: bytes = _InferenceError(error=message, id=body_id or "").SerializeToString()
-    return serialized
 
 
 # For tools that show messages to people; the worker does not use them

@@ -31,9 +31,9 @@ class Bounds:
 class Intake:
     """Decides from the ledger how much may be taken. Owns the typical size of records, as learned, and the reserve."""
 
-    def __init__(self, bounds: Bounds, ledger: OffsetLedger, chunk: int) -> None:
-        """`chunk`: most records of one poll. If far more than a batch came, a finished lane would wait for its next."""
-        self._chunk = chunk
+    def __init__(self, bounds: Bounds, ledger: OffsetLedger, most_polled: int) -> None:
+        """`most_polled`: records of one poll. If many more than a batch came, a finished lane would wait for its next."""
+        self._most_polled = most_polled
         self._bounds = bounds
         self._ledger = ledger
         self._typical_size = max(1, bounds.size // 16)  # bytes of a record, until the first ones tell
@@ -57,7 +57,7 @@ class Intake:
         held, bounds = self._ledger, self._bounds
         by_size = (bounds.size - held.size) // self._typical_size
         by_rows = (bounds.rows - held.rows) // self._typical_rows
-        return max(1, min(self._chunk, bounds.records - held.records, by_size, by_rows))
+        return max(1, min(self._most_polled, bounds.records - held.records, by_size, by_rows))
 
     def took(self, records: int, rows: int, size: int) -> None:
         """Learn the typical record from the last ones: their number, and their rows and bytes together."""

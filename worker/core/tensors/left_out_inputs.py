@@ -49,21 +49,26 @@ class Filling:
     def make(self, rows: int, given: Mapping[str, NamedTensor]) -> tuple[tuple[int, ...], Tensor]:
         """Its shape, (rows, *dims), and its elements. Raises `Reject` if it is too large, or if a length is unknown."""
         shape = (rows, *[self._length(at, given) for at in range(len(self.lengths))])
-        elements, is_text = math.prod(shape), self.spec.is_text
-        size = elements * (TEXT_BYTES if is_text else self.spec.dtype.itemsize)
+        elements = math.prod(shape)
+        size = elements * (TEXT_BYTES if self.spec.is_text else self.spec.dtype.itemsize)
         if size > MAX_FILLED_BYTES:
             raise Reject(
                 f"input {self.spec.name} was left out and would take {size} bytes, at most {MAX_FILLED_BYTES} are "
                 "filled in: send fewer rows at once, or give it",
                 Code.RESOURCE_EXHAUSTED,
             )
-        if is_text:
-            return shape, np.full(elements, self.spec.default, object)
+        return shape, self.tensor(elements)
+
+    def tensor(self, elements: int) -> Tensor:
+        """So many elements, which `make` has allowed."""
+        if self.spec.is_text:
+            return np.full(elements, self.spec.default, object)
+        size = elements * self.spec.dtype.itemsize
         if size not in self._made:
             if sum(self._made) + size > MAX_FILLED_BYTES:
                 self._made.clear()
             self._made[size] = np.array(self.spec.default, self.spec.dtype).tobytes() * elements
-        return shape, self._made[size]
+        return self._made[size]
 
     def _length(self, at: int, given: Mapping[str, NamedTensor]) -> int:
         known = self.lengths[at]

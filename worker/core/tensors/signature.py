@@ -95,7 +95,7 @@ class Signature:
         return tuple(spec for spec in self.inputs if spec.default is None)
 
     @cached_property
-    def _fillings(self) -> dict[str, Filling]:
+    def fillings(self) -> dict[str, Filling]:
         """How to make each input that may be left out."""
         return {spec.name: filling_of(spec, self.inputs) for spec in self.inputs if spec.default is not None}
 
@@ -197,7 +197,7 @@ class Signature:
         """All inputs in the model's order. An input that is not given is filled in."""
         return [
             claimed.get(spec.name)
-            or NamedTensor(spec.name, spec.datatype, *self._fillings[spec.name].make(rows, claimed))
+            or NamedTensor(spec.name, spec.datatype, *self.fillings[spec.name].make(rows, claimed))
             for spec in self.inputs
         ]
 

@@ -61,6 +61,11 @@ class TensorSpec:
         return self.dtype.kind == "f"
 
     @cached_property
+    def needs_a_look(self) -> bool:
+        """True if bytes of the right number may still be no elements: strings, and booleans other than 0 and 1."""
+        return self.datatype in ("BYTES", "BOOL")
+
+    @cached_property
     def element_bytes(self) -> int:
         """The bytes of one element in a batch; a string counts only as its reference."""
         return self.dtype.itemsize

@@ -95,7 +95,7 @@ class KafkaSink:
     def poll(self, timeout: float) -> Sequence[Stretch]:
         """The stretches whose messages are now durable, once each, within `timeout` seconds. Raises `KafkaFatal`."""
         try:
-            self._producer.poll(timeout)
+            self._producer.poll(0.0 if self._receipts.are_there else timeout)
         except Exception as error:
             raise self._refusal() or broken(error) from error
         if (refusal := self._receipts.refusal or self._receipts.purged) is not None:
@@ -180,6 +180,11 @@ class Receipts:
         self.purged: KafkaFatal | None = None  # the client let go of a message, as it does after another was refused
         self._destinations = destinations
         self._complete: list[Stretch] = []
+
+    @property
+    def are_there(self) -> bool:
+        """True if there are some to `take`: a flush may have brought them, or they had no messages."""
+        return bool(self._complete)
 
     def complete(self, stretch: Stretch) -> None:
         """The client has let go of the stretch's receipt."""

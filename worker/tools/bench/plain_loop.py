@@ -2,13 +2,13 @@
 
 It polls some requests, runs them, produces the answers and commits. If it takes requests one by one, a timer commits,
 whatever happened to the answer. A bad request ends it. It has its own process, which loads the model as a worker does.
-It reads rows as one would by hand, and other encodings with the worker's own codecs.
+It reads rows as one would by hand, and other encodings with the worker's own codec.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from multiprocessing.connection import Connection as Pipe
 from typing import cast
 
@@ -16,15 +16,17 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from worker.codecs.examples import Encoding
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Prediction
 from worker.core.failures import Incomplete, RunFailure
-from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection, Request
+from worker.core.records import Array, ClosedBy, Headers, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.kafka.client.command_clients import client_log, open_client, reach
 from worker.kafka.client.config import Config
 from worker.settings import ModelSettings
 from worker.tools.bench.generator import Site
-from worker.tools.profile.sweep import codecs_of
+from worker.tools.profile.sweep import codec_of
 
 Taken = tuple[bytes, Headers]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -57,7 +59,7 @@ def answer_for_ever(
 
     takes, gives = signature.inputs, signature.outputs
     is_plain = encoding is Encoding.ROWS and len(takes) == len(gives) == 1 and not gives[0].is_text
-    answers = (_by_hand if is_plain else _by_codecs)(signature, run)
+    answers = (_by_hand if is_plain else _by_codec)(signature, run)
     partitions = reach(site.requests, site.kafka, "READ").cluster.topics[site.requests].partitions
     reading = {"group.id": site.group, "enable.auto.commit": at_once == 1, "auto.offset.reset": "earliest"}
     consumer = open_client(Consumer, site.kafka, _READING, reading, client_log())
@@ -93,26 +95,23 @@ def _by_hand(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequ
     return answers
 
 
-def _by_codecs(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequence[bytes]]:
-    """Answers any encoding with the worker's codecs. Requests of one shape share an inference."""
-    codecs, stacker = codecs_of(signature), Stacker(signature)
+def _by_codec(signature: Signature, run: Run) -> Callable[[Sequence[Taken]], Sequence[bytes]]:
+    """Answers any encoding with the worker's codec. Requests of one shape share an inference."""
+    codec, stacker = codec_of(signature), Stacker(signature)
+    batcher = Batcher({signature.key: BatchPolicy(1, 1, 0.0)})  # it sorts, and holds nothing
 
     def answers(taken: Sequence[Taken]) -> Sequence[bytes]:
-        alike: dict[object, list[tuple[int, Request]]] = defaultdict(list)
-        for at, (value, headers) in enumerate(taken):
-            request = codecs.decode(Record(NOWHERE, 0, None, value, headers, None))
-            if isinstance(request, Rejection):
-                raise Incomplete(f"a request that bench has made cannot be read: {request.message}")
-            alike[request.shapes].append((at, request))
+        records = [Record(NOWHERE, at, None, value, headers, None) for at, (value, headers) in enumerate(taken)]
+        chunks, rejections = codec.read(records)
+        if rejections:
+            raise Incomplete(f"a request that bench has made cannot be read: {rejections[0][1].message}")
         found = [b""] * len(taken)
-        for numbered in alike.values():
-            batch, _ = stacker.stack([request for _, request in numbered], ClosedBy.SIZE)
+        for _, alike in chain.from_iterable(map(batcher.by_kind, chunks)):
+            batch, _ = stacker.stack([alike], ClosedBy.SIZE)
             assert batch is not None
-            outputs, begin = run(batch.feeds), 0
-            for at, request in numbered:
-                end = begin + request.rows
-                found[at] = codecs.encode(Prediction(request, outputs, begin, end))[0].value or b""
-                begin = end
+            written = codec.messages(codec.write(Prediction(alike, run(batch.feeds))))
+            for at, (_, _, value, *_) in zip(alike.at, written, strict=True):
+                found[at] = value or b""
         return found
 
     return answers

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
+from worker.core.chunk import Prediction, Reading
 from worker.core.failures import BadConfiguration
-from worker.core.records import Prediction, Rejection, Request
 from worker.settings import Settings, load
 from worker.terminal.command_line import check_idle, open_axes, with_options
 from worker.tools.bench.generator import Site, kept_by_mock
@@ -38,7 +38,7 @@ _FILLED_IN = {
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
 # The largest window of a closed loop, even if the broker could keep more.
 _MOST = 10_000
-_CODEC_S = 0.2  # seconds for timing the codecs
+_CODEC_S = 0.2  # seconds for timing the codec
 
 
 class Plan:
@@ -116,14 +116,13 @@ class Plan:
             yield "DELIVERY__TRANSACTIONAL_ID", site.group
 
     def codec_seconds(self) -> float:
-        """Measures the seconds to read a request and write its answer with the worker's codecs, in this process."""
-        outputs = tuple(
-            np.full((self.order.rows_per_request, *(d or 1 for d in spec.dims)), b"" if spec.is_text else 0, spec.dtype)
-            for spec in self.signature.outputs
-        )
+        """Measures the seconds to read a request and write its answer with the worker's codec, in this process."""
+        rows, gives = len(self.requests) * self.order.rows_per_request, self.signature.outputs
+        shapes = [(rows, *(d or 1 for d in spec.dims)) for spec in gives]
+        outputs = [np.full(at, b"" if of.is_text else 0, of.dtype) for at, of in zip(shapes, gives, strict=True)]
 
-        def answers(found: Sequence[Request | Rejection]) -> Sequence[Prediction]:
-            return [Prediction(request, outputs) for request in found if isinstance(request, Request)]
+        def answers(reading: Reading) -> Sequence[Prediction]:
+            return [Prediction(chunk, outputs) for chunk in reading.chunks]
 
         return sum(codec_seconds(self.signature, self.requests, answers, _CODEC_S, time.perf_counter))
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
+from worker.codecs.encodings.binary_data import split
 from worker.codecs.encodings.elements import from_bytes
-from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Headers, Record

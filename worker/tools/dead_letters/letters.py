@@ -113,7 +113,9 @@ def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
 
 def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
     """True if a worker finds an id, in the header or in the body."""
-    from worker.codecs.registry import readable_id  # noqa: PLC0415 - only a replay needs the codecs
+    from worker.codecs.encodings.table import without_a_model  # noqa: PLC0415 - only a replay needs the codecs
 
     envelope = envelopes.read(letter.headers)
-    return envelope.reply.request_id is not None or bool(readable_id(letter.record.value, envelope))
+    if envelope.ids.request_id is not None:
+        return True
+    return bool(without_a_model().body_id(envelope.form, letter.record.value))

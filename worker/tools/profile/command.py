@@ -49,10 +49,10 @@ def profile(order: ProfileOrder) -> int:
         refuse_non_finite_output=settings.model.non_finite_output == "error",
     )
     bench = Bench(model.run, blank, stacker, order.rows_per_request, time.perf_counter)
-    row = bench.requests(1)[0]
+    row = bench.chunk(1)
     policy = replace(batch_policy(settings.batching, model), max_rows=model.most_rows(MOST_ROWS))
-    swept = _swept(bench, sizes, policy.limit_of_rows(row.shapes, row.size), order.seconds)
-    axes = {} if buckets else open_axes(model.signature.inputs, row.shapes)
+    swept = _swept(bench, sizes, policy.limit_of_rows(row.shapes[0], row.sizes[0]), order.seconds)
+    axes = {} if buckets else open_axes(model.signature.inputs, row.shapes[0])
     found = Profile(_described(model, settings, order), swept, axes, buckets)
     budget = None if order.latency_budget_ms is None else order.latency_budget_ms / 1000
     try:

@@ -1,6 +1,6 @@
 """Measures batch sizes on a device, and requests in an encoding: it repeats a worker's steps and times each of them.
 
-The worker's own `Stacker` stacks and splits the batches; its own `Codecs` decode requests and encode answers. Sizes
+The worker's own `Stacker` stacks and splits the batches; its own `Codec` reads requests and writes answers. Sizes
 take turns in short rounds, so that a machine that slows down for a while slows all of them and not one. Medians count.
 The caller passes the clock in. The rows are those of the model's warm-up: shapes cost time, and values hardly do.
 """
@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.codecs.codec import Codec
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request
-from worker.codecs.registry import Codecs
 from worker.codecs.wire_contract import Wire
+from worker.core.chunk import Chunk, Prediction, Reading
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, ClosedBy, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
+from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, ReplyForm
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Split, Stacker
 
@@ -25,11 +26,11 @@ ROUNDS = 10  # slices of a size's time, so that a slow second affects all sizes 
 WARM_UPS = 3  # runs before a size is timed: the first allocates, and a provider tunes at the first or second
 LONGEST_RUN = 1.0  # sizes stop growing when an inference takes so many seconds: no budget has room for two of them
 
-# Requests that are decoded and answered together, like those of one poll and one batch; fewer if they are large.
+# Requests that are read and answered together, like those of one poll and one batch; fewer if they are large.
 TOGETHER, TOGETHER_BYTES = 64, 16 * 1024 * 1024
 _PARTITION = Partition("profile", 0)
 _NO_RECORD = Record(_PARTITION, 0, None, None, (), None)
-_REPLY = Reply("application/octet-stream")
+_FORM = ReplyForm("application/octet-stream")
 
 Clock = Callable[[], float]
 Run = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
@@ -75,7 +76,7 @@ class Sweep(NamedTuple):
 
 
 class RequestCost(NamedTuple):
-    """The seconds that the loop needs to decode one request and to encode its answer, and the request's bytes."""
+    """The seconds that the loop needs to read one request and to write its answer, and the request's bytes."""
 
     encoding: str
     size: int
@@ -93,26 +94,25 @@ class Bench:
         self._request_rows = request_rows
         self._clock = clock
 
-    def requests(self, rows: int) -> list[Request]:
-        """Makes requests with so many rows in all, in the form that the codecs give them."""
-        sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
-        blanks = {size: self._blank(size) for size in set(sizes)}
-        # Each request has its own copy, like a record: a shared one would stay in the processor's cache.
-        return [self._request(blanks[size], size) for size in sizes]
-
-    def _request(self, feeds: Mapping[str, Array], rows: int) -> Request:
+    def chunk(self, rows: int) -> Chunk:
+        """Makes requests with so many rows in all, in the form that the codec gives them."""
+        counts = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
         specs = self._stacker.signature.inputs
-        arrays = [feeds[spec.name] for spec in specs]
+        blanks = {count: self._blank(count) for count in set(counts)}
+        # Each request has its own copy, like a record: a shared one would stay in the processor's cache.
         tensors = [
-            array.reshape(-1) if spec.is_text else array.tobytes() for spec, array in zip(specs, arrays, strict=True)
+            [array.flatten() if spec.is_text else array.tobytes() for array in (blanks[of][spec.name] for of in counts)]
+            for spec in specs
         ]
-        shapes, size = tuple(array.shape[1:] for array in arrays), sum(array.nbytes for array in arrays)
-        return Request(_NO_RECORD, rows, tuple(tensors), shapes, _REPLY, size, ModelKey("", ""))
+        shapes = tuple(blanks[counts[0]][spec.name].shape[1:] for spec in specs)
+        sizes = [sum(array.nbytes for array in blanks[of].values()) for of in counts]
+        many = len(counts)
+        return Chunk(ModelKey("", ""), _FORM, [_NO_RECORD] * many, counts, [shapes] * many, tensors, sizes, range(many))
 
-    def run(self, requests: Sequence[Request]) -> tuple[Timing, Split] | RunFailure:
+    def run(self, chunks: Sequence[Chunk]) -> tuple[Timing, Split] | RunFailure:
         """Runs these requests as one batch. Its rows are finite, because the model ran on them when it was loaded."""
         began = self._clock()
-        batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
+        batch, _ = self._stacker.stack(chunks, ClosedBy.SIZE)
         assert batch is not None
         stacked = self._clock()
         outputs = self._run(batch.feeds)
@@ -122,14 +122,14 @@ class Bench:
             return split
         return Timing(stacked - began, ran - stacked, self._clock() - ran), split
 
-    def time_for(self, seconds: float, requests: Sequence[Request]) -> list[Timing]:
-        """Times batches of these requests for so long, at least one. Raises `BadConfiguration` if the model fails."""
+    def time_for(self, seconds: float, chunk: Chunk) -> list[Timing]:
+        """Times batches of this chunk for so long, at least one. Raises `BadConfiguration` if the model fails."""
         timings: list[Timing] = []
         deadline = self._clock() + seconds
         while not timings or self._clock() < deadline:
-            found = self.run(requests)
+            found = self.run([chunk])
             if isinstance(found, RunFailure):
-                rows = sum(request.rows for request in requests)
+                rows = sum(chunk.rows)
                 raise BadConfiguration(f"the model ran on {rows} rows, and then failed: {found.message}")
             timings.append(found[0])
         return timings
@@ -141,9 +141,9 @@ class Bench:
         request = encode_request(signature, feeds, encoding)
         count = max(1, min(TOGETHER, TOGETHER_BYTES // len(request.value), most_rows // self._request_rows))
 
-        def answers(requests: Sequence[Request | Rejection]) -> Sequence[Prediction]:
-            wrong = [found.message for found in requests if isinstance(found, Rejection)]
-            found = RunFailure(wrong[0]) if wrong else self.run([r for r in requests if isinstance(r, Request)])
+        def answers(reading: Reading) -> Sequence[Prediction]:
+            chunks, wrong = reading
+            found = RunFailure(wrong[0][1].message) if wrong else self.run(chunks)
             if isinstance(found, RunFailure):
                 raise BadConfiguration(f"the model cannot be asked in {encoding}: {found.message}")
             return found[1].predicted
@@ -152,32 +152,32 @@ class Bench:
         return RequestCost(encoding, len(request.value), decode, encode)
 
 
-def codecs_of(signature: Signature) -> Codecs:
-    """Makes the worker's codecs for one model, with limits that no request made for it reaches."""
+def codec_of(signature: Signature) -> Codec:
+    """Makes the worker's codec for one model, with limits that no request made for it reaches."""
     wire = Wire("", "", max_request_bytes=1 << 62, max_json_bytes=1 << 62, max_answer_bytes=1 << 62)
-    return Codecs([signature], wire, lambda _: None)
+    return Codec([signature], wire, lambda _: None)
 
 
 def codec_seconds(
     signature: Signature,
     requests: Sequence[EncodedRequest],
-    answers: Callable[[Sequence[Request | Rejection]], Sequence[Prediction]],
+    answers: Callable[[Reading], Sequence[Prediction]],
     seconds: float,
     clock: Clock,
 ) -> tuple[float, float]:
-    """Measures the medians of decoding one of these requests and encoding its answer, for about so many seconds."""
-    codecs = codecs_of(signature)  # their answers follow the request's content type
+    """Measures the medians of reading one of these requests and writing its answer, for about so many seconds."""
+    codec = codec_of(signature)  # its answers follow the request's content type
     records = [Record(_PARTITION, at, None, value, headers, None) for at, (headers, value) in enumerate(requests)]
     decode, encode = list[float](), list[float]()
     deadline = clock() + seconds
     while not decode or clock() < deadline:
         began = clock()
-        decoded = codecs.decode_all(records)
+        reading = codec.read(records)
         decode.append(clock() - began)
-        predictions = answers(decoded)
+        predictions = answers(reading)
         began = clock()
         for prediction in predictions:
-            codecs.encode(prediction)
+            codec.messages(codec.write(prediction))
         encode.append(clock() - began)
     return float(np.median(decode)) / len(records), float(np.median(encode)) / len(records)
 
@@ -210,17 +210,17 @@ def _size(rows: int, timings: Sequence[Timing]) -> Size:
     return Size(rows, len(timings), p50, p99, float(np.median(stack)), float(np.median(split)))
 
 
-def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
-    """Runs each of these ascending sizes. Returns requests of the sizes that ran, and the first size left out."""
-    ready: dict[int, list[Request]] = {}
+def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, Chunk], TooLarge | None]:
+    """Runs each of these ascending sizes. Returns a chunk of each size that ran, and the first size left out."""
+    ready: dict[int, Chunk] = {}
     for rows in sizes:
-        requests = bench.requests(rows)
-        last = [bench.run(requests) for _ in range(WARM_UPS)][-1]
+        chunk = bench.chunk(rows)
+        last = [bench.run([chunk]) for _ in range(WARM_UPS)][-1]
         if isinstance(last, RunFailure):
             if not ready:
                 raise BadConfiguration(f"the model does not run on {rows} rows: {last.message}")
             return ready, TooLarge(rows, last.message)
         if (seconds := last[0].run) > LONGEST_RUN and ready:
             return ready, TooLarge(rows, f"one inference takes {seconds:.1f} s")
-        ready[rows] = requests
+        ready[rows] = chunk
     return ready, None

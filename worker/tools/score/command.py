@@ -1,8 +1,8 @@
 """`inference-worker score`: answers a file without Kafka, as the worker would.
 
-    RowFile, lines ──chunk──▶ Scorer, in threads ──outcomes──▶ Results
+    RowFile, lines ──portion──▶ Scorer, in threads ──outcomes──▶ Results
 
-Python works on one chunk while the model runs another. Answers go to standard output or a file, everything else to
+Python works on one portion while the model runs another. Answers go to standard output or a file, everything else to
 standard error.
 """
 
@@ -29,14 +29,14 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.lines import lines
 from worker.tools.options import ScoreOrder
-from worker.tools.score.inputs import RowFile, line_chunks
+from worker.tools.score.inputs import RowFile, line_portions
 from worker.tools.score.outputs import Results, results_for
-from worker.tools.score.scorer import Chunk, Scored, Scorer
+from worker.tools.score.scorer import Portion, Scored, Scorer
 
-# Limits of a chunk. Batches: a small model answers 64 rows in 60 µs, and handing a chunk to a thread and back costs as
-# much. Seconds of the model: Ctrl-C should work soon. Bytes of rows: more would leave the processor's cache before
+# Limits of a portion. Batches: a small model answers 64 rows in 60 µs, and handing a portion to a thread and back costs
+# as much. Seconds of the model: Ctrl-C should work soon. Bytes of rows: more would leave the processor's cache before
 # their turn comes.
-CHUNK_BATCHES, CHUNK_SECONDS, CHUNK_BYTES = 16, 0.05, 1024 * 1024
+PORTION_BATCHES, PORTION_SECONDS, PORTION_BYTES = 16, 0.05, 1024 * 1024
 # Seconds for which Python lets a busy thread keep the interpreter. At its default of 5 ms a lane waits between two
 # inferences, which costs 15 to 20 % of the speed (measured 2026).
 SWITCH_INTERVAL = 0.0005
@@ -52,11 +52,11 @@ def score(order: ScoreOrder) -> int:
     _caution(model, settings.batching.max_batch_size)
     began, scorer = time.monotonic(), Scorer(model, settings)
     with ExitStack() as closing:
-        chunks, total = _chunks(order, scorer, settings, closing)
-        results = closing.enter_context(results_for(order, model.signature, scorer.codecs.encode))
+        portions, total = _portions(order, scorer, settings, closing)
+        results = closing.enter_context(results_for(order, model.signature, scorer.codec.messages))
         with _bar(order, total) as show, _stop_signal() as is_stopped:
-            for chunk in _ahead(chunks, scorer, lanes + 1, is_stopped):
-                results.write(chunk)
+            for scored in _ahead(portions, scorer, lanes + 1, is_stopped):
+                results.write(scored)
                 show(results.outcomes)
         results.is_complete = not is_stopped.is_set() or results.outcomes == total
     seconds, answered = time.monotonic() - began, count(results.outcomes, results.unit)
@@ -67,17 +67,17 @@ def score(order: ScoreOrder) -> int:
     return 0
 
 
-def _ahead(chunks: Iterator[Chunk], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:
-    """Yields the outcomes of all chunks, in order. When the operator stops it, chunks that were begun are finished."""
+def _ahead(portions: Iterator[Portion], scorer: Scorer, threads: int, is_stopped: Event) -> Iterator[Sequence[Scored]]:
+    """Yields the outcomes of all portions, in order. When the operator stops it, begun ones are finished."""
     waiting = deque[Future[Sequence[Scored]]]()
 
     with ThreadPoolExecutor(threads) as pool:
-        for chunk in chunks:
+        for portion in portions:
             if is_stopped.is_set():
                 break
-            if chunk:
-                waiting.append(pool.submit(scorer.chunk, chunk))
-            while len(waiting) > (threads if chunk else 0):  # an empty chunk means a silent pipe: finish all
+            if portion:
+                waiting.append(pool.submit(scorer.portion, portion))
+            while len(waiting) > (threads if portion else 0):  # an empty portion means a silent pipe: finish all
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -102,22 +102,22 @@ def _stop_signal() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
-def _chunks(
+def _portions(
     order: ScoreOrder, scorer: Scorer, settings: ScoringSettings, closing: ExitStack
-) -> tuple[Iterator[Chunk], int | None]:
-    """Returns the chunks to score, and the number of rows; None for lines, whose number is not known."""
+) -> tuple[Iterator[Portion], int | None]:
+    """Returns the portions to score, and the number of rows; None for lines, whose number is not known."""
 
     def batches() -> int:
-        return max(1, int(min(CHUNK_BATCHES, CHUNK_SECONDS * scorer.batches / (scorer.seconds or 1))))
+        return max(1, int(min(PORTION_BATCHES, PORTION_SECONDS * scorer.batches / (scorer.seconds or 1))))
 
     batch = scorer.policy.max_rows
     if not order.is_array:
         file = 0 if order.is_piped else closing.enter_context(order.file.open("rb", buffering=0)).fileno()
         found, longest = lines(file, order.name), settings.kafka.max_request_bytes
-        return line_chunks(found, order.name, longest, lambda: batches() * batch), None
+        return line_portions(found, order.name, longest, lambda: batches() * batch), None
     rows = RowFile(order.file, order.name, scorer.model.signature, OCTETS if order.wants_arrays else JSON)
-    most, most_rows = max(1, CHUNK_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
-    return rows.chunks(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
+    most, most_rows = max(1, PORTION_BYTES // (batch * rows.row_bytes)), settings.batching.max_request_rows
+    return rows.portions(lambda: min(most_rows, min(most, batches()) * batch)), rows.total
 
 
 def _caution(model: Model, max_batch_size: int) -> None:

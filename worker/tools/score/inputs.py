@@ -1,7 +1,7 @@
 """Files to score: rows of a .npy or .npz, checked against the model's inputs, and lines of JSON from a file or a pipe.
 
 Errors in an array file are reported before the first inference, and nothing is ever unpickled. A .npy and lines are
-read chunk by chunk, so memory does not grow with them.
+read portion by portion, so memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from worker.codecs.encodings import oip_json
-from worker.codecs.encodings.oip import Output
+from worker.codecs.encodings import json_writer
+from worker.codecs.encodings.columns import column_of
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import BadConfiguration, Incomplete, listed
 from worker.core.foreign_values import DAMAGED
@@ -23,7 +23,7 @@ from worker.core.records import Array, Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
-LINES_BYTES = 16 * 1024 * 1024  # bytes at which a chunk of lines ends
+LINES_BYTES = 16 * 1024 * 1024  # bytes at which a portion of lines ends
 # Answers are lines, too, so the request asks for an answer that is all JSON.
 LINE_HEADERS = (("content-type", JSON.encode()), ("accept", JSON.encode()))
 
@@ -49,11 +49,11 @@ class Rows(NamedTuple):
 
     def record(self) -> Record:
         """Returns one request with all rows. Its offset is the number of the first row."""
-        raws = [array.tobytes() for array in self.arrays]
-        head = oip_json.request([Output(*tensor) for tensor in zip(self.specs, self.arrays, raws, strict=True)])
+        columns = [column_of(spec, array, binary=True) for spec, array in zip(self.specs, self.arrays, strict=True)]
+        (value,), (head,) = json_writer.binary_values(None, columns, 1)
         accept = ("accept", self.accept.encode())
-        headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % len(head)), accept)
-        return Record(self.source, self.number, None, b"".join([head, *raws]), headers, None)
+        headers = (("content-type", OCTETS.encode()), (HEAD_LENGTH, b"%d" % head), accept)
+        return Record(self.source, self.number, None, value, headers, None)
 
 
 class RowFile:
@@ -77,8 +77,8 @@ class RowFile:
         self.total = self._all.total
         self.row_bytes = sum(array.nbytes for array in self._all.arrays) // self.total
 
-    def chunks(self, at_once: Callable[[], int]) -> Iterator[Rows]:
-        """Yields all rows in chunks. `at_once` gives the size of the next chunk. Raises `Incomplete`."""
+    def portions(self, at_once: Callable[[], int]) -> Iterator[Rows]:
+        """Yields all rows in portions. `at_once` gives the size of the next portion. Raises `Incomplete`."""
         at = 0
         while at < self.total:
             end = min(at + at_once(), self.total)
@@ -100,12 +100,12 @@ def _rows(array: Array, at: int, end: int) -> Array:
         raise Incomplete(f"{array.filename}: cannot be read to its end: {error}") from error
 
 
-def line_chunks(
+def line_portions(
     lines: Iterator[bytes | None], name: str, longest: int, at_once: Callable[[], int]
 ) -> Iterator[list[Record]]:
-    """Yields the lines in chunks. Each line, even an empty one, is a request; its offset is its number, from 1.
+    """Yields the lines in portions. Each line, even an empty one, is a request; its offset is its number, from 1.
 
-    When a pipe is silent, the chunk has what has come, or nothing. `longest`: the most bytes of a request's line.
+    When a pipe is silent, the portion has what has come, or nothing. `longest`: the most bytes of a request's line.
     """
     source, records, size, number, wanted = Partition(name, 0), list[Record](), 0, 0, at_once()
     for line in lines:

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
+from worker.core.chunk import Prediction
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Array, Message, Outcome, Rejection
+from worker.core.records import Answer, Array, Fields, Rejection
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.terminal.terminal import aside, count, say
@@ -24,7 +25,7 @@ from worker.tools.options import ScoreOrder
 from worker.tools.score.scorer import Scored
 
 STDOUT = 1
-Encode = Callable[[Outcome], Sequence[Message]]
+Messages = Callable[[Sequence[Answer]], Sequence[Fields]]
 
 
 class Target:
@@ -106,28 +107,28 @@ class Results(Closing):
     At the end the files get their names if `is_complete`.
     """
 
-    def __init__(self, target: Target, encode: Encode, unit: str, files: Sequence[NpyFile] = ()) -> None:
+    def __init__(self, target: Target, messages: Messages, unit: str, files: Sequence[NpyFile] = ()) -> None:
         """`unit`: the thing that is counted, `line` or `row`."""
         self.is_complete = False
         self.outcomes = 0
         self.refused: dict[str, tuple[int, int]] = {}  # by code: how many, and the number of the first
         self.unit = unit
         self._target = target
-        self._encode = encode
+        self._messages = messages
         self._files = files
 
     def write(self, scored: Sequence[Scored]) -> None:
-        """Write a chunk of outcomes, in the order of the file. Raises `Incomplete` if they cannot be written."""
+        """Write a portion of outcomes, in the order of the file. Raises `Incomplete` if they cannot be written."""
         if not self._files:
-            self._target.write(b"".join([self._line(number, outcome) for number, outcome, _ in scored]))
+            self._target.write(b"".join(map(self._line, scored)))
             self.outcomes += len(scored)
             return
-        for number, outcome, rows in scored:
-            if isinstance(outcome, Rejection):
-                self._target.write(self._line(number, outcome))
-                outputs: Sequence[Array] = [file.blank for file in self._files]
+        for one in scored:
+            if isinstance(one, Prediction):
+                rows, outputs = one.chunk.rows[0], one.outputs
             else:
-                outputs = outcome.outputs
+                self._target.write(self._line(one))
+                rows, outputs = 1, [file.blank for file in self._files]
             for file, array in zip(self._files, outputs, strict=True):
                 file.add(array)
             self.outcomes += rows
@@ -141,16 +142,16 @@ class Results(Closing):
         else:
             self._target.end(part)
 
-    def _line(self, number: int, outcome: Outcome) -> bytes:
+    def _line(self, answer: Scored) -> bytes:
         """Returns the value that a worker would send; for an error also its code, which a worker sends as a header."""
-        (message,) = self._encode(outcome)
-        line, headers = message.value or b"", dict(message.headers)
-        if headers["status"] != b"error":
-            return line + b"\n"
-        code = headers["error-code"] or b""
-        many, first = self.refused.get(code.decode(), (0, number))
-        self.refused[code.decode()] = many + 1, first
-        return b'%b,"code":"%b","%b":%d}\n' % (line[:-1], code, self.unit.encode(), number)
+        assert not isinstance(answer, Prediction)  # its rows go into files
+        if not isinstance(answer, Rejection):
+            return (answer[2] or b"") + b"\n"
+        ((_, _, value, *_),) = self._messages([answer])
+        number, code = answer.record.offset, answer.code.value
+        many, first = self.refused.get(code, (0, number))
+        self.refused[code] = many + 1, first
+        return b'%b,"code":"%b","%b":%d}\n' % ((value or b"")[:-1], code.encode(), self.unit.encode(), number)
 
 
 def partial(path: Path) -> Path:
@@ -158,12 +159,12 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
-def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Results:
+def results_for(order: ScoreOrder, signature: Signature, messages: Messages) -> Results:
     """Makes the files that this order wants. Raises `BadConfiguration`, before the first inference."""
     output = order.output
     if output is None or not order.wants_arrays:
         _check_free(order, [output] if output else [])
-        return Results(Target(output), encode, order.unit)
+        return Results(Target(output), messages, order.unit)
     for spec in signature.outputs:
         if spec.is_text or None in spec.dims:
             raise BadConfiguration(f"output {spec}: .npy holds numbers of one shape: give another name for JSON lines")
@@ -174,7 +175,7 @@ def results_for(order: ScoreOrder, signature: Signature, encode: Encode) -> Resu
     errors = output.with_suffix(".errors.jsonl")
     _check_free(order, [*paths, errors])
     errors.unlink(missing_ok=True)  # an earlier command may have left it
-    return Results(Target(errors), encode, order.unit, list(map(NpyFile, paths, signature.outputs)))
+    return Results(Target(errors), messages, order.unit, list(map(NpyFile, paths, signature.outputs)))
 
 
 def _check_free(order: ScoreOrder, paths: Sequence[Path]) -> None:

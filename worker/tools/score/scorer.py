@@ -1,4 +1,4 @@
-"""Scores chunks of a file with one model: decodes, stacks, runs in batches and splits as a worker does.
+"""Scores portions of a file with one model: reads, stacks, runs in batches, splits and writes as a worker does.
 
 Requests of equal shapes are stacked together. If their inference fails, they run again in halves, until the request on
 which the model fails is alone. Then the model's warm-up batch shows if the device is to blame. Rows of an array file
@@ -12,35 +12,29 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from threading import BoundedSemaphore
-from typing import NamedTuple
+from threading import BoundedSemaphore, Lock
 
 import numpy as np
 
 from worker.assembly import batch_policy
-from worker.codecs.registry import Codecs
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import JSON, OCTETS, Wire
-from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.chunk import Batch, Chunk, Prediction
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import Array, ClosedBy, Outcome, Record, Rejection, Reply, Request
-from worker.core.tensors.stacking import Stacker, reject
+from worker.core.records import Answer, Array, BatchKind, ClosedBy, Record, Rejection, ReplyForm
+from worker.core.tensors.stacking import Stacker, halve, reject
 from worker.inference import Model
 from worker.settings.for_commands import ScoringSettings
 from worker.tools.score.inputs import Rows
 
-Chunk = Rows | Sequence[Record]
-
-
-class Scored(NamedTuple):
-    """The outcome of line `number`, or of `rows` rows of an array file from row `number` on."""
-
-    number: int
-    outcome: Outcome
-    rows: int = 1
+Portion = Rows | Sequence[Record]
+Outcome = Prediction | Rejection
+Scored = Answer | Outcome  # a line has an answer, and rows of an array file have an outcome
 
 
 class Scorer:
-    """Scores chunks, several at once, but only as many threads run the model as there are lanes. Owns the counts."""
+    """Scores portions, several at once, but only as many threads run the model as there are lanes. Owns the counts."""
 
     def __init__(self, model: Model, settings: ScoringSettings) -> None:
         self.model = model
@@ -55,86 +49,88 @@ class Scorer:
             max_answer_bytes=sys.maxsize,
             non_finite_output=settings.model.non_finite_output,
         )
-        self.codecs = Codecs([model.signature], wire, tell=lambda _: None)
+        self.codec = Codec([model.signature], wire, tell=lambda _: None)
         self.policy: BatchPolicy = batch_policy(settings.batching, model)
+        self._batcher = Batcher({model.signature.key: self.policy})  # it sorts, and holds nothing
+        self._remembering = Lock()  # codec and batcher remember forms and shapes, and one thread at a time may use them
         self._stacker = Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         )
 
-    def chunk(self, chunk: Chunk) -> Sequence[Scored]:
-        """Returns the outcomes of a chunk of rows or lines, in order. Raises `ModelBroken`."""
-        if not isinstance(chunk, Rows):
-            return self.records(chunk)
-        if chunk.accept == OCTETS:
-            return list(self.rows(chunk))
-        return self.records([row.record() for row in chunk.parts(1)])
+    def portion(self, portion: Portion) -> Sequence[Scored]:
+        """Returns the outcomes of a portion of rows or lines, in order. Raises `ModelBroken`."""
+        if not isinstance(portion, Rows):
+            return self.records(portion)
+        if portion.accept == OCTETS:
+            return list(self.rows(portion))
+        return self.records([row.record() for row in portion.parts(1)])
 
-    def records(self, records: Sequence[Record]) -> list[Scored]:
-        """Returns the outcome of each record, in order. Raises `ModelBroken`."""
-        found: dict[int, Outcome] = {}  # by offset
-        together = defaultdict[object, list[Request]](list)
-        for record in records:
-            decoded = self._decode(record)
-            if isinstance(decoded, Rejection):
-                found[record.offset] = decoded
+    def records(self, records: Sequence[Record]) -> list[Answer]:
+        """Returns the answer to each record, in order. Raises `ModelBroken`."""
+        answers: dict[int, Answer] = {
+            record.offset: Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, ReplyForm(JSON))
+            for record in records
+            if record.unreadable is not None
+        }
+        for outcome in self._outcomes([record for record in records if record.unreadable is None]):
+            if isinstance(outcome, Rejection):
+                answers[outcome.record.offset] = outcome
             else:
-                together[self.policy.buckets.padded(decoded.shapes)].append(decoded)
-        for requests in together.values():
-            found |= {request.record.offset: outcome for request, outcome in self._judged(requests)}
-        return [Scored(record.offset, found[record.offset]) for record in records]
+                with self._remembering:
+                    written = self.codec.write(outcome)
+                answers.update(zip([record.offset for record in outcome.chunk.records], written, strict=True))
+        return [answers[record.offset] for record in records]
 
-    def rows(self, rows: Rows) -> Iterator[Scored]:
+    def rows(self, rows: Rows) -> Iterator[Outcome]:
         """Yields the outcomes of these rows, in order: one outcome for all, or halves if one of them is bad."""
-        ((number, outcome, _),) = self.records([rows.record()])
+        (outcome,) = self._outcomes([rows.record()])
         if isinstance(outcome, Rejection) and rows.total > 1:
             for half in rows.parts(-(-rows.total // 2)):
                 yield from self.rows(half)
         else:
-            yield Scored(number, outcome, rows.total)
+            yield outcome
 
-    def _decode(self, record: Record) -> Request | Rejection:
-        if record.unreadable is not None:
-            return Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, Reply(JSON))
-        return self.codecs.decode(record)
+    def _outcomes(self, records: Sequence[Record]) -> Iterator[Outcome]:
+        """Yields the outcomes of these records, in any order."""
+        together = defaultdict[BatchKind, list[Chunk]](list)
+        with self._remembering:
+            chunks, rejections = self.codec.read(records) if records else ((), ())
+            for chunk in chunks:
+                for kind, part in self._batcher.by_kind(chunk):
+                    together[kind].append(part)
+        yield from (rejection for _, rejection in rejections)
+        for alike in together.values():
+            shapes, size = alike[0].shapes[0], alike[0].sizes[0] // alike[0].rows[0]
+            limit = self.policy.limit_of_rows(self.policy.buckets.padded(shapes), max(1, size))
+            batch, refused = self._stacker.stack(alike, ClosedBy.SIZE)
+            yield from (one.rejection for one in refused)
+            if batch is not None:
+                yield from self._judged(batch, limit.rows)
 
-    def _judged(self, requests: Sequence[Request], most: int | None = None) -> Iterator[tuple[Request, Outcome]]:
-        """Runs requests of one shape, `most` rows in a batch; None: the settings' limit."""
-        shapes, size = self.policy.buckets.padded(requests[0].shapes), requests[0].size // requests[0].rows
-        most = most or self.policy.limit_of_rows(shapes, max(1, size)).rows
-        batch, refused = self._stacker.stack(requests, ClosedBy.SIZE)
-        yield from refused
-        if batch is None:
-            return
+    def _judged(self, batch: Batch, most: int) -> Iterator[Outcome]:
+        """Runs a batch, `most` rows at once, or else its parts. Raises `ModelBroken` if no request is to blame."""
         outputs = self._run(batch.feeds, most)
         split = outputs if isinstance(outputs, RunFailure) else self._stacker.split(batch, outputs)
-        if isinstance(split, RunFailure):
-            yield from self._smaller(batch.requests, most, split)
-            return
-        if not split.predicted:  # refusals alone do not prove that the device works
-            self._check_device()
-        yield from split.refused
-        yield from ((prediction.request, prediction) for prediction in split.predicted)
-
-    def _smaller(
-        self, requests: Sequence[Request], most: int, failure: RunFailure
-    ) -> Iterator[tuple[Request, Outcome]]:
-        """Runs failed requests again in smaller parts. Raises `ModelBroken` if no request is to blame."""
-        if failure.loses_rows:
+        if not isinstance(split, RunFailure):
+            if not split.predicted:  # refusals alone do not prove that the device works
+                self._check_device()
+            yield from (one.rejection for one in split.refused)
+            yield from split.predicted
+        elif split.loses_rows:
             raise ModelBroken(
-                f"the model does not give a row for each that goes in ({failure.message}), so results written before "
+                f"the model does not give a row for each that goes in ({split.message}), so results written before "
                 "may be wrong: score the file again with --batch-size 1"
             )
-        if failure.code is Code.RESOURCE_EXHAUSTED and most > 1:
-            yield from self._judged(requests, most // 2)
-        elif len(requests) > 1:
-            middle = len(requests) // 2
-            yield from self._judged(requests[:middle], most)
-            yield from self._judged(requests[middle:], most)
+        elif split.code is Code.RESOURCE_EXHAUSTED and most > 1:
+            yield from self._judged(batch, most // 2)
+        elif sum(map(len, batch.chunks)) > 1:
+            for half in halve(batch):
+                yield from self._judged(half, most)
         else:
             self._check_device()
-            yield requests[0], reject(requests[0], failure)
+            yield reject(batch.chunks[0], split).rejection
 
     def _run(self, feeds: Mapping[str, Array], most: int) -> Sequence[Array] | RunFailure:
         """Returns all outputs of these rows, `most` in a batch, or the first failure."""

@@ -38,6 +38,7 @@ class NarrowClient:
     def __init__(self, config: dict[str, Any], logger: Any = None) -> None:
         self.config = config
         self.delivered: list[tuple[str, bytes | None, bytes | None, int, Headers]] = []
+        self.waits: list[float] = []  # the timeout of each poll
         self._queue: list[tuple[tuple[str, bytes | None, bytes | None, int, Headers], object]] = []
 
     def produce(  # noqa: PLR0917  # the client's own
@@ -57,7 +58,8 @@ class NarrowClient:
             raise BufferError("Local: Queue full")
         self._queue.append(((topic, key, value, partition, list(headers or ())), on_delivery))
 
-    def poll(self, _timeout: float) -> int:
+    def poll(self, timeout: float) -> int:
+        self.waits.append(timeout)
         while self._queue:  # one by one, and releases its callback, as the client does
             message, _ = self._queue.pop(0)
             self.delivered.append(message)
@@ -120,6 +122,19 @@ def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: py
     assert full.client.delivered == EXPECTED
     assert [stretch for stretches in reported for stretch in stretches] == [first, second]
     assert reported[0] == []
+
+
+def test_a_stretch_that_is_durable_already_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no messages, or a flush has heard of them: then the client may have nothing more to say."""
+    full = Full(monkeypatch)
+    first, second = stretches(2)
+
+    full.send([], first)
+    assert list(full.poll(1.0)) == [first]
+    full.send(messages(range(1)), second)
+    assert list(full.poll(1.0)) == [second]
+
+    assert full.client.waits[-2:] == [0.0, 1.0]
 
 
 def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.examples import Encoding, encode_request
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
-from worker.core.records import Message, Record
+from worker.core.records import Fields, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.tools.consume.reading import Reading, json_line, read
@@ -34,9 +34,10 @@ MIXED = model(
 MIXED_ANSWER = (np.array([["grüße"]], object), np.array([[1.5, -2]], "<f2"), np.array([True]))
 
 
-def came(message: Message) -> Record:
+def came(answer: Fields) -> Record:
     """The answer as a reader gets it."""
-    return record(message.value, *message.headers)
+    _, _, value, headers, *_ = answer
+    return record(value, *(headers or ()))
 
 
 def answered(accept: str, signature: Signature | None = None, *outputs: np.ndarray) -> Record:
@@ -80,8 +81,7 @@ def test_an_error_is_read(accept: str) -> None:
     """It has its message and the id; a missing id is not made up."""
     codec = codecs()
     refused = rejection(codec, as_json(document(id="a1", inputs=[{}]), ("accept", accept.encode())))
-    (message,) = codec.encode(refused)
-    (nameless,) = codec.encode(rejection(codec, record(b"", AS_PROTOBUF)))
+    message, nameless = codec.messages([refused, rejection(codec, record(b"", AS_PROTOBUF))])
 
     assert read(came(message)) == {"error": refused.message, "id": "a1"}
     assert read(came(nameless)).keys() == {"error"}

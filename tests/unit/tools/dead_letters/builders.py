@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from worker.codecs.dead_letters import DeadLetters, Letter, read
 from worker.core.failures import Code
-from worker.core.records import Headers, Partition, Record, Rejection, Reply
+from worker.core.records import Headers, Partition, Record, Rejection, ReplyForm
 
 DEAD = Partition("dead", 0)
 
@@ -27,7 +27,7 @@ def dead_record(
 ) -> Record:
     """The record at `offset` of the dead-letter topic, for the request at `offset` + 100 of partition 2."""
     request = Record(Partition(request_topic, 2), offset + 100, key, value, headers, None)
-    said = DeadLetters("dead", "group", limit).letter(Rejection(request, code, message, Reply("application/json")))
+    said = DeadLetters("dead", "group", limit).letter(Rejection(request, code, message, ReplyForm("application/json")))
     return Record(partition, offset, said.key, said.value, said.headers, time_ms)
 
 

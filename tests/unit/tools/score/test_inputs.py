@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import signature, spec
-from worker.codecs.registry import Codecs
+from tests.chunks import signature, spec
+from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import OCTETS, Wire
+from worker.core.chunk import Chunk
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Array, Record, Rejection, Request
+from worker.core.records import Array, Record
 from worker.core.tensors.signature import Signature
 from worker.tools.lines import lines
-from worker.tools.score.inputs import RowFile, Rows, line_chunks
+from worker.tools.score.inputs import RowFile, Rows, line_portions
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
 ONE = signature(spec("x", "FP32", (3,)))
@@ -29,7 +30,7 @@ def saved(folder: Path, array: Array, name: str = "rows.npy") -> Path:
 
 
 def rows_of(path: Path, model: Signature, at_once: int = 3) -> list[Rows]:
-    return list(RowFile(path, "rows", model, OCTETS).chunks(lambda: at_once))
+    return list(RowFile(path, "rows", model, OCTETS).portions(lambda: at_once))
 
 
 def refusal(path: Path, model: Signature = ONE) -> str:
@@ -38,20 +39,20 @@ def refusal(path: Path, model: Signature = ONE) -> str:
     return str(refused.value)
 
 
-def decoded(rows: Rows, model: Signature) -> Request:
-    found = Codecs([model], Wire("answers", "g"), tell=lambda _: None).decode(rows.record())
-    assert isinstance(found, Request), found
-    return found
+def read_as(rows: Rows, model: Signature) -> Chunk:
+    chunks, rejections = Codec([model], Wire("answers", "g"), tell=lambda _: None).read([rows.record()])
+    assert not rejections
+    return chunks[0]
 
 
 @pytest.mark.parametrize("array", [ROWS, ROWS.astype(">f4"), np.asfortranarray(ROWS)])
 def test_rows_come_as_the_wire_has_them(tmp_path: Path, array: Array) -> None:
-    """They come little-endian, row after row, chunk after chunk, whatever the file's layout is."""
+    """They come little-endian, row after row, portion after portion, whatever the file's layout is."""
     first, last = rows_of(saved(tmp_path, array), ONE)
 
-    request = decoded(first, ONE)
-    assert (first.number, last.number, request.rows) == (0, 3, 3)
-    assert request.tensors == (ROWS[:3].tobytes(),)
+    request = read_as(first, ONE)
+    assert (first.number, last.number, list(request.rows)) == (0, 3, [3])
+    assert [bytes(tensor) for (tensor,) in request.tensors] == [ROWS[:3].tobytes()]
     assert np.array_equal(last.arrays[0], ROWS[3:])
 
 
@@ -62,9 +63,9 @@ def test_every_array_of_an_npz_is_an_input(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "small.npz", b=b, a=ROWS)
 
     for name in ("stored.npz", "small.npz"):
-        request = decoded(rows_of(tmp_path / name, TWO, 4)[0], TWO)
-        assert [bytes(tensor) for tensor in request.tensors] == [ROWS.tobytes(), b.tobytes()]
-        assert request.shapes == ((3,), (2,))
+        request = read_as(rows_of(tmp_path / name, TWO, 4)[0], TWO)
+        assert [bytes(tensor) for (tensor,) in request.tensors] == [ROWS.tobytes(), b.tobytes()]
+        assert list(request.shapes) == [((3,), (2,))]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_file_that_ends_too_soon_is_told(tmp_path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
     with pytest.raises(Incomplete, match="cannot be read to its end"):
-        list(file.chunks(lambda: 4))
+        list(file.portions(lambda: 4))
     assert "rows.npy: cannot be read as an array file" in refusal(path)
 
 
@@ -148,17 +149,16 @@ def read(folder: Path, content: bytes) -> list[Record]:
     path = folder / "requests.jsonl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        chunks = line_chunks(lines(file.fileno(), path.name), path.name, 100, lambda: 2)
-        return [record for chunk in chunks for record in chunk]
+        portions = line_portions(lines(file.fileno(), path.name), path.name, 100, lambda: 2)
+        return [record for portion in portions for record in portion]
 
 
 def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
     """The words are the worker's; the next line is read as usual."""
     long = b"x" * 1_000_000
-    codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
+    codec = Codec([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
     records = read(tmp_path, b"a\n" + long + b"\nb\n")
 
-    would_be = codec.decode(records[1]._replace(value=long, unreadable=None))
+    _, ((_, would_be),) = codec.read([records[1]._replace(value=long, unreadable=None)])
     assert [r.value for r in records] == [b"a", b"", b"b"]
-    assert isinstance(would_be, Rejection)
     assert records[1].unreadable == would_be.message

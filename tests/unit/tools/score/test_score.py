@@ -16,6 +16,7 @@ from tests.models import (
     lookup,
     mlp,
     save,
+    sequence_mean,
     softmax_of_columns,
     square_root,
     two_in_two_out,
@@ -159,6 +160,28 @@ def test_rows_may_be_answered_as_lines(tmp_path: Path, capfd: pytest.CaptureFixt
     answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [answer["outputs"][0]["data"] for answer in (answers[0], answers[2])] == [[2, 3], [4, 5]]
     assert answers[1] == {"error": "input x: holds NaN or infinity", "code": "INVALID_ARGUMENT", "row": 1}
+
+
+@pytest.mark.parametrize("bad", [0, 3, 6])
+def test_lines_are_answered_in_their_order(tmp_path: Path, capfd: pytest.CaptureFixture[str], bad: int) -> None:
+    """Neighbours of other shapes run in other batches, and the first, a middle or the last line may be wrong."""
+    lengths = [1, 2, 1, 3, 2, 2, 1]
+    inputs = [
+        {"name": "tokens", "shape": [1, of], "datatype": "FP32", "data": [float(at)] * of}
+        for at, of in enumerate(lengths)
+    ]
+    inputs[bad]["data"] = []
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(json.dumps({"id": str(at), "inputs": [one]}) + "\n" for at, one in enumerate(inputs)))
+
+    with pytest.raises(Incomplete, match=rf"1 of 7 lines refused: 1 INVALID_ARGUMENT \(first: line {bad + 1}\)"):
+        scored(save(sequence_mean(), tmp_path), file, None)
+
+    answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [answer["id"] for answer in answers] == [str(at) for at in range(7)]
+    assert answers[bad]["line"] == bad + 1
+    means = [answer["outputs"][0]["data"] for answer in answers if "outputs" in answer]
+    assert means == [[at] for at in range(7) if at != bad]
 
 
 def test_half_precision_leaves_as_arrays_and_what_has_no_one_shape_as_lines(tmp_path: Path) -> None:

@@ -1,0 +1,207 @@
+"""Writes answers as records to produce, a chunk at once, in the form that its requesters want. Pure.
+
+    chunk + outputs ──write──▶ Written ─▶ the fields of n answers
+                                  └─▶ rejections, by index ──refuse──▶ an error, and a dead letter
+
+An answer carries the request's key and the headers `content-type`, `status`, `model-version`, `error-code` for errors,
+the headers of its form, `source`, `request-id` if it differs from the source, and the echoes. Everything that a chunk's
+answers share is made once and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from worker.codecs.answer_forms import AnswerForm, form_of
+from worker.codecs.dead_letters import DeadLetters
+from worker.codecs.encodings.columns import Column, Wanted, columns_of
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, Fields, Header, fits, readable, size_of, without_key
+from worker.codecs.wire_contract import CONTENT_TYPES, MODEL_VERSION, SHORT_MESSAGE, Wire
+from worker.core.chunk import Chunk
+from worker.core.failures import Code, Reject
+from worker.core.records import NO_IDS, Array, Ids, Message, ModelKey, Rejection, ReplyForm, ReplyTo
+from worker.core.tensors.signature import Signature
+
+_CONTENT_TYPE: dict[str, Header] = {name: ("content-type", name.encode()) for name in CONTENT_TYPES}
+_OK: Header = ("status", b"ok")
+_ERROR: Header = ("status", b"error")
+_CODE: dict[Code, Header] = {code: ("error-code", code.encode()) for code in Code}
+
+# Requesters choose outputs and partitions, so a topic may have thousands of forms; few are in use at once.
+_MOST_KNOWN = 1024
+
+
+class Written(NamedTuple):
+    """The fields of each record's answer, None where it is refused; and the rejections, each with its record's index.
+
+    Each answer has a list of headers of its own.
+    """
+
+    answers: Sequence[Fields | None]
+    rejections: Sequence[tuple[int, Rejection]]
+
+
+class _Shared(NamedTuple):
+    """What all answers of one model in one form share."""
+
+    form: AnswerForm
+    headers: Sequence[Header]
+    wanted: Sequence[Wanted]
+    has_inline: bool
+    to: ReplyTo
+    room: int
+
+
+class AnswerWriter:
+    """Writes the answers of some models for one response topic and the topics that requesters may name."""
+
+    def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
+        self._signatures = {signature.key: signature for signature in signatures}
+        self._first = next(iter(self._signatures.values()))  # for errors, which come from no model
+        self._to = ReplyTo(wire.response_topic, None)
+        self._room_in = wire.room_in
+        self._is_non_finite_unfit = wire.non_finite_output == "allow"
+        topic = wire.dead_letter_topic
+        self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
+        self._known: dict[tuple[ModelKey, ReplyForm], _Shared] = {}
+
+    def write(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Written:
+        """The answers to a chunk, whose rows begin at row `start` of a batch's outputs, one array for each.
+
+        A rejected record's answer cannot be expressed in its form, or does not fit into its topic.
+        """
+        shared = self._known.get((chunk.model, chunk.form)) or self._learn(chunk.model, chunk.form)
+        columns = columns_of(shared.wanted, chunk, outputs, start)
+        try:
+            if shared.has_inline:
+                self._check(columns, shared)
+        except Reject as no:
+            if len(chunk) == 1:
+                return Written([None], [(0, _late(chunk, 0, no.code, no.message))])
+            return self._halved(chunk, outputs, start)
+        body_ids = None if chunk.ids is None else [ids.body_id for ids in chunk.ids]
+        values, extras = shared.form.write(chunk.model, columns, len(chunk), body_ids)
+        answers = _addressed(chunk, shared, values, extras)
+        # A record's size counts its key, and costs less to look up.
+        if max(chunk.sizes) + max(map(len, values)) + ROOM_FOR_HEADERS <= shared.room:
+            return Written(answers, ())
+        return _fitting(chunk, answers, shared.room)
+
+    def refuse(self, rejection: Rejection) -> Sequence[Fields]:
+        """The error answer, and the dead letter if there is a topic for it; nothing for a silent rejection."""
+        if rejection.is_silent:
+            return []
+        error = self._fitting_error(rejection)
+        return [error] if self._dead_letters is None else [error, self._dead_letters.letter(rejection)]
+
+    def _learn(self, model: ModelKey, reply: ReplyForm) -> _Shared:
+        signature, form, to = self._signatures[model], form_of(reply), reply.to or self._to
+        asked = [(signature.output_index[name], binary) for name, binary in reply.outputs]
+        wanted = [
+            Wanted.of(signature, at, binary=binary or form.only_bytes)
+            for at, binary in asked or [(at, False) for at in range(len(signature.outputs))]
+        ]
+        headers = (_CONTENT_TYPE[form.content_type], _OK, (MODEL_VERSION, signature.edition.encode()))
+        has_inline = not all(output.binary for output in wanted)
+        shared = _Shared(form, headers, wanted, has_inline, to, self._room_in(to.topic))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[model, reply] = shared
+        return shared
+
+    def _check(self, columns: Sequence[Column], shared: _Shared) -> None:
+        """Raises `Reject` for JSON that cannot fit, because writing 100 MB stops the loop for seconds, or for NaN."""
+        least = 0
+        for column in columns:
+            if not column.binary:
+                least += 2 * column.most_elements()  # a digit and a comma for each
+        if least > shared.room:
+            why = f"the answer takes more than {least} bytes, topic {shared.to.topic} at most {shared.room}"
+            raise Reject(why, Code.RESOURCE_EXHAUSTED)
+        if self._is_non_finite_unfit:
+            for column in columns:
+                if not (column.binary or column.is_finite()):
+                    why = f"output {column.spec.name}: NaN or infinity has no form in JSON; accept another type"
+                    raise Reject(why, Code.INTERNAL)
+
+    def _halved(self, chunk: Chunk, outputs: Sequence[Array], start: int) -> Written:
+        """The answers, written half by half until the records that have none are found."""
+        middle = len(chunk) // 2
+        first = self.write(chunk.take(0, middle), outputs, start)
+        second = self.write(chunk.take(middle, len(chunk)), outputs, start + sum(chunk.rows[:middle]))
+        late = [(middle + at, rejection) for at, rejection in second.rejections]
+        return Written([*first.answers, *second.answers], [*first.rejections, *late])
+
+    def _fitting_error(self, rejection: Rejection) -> Message:
+        """The error answer. If it does not fit, its key is left out, and then all that its requester sent."""
+        message = self._error(rejection)
+        limit = self._room_in(message.topic)
+        if fits(message, limit):
+            return message
+        if message.key is not None and fits(keyless := without_key(message), limit):
+            return keyless
+        form = ReplyForm(rejection.form.content_type, to=rejection.form.to)
+        bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], form=form, ids=NO_IDS)
+        return without_key(self._error(bare))
+
+    def _error(self, rejection: Rejection) -> Message:
+        record, code, message, reply, ids, _ = rejection
+        form = form_of(reply)
+        version = (MODEL_VERSION, self._first.edition.encode())
+        headers = [_CONTENT_TYPE[form.error_type], _ERROR, version, _CODE[code]]
+        _address(headers, record.source.encode(), ids)
+        topic, chosen = reply.to or self._to
+        value = form.error(readable(message), ids.body_id)
+        return Message(topic, record.key, value, headers, record.partition.number, chosen)
+
+
+def _addressed(
+    chunk: Chunk, shared: _Shared, values: Sequence[bytes], extras: Sequence[Sequence[Header]]
+) -> list[Fields]:
+    """The answers with these values. After the headers that all share comes each one's own, then its address."""
+    same, (topic, chosen) = shared.headers, shared.to
+    of, number = chunk.records[0].partition
+    place = f"{of}/{number}/".encode()
+    if chunk.ids is None and not extras:
+        # One list comprehension for all: 0.45 µs an answer, and 0.5 in columns that are zipped (measured 2026-11).
+        return [
+            (topic, record[2], value, [*same, ("source", b"%b%d" % (place, record[1]))], number, chosen)
+            for record, value in zip(chunk.records, values)  # noqa: B905  # strict takes 0.2 µs
+        ]
+    answers: list[Fields] = []
+    for record, value, extra, ids in zip(chunk.records, values, extras or repeat(()), chunk.ids or repeat(NO_IDS)):  # noqa: B905  # as above
+        headers = [*same, *extra]
+        _address(headers, b"%b%d" % (place, record[1]), ids)
+        answers.append((topic, record[2], value, headers, number, chosen))
+    return answers
+
+
+def _address(headers: list[Header], source: bytes, ids: Ids) -> None:
+    """Add the headers by which a requester recognises its answer."""
+    headers.append(("source", source))
+    request_id, _, echo = ids
+    if request_id is not None and (own := request_id.encode()) != source:
+        headers.append(("request-id", own))
+    if echo:
+        headers += echo
+
+
+def _fitting(chunk: Chunk, answers: Sequence[Fields], room: int) -> Written:
+    """The answers, without the ones that their topic does not take."""
+    written: list[Fields | None] = []
+    late = []
+    for at, answer in enumerate(answers):
+        if fits(answer, room):
+            written.append(answer)
+        else:
+            written.append(None)
+            why = f"the answer takes {size_of(answer)} bytes, topic {answer[0]} at most {room}"
+            late.append((at, _late(chunk, at, Code.RESOURCE_EXHAUSTED, why)))
+    return Written(written, late)
+
+
+def _late(chunk: Chunk, at: int, code: Code, why: str) -> Rejection:
+    """The rejection of a record whose answer, once written, proved unfit to be sent."""
+    return Rejection(chunk.records[at], code, why, chunk.form, NO_IDS if chunk.ids is None else chunk.ids[at])

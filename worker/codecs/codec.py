@@ -1,0 +1,54 @@
+"""The wire contract for some models: reads records into chunks, and writes answers. Owns the count of rejections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from worker.codecs.answer_writer import AnswerWriter
+from worker.codecs.reader import Reader
+from worker.codecs.wire_contract import Wire
+from worker.core.chunk import Prediction
+from worker.core.records import Answer, Fields, Rejection
+from worker.core.rejections import Rejections
+from worker.core.tensors.signature import Signature
+
+
+class Codec(Reader):
+    """Both directions (`ports.Codec`). A bad record gives a `Rejection`, never an exception."""
+
+    def __init__(
+        self,
+        signatures: Sequence[Signature],
+        wire: Wire,
+        tell: Callable[[Rejection], object],
+        rejections: Rejections | None = None,
+    ) -> None:
+        """`tell` is called with each rejection of a record that the model answered; `rejections` counts all of them."""
+        super().__init__(signatures, wire)
+        self._writer = AnswerWriter(signatures, wire)
+        self._tell = tell
+        self._rejections = rejections or Rejections()
+
+    def write(self, prediction: Prediction) -> Sequence[Answer]:
+        """The answers to a chunk that the model answered, by index. One that cannot be written is a rejection."""
+        answers, late = self._writer.write(prediction.chunk, prediction.outputs, prediction.start)
+        if not late:
+            return answers  # type: ignore[return-value]  # then each has its answer
+        written: list[Answer | None] = list(answers)
+        for at, rejection in late:
+            self._tell(rejection)
+            written[at] = rejection
+        return written  # type: ignore[return-value]  # each has one now
+
+    def messages(self, answers: Sequence[Answer]) -> Sequence[Fields]:
+        """The messages of answers that leave, in order. A rejection gives an error and a dead letter, or none."""
+        messages: list[Fields] = []
+        for answer in answers:
+            if type(answer) is Rejection:
+                self._rejections.rejected(answer)
+                messages += self._writer.refuse(answer)
+            else:
+                messages.append(answer)  # type: ignore[arg-type]  # mypy does not narrow by an exact type
+        if messages and type(answers[-1]) is not Rejection:
+            self._rejections.predicted()
+        return messages
