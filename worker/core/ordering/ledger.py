@@ -181,7 +181,10 @@ class OffsetLedger:
         line = self._lines.get(first[0])
         if line is None or first[1] < line.committed:
             line = self._line(first)
-        offsets, stamps = [record[1] for record in records], [record[5] for record in records]
+        if len(records) == 1:  # two comprehensions take 0.7 µs
+            offsets, stamps = [first[1]], [first[5]]
+        else:
+            offsets, stamps = [record[1] for record in records], [record[5] for record in records]
         places = Places(line, offsets, rows, sizes, stamps, now)
         line.held.append(places)
         self.records += len(offsets)

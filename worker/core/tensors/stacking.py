@@ -50,7 +50,7 @@ class Stacker:
         batch = self._join(chunks, closed_by)
         if batch is None or not self.refuse_non_finite_input:
             return batch, []
-        non_finite = self._non_finite(chunks, batch.rows, self.signature.inputs, list(batch.feeds.values()))
+        non_finite = self._non_finite(chunks, batch.rows, self.signature.inputs, batch.feeds.values())
         if not non_finite:
             return batch, []
         why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
@@ -118,7 +118,7 @@ class Stacker:
 
     @staticmethod
     def _non_finite(
-        chunks: Sequence[Chunk], rows: int, specs: Iterable[TensorSpec], arrays: Sequence[Array]
+        chunks: Sequence[Chunk], rows: int, specs: Iterable[TensorSpec], arrays: Iterable[Array]
     ) -> dict[int, str]:
         """The records (by their index in the batch) that hold NaN or infinity, each with the name of the tensor."""
         non_finite: dict[int, str] = {}
