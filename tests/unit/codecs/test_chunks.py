@@ -106,7 +106,7 @@ def test_texts_of_any_length_are_one_chunk() -> None:
         (chunk,), _ = codec.read(given)
 
         assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (9,), (5,), (3,)]
-        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]  # type: ignore[arg-type]  # bytes
+        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]
         assert chunk.shapes[0] is chunk.shapes[5]
 
 
