@@ -106,6 +106,8 @@ def _real(cluster: Cluster, topic: str) -> Iterator[Stage]:
 
 def stretches(count: int, length: int = 1) -> list[Stretch]:
     """Stretches of taken records, whose answers are sent here."""
+    if not count:
+        return []
     records = [record(offset) for offset in range(count * length)]
     places = OffsetLedger().track(records, [1] * len(records), [10] * len(records), 0.0)
     return [Stretch(places, start, start + length) for start in range(0, len(records), length)]

@@ -16,8 +16,8 @@ from tests.kafka.checker import Answer
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene
-from worker.codecs.encodings import oip_protobuf
-from worker.codecs.encodings.oip import Output
+from worker.codecs.encodings import protobuf_writer
+from worker.codecs.encodings.columns import column_of
 from worker.core.records import Partition, Record
 from worker.core.tensors.specs import TensorSpec
 from worker.tools.consume.reading import read
@@ -63,9 +63,9 @@ def as_binary(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
 def as_protobuf(feeds: Mapping[str, np.ndarray]) -> Sent:
     """A protobuf request of these tensors."""
     inputs = [
-        Output(TensorSpec(name, DATATYPES[x.dtype.name], x.shape[1:]), x, x.tobytes()) for name, x in feeds.items()
+        column_of(TensorSpec(name, DATATYPES[x.dtype.name], x.shape[1:]), x, binary=True) for name, x in feeds.items()
     ]
-    return Sent(b"k", oip_protobuf.request(inputs), [PROTOBUF_HEADER])
+    return Sent(b"k", protobuf_writer.values(None, inputs, 1)[0], [PROTOBUF_HEADER])
 
 
 def values(found: Answer) -> Values:

@@ -16,8 +16,6 @@ from worker.codecs.wire_contract import DATATYPE, HEAD_LENGTH, JSON, OCTETS, PRO
 from worker.core.records import ModelKey, ReplyForm
 
 BodyIds = Sequence[str | None] | None
-
-
 # The values of n answers, and the headers that say how to read each; none if the values need no such headers.
 Bodies = tuple[Sequence[bytes], Sequence[Sequence[Header]]]
 Write = Callable[[ModelKey, Sequence[Column], int, BodyIds], Bodies]

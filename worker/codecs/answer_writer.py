@@ -59,7 +59,8 @@ class AnswerWriter:
 
     def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
         self._signatures = {signature.key: signature for signature in signatures}
-        self._first = next(iter(self._signatures.values()))  # for errors, which come from no model
+        first = next(iter(self._signatures.values()))  # for errors, which come from no model
+        self._error_version: Header = (MODEL_VERSION, first.edition.encode())
         self._to = ReplyTo(wire.response_topic, None)
         self._room_in = wire.room_in
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
@@ -149,8 +150,7 @@ class AnswerWriter:
     def _error(self, rejection: Rejection) -> Message:
         record, code, message, reply, ids, _ = rejection
         form = form_of(reply)
-        version = (MODEL_VERSION, self._first.edition.encode())
-        headers = [_CONTENT_TYPE[form.error_type], _ERROR, version, _CODE[code]]
+        headers = [_CONTENT_TYPE[form.error_type], _ERROR, self._error_version, _CODE[code]]
         _address(headers, record.source.encode(), ids)
         topic, chosen = reply.to or self._to
         value = form.error(readable(message), ids.body_id)

@@ -20,7 +20,7 @@ class Codec(Reader):
         self,
         signatures: Sequence[Signature],
         wire: Wire,
-        tell: Callable[[Rejection], object],
+        tell: Callable[[Rejection], object] = lambda _: None,
         rejections: Rejections | None = None,
     ) -> None:
         """`tell` is called with each rejection of a record that the model answered; `rejections` counts all of them."""

@@ -11,7 +11,8 @@ as right as one of 200. A record that fails is cut out by its index.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -117,6 +118,13 @@ class Chunk:
         )
 
 
+def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
+    """The tensors of all these records, a column for each input. A model may have hundreds of inputs."""
+    if len(chunks) == 1:
+        return chunks[0].tensors
+    return [list(chain.from_iterable(columns)) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
+
+
 class Reading(NamedTuple):
     """Records of one partition, read: chunks of good ones, and rejections by their index."""
 
@@ -135,15 +143,14 @@ class Reassembly(Protocol):
         """The outcome of the whole record, once, when it is known; None before and after."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Records that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims)."""
 
     chunks: Sequence[Chunk]
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
-    states: Mapping[str, Array] = field(default_factory=dict)  # the states of the rows' keys, by input, as in `feeds`
+    states: Mapping[str, Array] = {}  # the states of the rows' keys, by input, as in `feeds`
 
     @property
     def all_feeds(self) -> Mapping[str, Array]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tests.properties.simulation.producers import SimSink
 from worker.core.chunk import Chunk, Prediction
-from worker.core.ordering.ledger import SENT, Answered, Line, OffsetLedger, Places, Stretch, stretches_of
+from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Fields, Partition, Record, Rejection
 from worker.core.tensors.stacking import Pieces
@@ -97,8 +97,6 @@ def _answer_out_of_turn(self: OffsetLedger, answers: Iterable[Answered]) -> Sequ
         if self.knows(places):
             self._note(places, at, given)
             leaving += stretches_of(places, at)
-    for places, start, stop in leaving:
-        places.states[start:stop] = bytes([SENT]) * (stop - start)
     return leaving
 
 
@@ -151,7 +149,10 @@ def _answer_what_left(self: OffsetLedger, answers: Iterable[Answered]) -> list[S
     for places, at, given in answers:
         self._note(places, at, given)
         lines[places.line] = None
-    return [stretch for line in lines for stretch in self._leaving(line)]
+    leaving: list[Stretch] = []
+    for line in lines:
+        self._leave(line, leaving)
+    return leaving
 
 
 # Exactly once

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worker.core.runs import Run
 
 from tests.unit.codecs.builders import (
     AS_JSON,
@@ -23,12 +22,14 @@ from tests.unit.codecs.builders import (
     json_of,
     model,
     record,
+    refusal,
     rejection,
     request,
     tensor,
 )
+from worker.core.chunk import Prediction
 from worker.core.failures import Code, TooManyRejections
-from worker.core.records import NO_IDS, Prediction, Record, Rejection, ReplyForm, Request
+from worker.core.records import NO_IDS, Record, Rejection, ReplyForm
 from worker.core.rejections import Rejections
 
 TWO = np.array([[1, 2]], "<f4")
@@ -64,7 +65,7 @@ def test_an_error_says_what_was_wrong() -> None:
     """The body is the protocol's error object, and a header has the code."""
     codec = codecs()
 
-    (error,) = codec.encode(rejection(codec, as_json(document(id="i-1", inputs=[tensor(name="z")]))))
+    (error,) = refusal(codec, rejection(codec, as_json(document(id="i-1", inputs=[tensor(name="z")]))))
 
     assert headers_of(error) == {
         "content-type": "application/json",
@@ -90,10 +91,10 @@ def test_an_error_says_what_was_wrong() -> None:
 )
 def test_wrong_headers_do_not_hide_the_bodys_id(given: Record) -> None:
     """A publisher that knows its request only by that id would wait for ever if the error named a place."""
-    refusal = rejection(codecs(), given)
+    refused = rejection(codecs(), given)
 
-    (error,) = codecs().encode(refusal)
-    assert refusal.reply.body_id == "i-1"
+    (error,) = refusal(codecs(), refused)
+    assert refused.ids.body_id == "i-1"
     assert headers_of(error)["request-id"] == "i-1"
 
 
@@ -110,11 +111,11 @@ def test_wrong_headers_do_not_hide_the_bodys_id(given: Record) -> None:
 )
 def test_wrong_headers_before_a_body_without_a_readable_id(given: Record) -> None:
     """The error is about the headers, and names the request's place. A value that is too long is not read at all."""
-    refusal = rejection(codecs(max_request_bytes=1000), given)
+    refused = rejection(codecs(max_request_bytes=1000), given)
 
-    assert refusal.message.startswith(("content-type:", "timeout-ms:"))
-    assert refusal.reply.body_id is None
-    assert refusal.reply.request_id is None
+    assert refused.message.startswith(("content-type:", "timeout-ms:"))
+    assert refused.ids.body_id is None
+    assert refused.ids.request_id is None
 
 
 @pytest.mark.parametrize(
@@ -129,28 +130,28 @@ def test_wrong_headers_before_a_body_without_a_readable_id(given: Record) -> Non
 )
 def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) -> None:
     """Each case has its own reason."""
-    refusal = rejection(codecs(), given)
+    refused = rejection(codecs(), given)
 
-    assert said in refusal.message
-    assert refusal.code == Code.INVALID_ARGUMENT
+    assert said in refused.message
+    assert refused.code == Code.INVALID_ARGUMENT
 
 
 def test_a_record_may_be_refused_whatever_it_holds() -> None:
     """It may end the process, for example. The error has the encoding and the id that its requester asked for."""
     given = record(b"\xff", AS_PROTOBUF, ("request-id", b"r-1"))
 
-    refusal = codecs().refuse(given, Code.INTERNAL, "poison")
+    refused = codecs().refuse(given, Code.INTERNAL, "poison")
 
-    assert (refusal.code, refusal.message) == (Code.INTERNAL, "poison")
-    assert (refusal.reply.content_type, refusal.reply.request_id) == ("application/x-protobuf", "r-1")
+    assert (refused.code, refused.message) == (Code.INTERNAL, "poison")
+    assert (refused.form.content_type, refused.ids.request_id) == ("application/x-protobuf", "r-1")
 
 
 def test_a_value_over_the_limit_is_refused_unread() -> None:
     """The value is nonsense, but the error names only its length."""
-    refusal = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))
+    refused = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))
 
-    assert refusal.code == Code.RESOURCE_EXHAUSTED
-    assert refusal.message == "the value has 101 bytes, at most 100 are taken"
+    assert refused.code == Code.RESOURCE_EXHAUSTED
+    assert refused.message == "the value has 101 bytes, at most 100 are taken"
 
 
 def test_a_value_at_the_limit_is_taken() -> None:
@@ -158,11 +159,11 @@ def test_a_value_at_the_limit_is_taken() -> None:
     codec = codecs(max_request_bytes=12)
     whole, over = (record(floats(*range(count)), AS_ROWS) for count in (3, 6))
 
-    assert isinstance(codec.decode(whole), Request)
-    assert isinstance(codec.decode(over), Rejection)
-    (run,) = codec.decode_all([whole] * 8)
-    assert isinstance(run, Run)
-    assert not any(isinstance(one, Request) for one in codec.decode_all([over] * 8))
+    assert request(codec, whole).rows == 1
+    assert rejection(codec, over).code is Code.RESOURCE_EXHAUSTED
+    assert [len(chunk) for chunk in codec.read([whole] * 8).chunks] == [8]
+    assert not codec.read([over] * 8).chunks
+    assert [len(chunk) for chunk in codec.read([over, whole] * 4).chunks] == [4]
 
 
 def test_a_null_value_may_be_skipped() -> None:
@@ -170,14 +171,14 @@ def test_a_null_value_may_be_skipped() -> None:
     codec = codecs(null_value="skip", dead_letter_topic="dead-letters")
 
     def sent(given: Record) -> int:
-        return len(codec.encode(rejection(codec, given)))
+        return len(refusal(codec, rejection(codec, given)))
 
     assert sent(rows()._replace(value=None)) == 0
     assert sent(rows()._replace(value=b"")) == 2
     assert sent(rows()._replace(value=None, unreadable="bad checksum")) == 2
 
 
-def refused(given: Record, message: str = "no", code: Code = Code.INTERNAL) -> Rejection:
+def refused_one(given: Record, message: str = "no", code: Code = Code.INTERNAL) -> Rejection:
     return Rejection(given, code, message, ReplyForm("application/json"), NO_IDS)
 
 
@@ -185,12 +186,14 @@ def test_each_answer_counts_as_what_it_became() -> None:
     """A result that is refused when written counts as a rejection in a row; any other result ends the row."""
     rejections = Rejections(3)
     codec = codecs(max_answer_bytes=400, rejections=rejections)
-    fitting, large = [Prediction(request(codec, rows()), (np.zeros((1, n), "<f4"),)) for n in (2, 100)]
-    for outcome in (large, refused(rows(), "odd"), fitting, large, refused(rows(), "odd")):
-        codec.encode(outcome)
+    ((chunk,), _) = codec.read([rows()])
+    fitting, large = [codec.write(Prediction(chunk, [np.zeros((1, n), "<f4")])) for n in (2, 100)]
+    odd = [refused_one(rows(), "odd")]
+    for answers in (large, odd, fitting, large, odd):
+        codec.messages(answers)
         rejections.check()
 
-    codec.encode(large)
+    codec.messages(large)
 
     with pytest.raises(TooManyRejections, match="3 requests in a row were rejected"):
         rejections.check()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.judging import field
@@ -106,7 +106,7 @@ def test_texts_of_any_length_are_one_chunk() -> None:
         (chunk,), _ = codec.read(given)
 
         assert [shapes[0] for shapes in chunk.shapes] == [(3,), (5,), (3,), (9,), (5,), (3,)]
-        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]  # type: ignore[arg-type]  # bytes
+        assert [len(raw) for raw in chunk.tensors[0]] == [24, 40, 24, 72, 40, 24]
         assert chunk.shapes[0] is chunk.shapes[5]
 
 
@@ -227,6 +227,12 @@ LEARNED: dict[str, tuple[Signature, Record]] = {
         model(X, replace(X, name="z", datatype="FP64")),
         at_offset(
             1, floats_in_contents("z", 7, "<f8") + floats_in_contents("x", 6, "<f4") + field(3, b"r"), AS_PROTOBUF
+        ),
+    ),
+    "protobuf, booleans": (
+        taking("BOOL"),
+        at_offset(
+            1, field(5, field(1, b"x") + field(2, b"BOOL") + field(3, b"\1\3")) + field(7, b"\0\1\1"), AS_PROTOBUF
         ),
     ),
     "protobuf, contents": (
@@ -392,6 +398,7 @@ def test_rows_are_read_together_as_each_alone(*, has_state: bool) -> None:
         together = read_all(codec, given_)
 
         assert list(map(facts, together)) == [alone(model(), one, **decisions) for one in given_]
+        assert list(map(facts, read_all(codec, given_))) == list(map(facts, together))
         if has_state:
             assert [at for chunk in codec.read(given_)[0] for at in chunk.at] == [
                 at for at, one in enumerate(together) if isinstance(one, One)
@@ -486,6 +493,9 @@ ELEMENTS = st.one_of(
 )
 
 
+@example([("BYTES", "a", [1, 1], None), ("BYTES", {"a": 1}, [1, 1], None), ("FP32", [True], [1, 1], None)])
+@example([("INT64", [True, 1], [1, 2], each) for each in (None, "id", "full")])
+@example([("FP32", [False, 0.5], [1, 2], each) for each in (None, "id", "full")])
 @given(
     st.lists(
         st.tuples(
@@ -516,6 +526,23 @@ def test_elements_in_json_are_read_together_as_each_alone(
         given_ = [at_offset(at, json.dumps(held).encode(), AS_JSON) for at, held in enumerate(documents)]
 
         assert list(map(facts, read_all(knowing, given_))) == [alone(signature, one) for one in given_]
+
+
+@pytest.mark.parametrize("said", [{"parameters": {"content_type": "base64"}}, {"parameters": {"binary_data_size": 8}}])
+def test_a_document_that_says_more_is_judged(said: dict[str, Any]) -> None:
+    """It may say that its elements are something else, although all else is known."""
+    codec = codecs(taking("BYTES", 1))
+    plain = tensor(datatype="BYTES", shape=[1, 1], data=["YQ=="])
+    known, other, whole = (
+        at_offset(at, json.dumps(held).encode(), AS_JSON)
+        for at, held in enumerate([{"inputs": [plain]}, {"inputs": [{**plain, **said}]}, {"inputs": [plain], **said}])
+    )
+
+    read_all(codec, [known])
+
+    assert list(map(facts, read_all(codec, [known, other, whole]))) == [
+        alone(taking("BYTES", 1), one) for one in (known, other, whole)
+    ]
 
 
 def test_models_share_no_statements() -> None:

@@ -7,29 +7,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worker.codecs.registry import Codecs
-from worker.core.runs import Run, fields_of
 
-from tests.unit.codecs.builders import AS_ROWS, codecs, record
+from tests.unit.codecs.builders import AS_ROWS, answer, codecs, decode, record, refusal, rejection
+from worker.codecs.codec import Codec
 from worker.codecs.replies import admitted
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
-from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection
+from worker.core.chunk import Prediction
+from worker.core.records import Headers, Message, Partition, Record, Rejection
 
 ROW = np.array([1, 2, 3], "<f4").tobytes()
 TOPICS = {"responses": 4, "mine": 2}
 
 
-def one(**decisions: Any) -> Codecs:
-    """Codecs of the plain model. Answers go to a topic of four partitions, or to another of two."""
+def one(**decisions: Any) -> Codec:
+    """A codec of the plain model. Answers go to a topic of four partitions, or to another of two."""
     return codecs(reply_topics=TOPICS, **decisions)
 
 
-def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Codecs | None = None) -> Message:
+def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Codec | None = None) -> Message:
     """The answer to a row with these headers: a result or an error."""
     codec = codec or one()
-    taken = codec.decode(record(value, AS_ROWS, *headers))
-    outcome = taken if isinstance(taken, Rejection) else Prediction(taken, [np.array([[1, 2]], "<f4")])
-    return codec.encode(outcome)[0]
+    given = record(value, AS_ROWS, *headers)
+    taken = decode(codec, given)
+    if isinstance(taken, Rejection):
+        return refusal(codec, taken)[0]
+    return answer(codec, given, np.array([[1, 2]], "<f4"))
 
 
 def destination(message: Message) -> tuple[str, int | None]:
@@ -105,45 +107,43 @@ def test_an_error_goes_where_its_requester_reads() -> None:
     """This holds for an invalid row, an unknown content type, and an answer that is too large, which loses its key."""
     to = ("reply-partition", b"2")
     codec = one(max_answer_bytes=400)
-    unknown = codec.decode(record(b"{}", ("content-type", b"?"), to, ("correlation-id", b"c" * 900)))
-    assert isinstance(unknown, Rejection)
+    unknown = rejection(codec, record(b"{}", ("content-type", b"?"), to, ("correlation-id", b"c" * 900)))
 
     assert destination(answered(to, value=b"123")) == ("responses", 2)
-    assert [destination(message) for message in codec.encode(unknown)] == [("responses", 2)]
+    assert [destination(message) for message in refusal(codec, unknown)] == [("responses", 2)]
 
 
 def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
     """Only the answer goes elsewhere."""
     codec = one(dead_letter_topic="dead")
-    taken = codec.decode(record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
-    assert isinstance(taken, Rejection)
+    taken = rejection(codec, record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
 
-    assert [destination(message) for message in codec.encode(taken)] == [("mine", 1), ("dead", None)]
+    assert [destination(message) for message in refusal(codec, taken)] == [("mine", 1), ("dead", None)]
 
 
-def run_of_rows(codec: Codecs, *destinations: Headers) -> list[tuple[str, int | None]]:
+def of_rows(codec: Codec, *destinations: Headers) -> list[tuple[str, int | None]]:
     """The destinations of the answers to rows that are read in one poll."""
     records = [
         Record(Partition("requests", 3), at, b"k", ROW, [AS_ROWS, ("request-id", b"%d" % at), *headers], None)
         for at, headers in enumerate(destinations)
     ]
-    (run,) = codec.decode_all(records)
-    assert isinstance(run, Run)
-    messages = codec.encode(Prediction(run, [np.zeros((len(destinations), 2), "<f4")]))
-    assert [tuple(message) for message in messages] == list(fields_of(messages))
-    return [destination(message) for message in messages]
+    found: dict[int, tuple[str, int | None]] = {}
+    for chunk in codec.read(records).chunks:
+        messages = codec.messages(codec.write(Prediction(chunk, [np.zeros((len(chunk), 2), "<f4")])))
+        found |= {at: destination(Message._make(fields)) for at, fields in zip(chunk.at, messages, strict=True)}
+    return [found[at] for at in range(len(records))]
 
 
-def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:
+def test_rows_that_are_read_together_part_where_their_requesters_wish() -> None:
     """Each goes to the partition that it names, or by its key, and also to several topics."""
     three: Headers = [("reply-partition", b"3")]
     one_: Headers = [("reply-partition", b"1")]
     mine: Headers = [("reply-topic", b"mine"), ("reply-partition", b"1")]
 
-    assert run_of_rows(one(), *[three] * 8) == [("responses", 3)] * 8
-    assert run_of_rows(one(), *[three, one_, []] * 3) == [("responses", 3), ("responses", 1), ("responses", None)] * 3
-    assert run_of_rows(one(), *[mine] * 8) == [("mine", 1)] * 8
-    assert run_of_rows(one(), *[mine, []] * 4) == [("mine", 1), ("responses", None)] * 4
+    assert of_rows(one(), *[three] * 8) == [("responses", 3)] * 8
+    assert of_rows(one(), *[three, one_, []] * 3) == [("responses", 3), ("responses", 1), ("responses", None)] * 3
+    assert of_rows(one(), *[mine] * 8) == [("mine", 1)] * 8
+    assert of_rows(one(), *[mine, []] * 4) == [("mine", 1), ("responses", None)] * 4
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
-from worker.codecs.codec import Reader
+from worker.codecs.codec import Codec
 from worker.core.failures import Code
 from worker.core.records import ModelKey
 from worker.core.tensors.specs import TensorSpec
@@ -32,9 +32,9 @@ IDS, MASK, Z = TensorSpec("ids", "INT64", (2,)), TensorSpec("mask", "INT64", (2,
 WIDE = replace(model(IDS, MASK, outputs=[Z]), name="wide")
 
 
-def both() -> Reader:
+def both() -> Codec:
     """Codecs of the plain model `m`, and of `wide`, which takes other inputs and more of them."""
-    return Reader([model(), WIDE], PLAIN_WIRE)
+    return Codec([model(), WIDE], PLAIN_WIRE)
 
 
 def wide(**changes: Any) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def test_no_request_reaches_a_model_that_it_does_not_mean(named: dict[str, str],
 def test_of_two_versions_the_first_takes_requests() -> None:
     """This happens in a swap. The old one's running requests are answered as its own (`test_answers.py`)."""
     new, old = replace(model(), version="2"), model()
-    before = Reader([old], PLAIN_WIRE)
-    during = Reader([new, old], PLAIN_WIRE)
+    before = Codec([old], PLAIN_WIRE)
+    during = Codec([new, old], PLAIN_WIRE)
     asked = as_json(document(model_name="m"))
 
     assert request(before, asked).model == ModelKey("m", "1")

@@ -49,7 +49,9 @@ def test_json_among_rows_of_its_length_is_not_taken_for_one() -> None:
     """This happens where two teams write to one topic."""
     rows = [record(floats(1, 2, 3) * (len(JSON_AS_ROWS) // 12), AS_ROWS)] * 9
 
-    (chunk,), ((at, refused),) = codecs().read([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
+    codec = codecs()
+    codec.read(rows)
+    (chunk,), ((at, refused),) = codec.read([*rows, record(JSON_AS_ROWS, AS_ROWS), *rows])
 
     assert at == len(rows)
     assert "got a text or a file" in refused.message

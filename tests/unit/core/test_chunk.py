@@ -56,11 +56,25 @@ def test_neighbours_are_a_slice() -> None:
 
 
 def test_what_no_record_has_is_no_column() -> None:
-    """Most chunks have neither ids nor timeouts nor deadlines."""
+    """Most chunks have no ids, timeouts or deadlines."""
     part = chunk(1, 2, 3).pick([0, 2])
 
     assert (part.ids, part.timeouts, part.deadlines) == (None, None, None)
     assert part.ids_of(1) == Ids()
+
+
+def test_a_chunk_has_the_keys_of_its_records() -> None:
+    """A part has the keys of its own records, also if the whole was asked for its keys before."""
+    whole = chunk(records=[record(0, key=b"a"), record(1, key=None), record(2, key=b"c")])
+    unasked = whole.take(1, 3)
+
+    assert list(whole.keys) == [b"a", b"", b"c"]
+    assert list(unasked.keys) == list(whole.take(1, 3).keys) == [b"", b"c"]
+
+
+def test_a_record_has_a_name_for_ever() -> None:
+    """It says where the record stands."""
+    assert record(7, partition=P1).source == "requests/1/7"
 
 
 def test_a_refusal_names_its_own_record() -> None:

@@ -63,6 +63,29 @@ def test_answers_are_taken_in_order() -> None:
     assert not any(kept in answers for kept in places.answers)
 
 
+def test_a_stretch_is_settled_as_it_was_sent() -> None:
+    """All its records at once, and no other."""
+    ledger = OffsetLedger()
+    first, second, third, _ = together(ledger, 3, 5, 6, 9)
+    [stretch] = ledger.answer([(first.places, range(3), [answer_of(place) for place in (first, second, third)])])
+
+    ledger.settle([stretch])
+
+    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
+    assert ledger.committable() == {P0: 7}
+
+
+def test_places_and_stretches_name_their_records() -> None:
+    """A stretch can be cut in two."""
+    ledger = OffsetLedger()
+    first, *_, last = together(ledger, 3, 5, 6)
+    whole = Stretch(first.places, 0, 3)
+
+    assert whole.cut(2) == (Stretch(first.places, 0, 2), Stretch(first.places, 2, 3))
+    assert (str(whole), str(whole.cut(2)[1]), str(last)) == ("requests/0/3 to 6", "requests/0/6", "requests/0/6")
+    assert (whole.first, whole.first.partition, whole.first.offset) == (first, P0, 3)
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_no_record_is_answered_twice(is_gone: object) -> None:
     """Neither while its first answer waits, nor after that has left."""
@@ -256,14 +279,14 @@ def test_the_oldest_record_of_each_partition_tells_how_far_behind_it_is() -> Non
 
 
 def test_the_ledger_shows_itself() -> None:
-    """Its repr names the lines and their progress; those of places show what is sent and settled."""
+    """Its repr names the lines and their progress; that of places shows what is settled."""
     ledger = OffsetLedger()
     first, second, _ = together(ledger, 3, 4, 6)
     answered(ledger, first, second)
     acknowledged(ledger, first)
 
     assert repr(ledger) == ("<OffsetLedger records=2 rows=4 bytes=18 [<Line requests/0 sent=0 held=1 next_offset=4>]>")
-    assert repr(first.places) == "<Places requests/0 3 to 6 020100>"
+    assert repr(first.places) == "<Places requests/0 3 to 6 010000>"
 
 
 @however_taken

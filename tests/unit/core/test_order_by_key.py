@@ -40,6 +40,21 @@ def test_answers_of_one_key_leave_in_the_order_of_their_records() -> None:
     assert answered(ledger, first) == [first, second, third]
 
 
+def test_answers_of_one_key_that_come_together_leave_together() -> None:
+    """As far as there is no record of that key between them that has none yet."""
+    ledger = KeyedLedger()
+    places = track(ledger, b"a", b"a", b"b", b"a", b"a")[0].places
+    answers = [answer_of(Place(places, at)) for at in range(5)]
+
+    stretches = ledger.answer([(places, [0, 1, 4], [answers[0], answers[1], answers[4]])])
+
+    assert [stretch[1:] for stretch in stretches] == [(0, 2)]
+    [rest] = ledger.answer([(places, [2, 3], answers[2:4])])
+    assert rest[1:] == (2, 5)
+    [both] = ledger.answer([(track(ledger, b"c", b"c")[0].places, range(2), answers[:2])])
+    assert both[1:] == (0, 2)
+
+
 def test_answers_of_one_key_leave_in_order_from_several_polls() -> None:
     """What one record frees may have come later, and what leaves first is the oldest of all keys."""
     ledger = KeyedLedger()

@@ -11,7 +11,7 @@ from tests.chunks import batch, chunk, offsets, spec
 from worker.core.chunk import Batch, Chunk, Prediction, Shapes
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Tensor
-from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.buckets import FEW, Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Split, Stacker, halve
@@ -79,39 +79,45 @@ def text(*lengths: Sequence[int], longest: tuple[int, int] = (4, 8)) -> tuple[Si
     )
 
 
+several = pytest.mark.parametrize("times", [1, FEW], ids=["few", "many"])  # few are copied one by one
+
+
+@several
 @pytest.mark.parametrize("longest", [(4, 8), (4, 4)])
-def test_inputs_of_equal_lengths_are_padded_each_to_its_own_bucket(longest: tuple[int, int]) -> None:
+def test_inputs_of_equal_lengths_are_padded_each_to_its_own_bucket(longest: tuple[int, int], times: int) -> None:
     """Two axes may have other boundaries, although all records are as long in one as in the other."""
-    by, asked = text((1, 1), (3, 3), longest=longest)
+    by, asked = text(*[(1, 1), (3, 3)] * times, longest=longest)
 
     feeds = stack(asked, by=by).feeds
 
-    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, -1]]
+    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, -1]] * times
     more = ["-"] * (longest[1] - 4)
-    assert feeds["words"].tolist() == [["w0", "-", "-", "-", *more], ["w0", "w1", "w2", "-", *more]]
+    assert feeds["words"].tolist() == [["w0", "-", "-", "-", *more], ["w0", "w1", "w2", "-", *more]] * times
 
 
-def test_inputs_of_other_lengths_are_padded_each_by_its_own() -> None:
+@several
+def test_inputs_of_other_lengths_are_padded_each_by_its_own(times: int) -> None:
     """Nothing of one input's lengths is taken for the other's."""
-    by, asked = text((1, 3), (4, 2), longest=(4, 4))
+    by, asked = text(*[(1, 3), (4, 2)] * times, longest=(4, 4))
 
     feeds = stack(asked, by=by).feeds
 
-    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, 3]]
-    assert feeds["words"].tolist() == [["w0", "w1", "w2", "-"], ["w0", "w1", "-", "-"]]
+    assert feeds["ids"].tolist() == [[0, -1, -1, -1], [0, 1, 2, 3]] * times
+    assert feeds["words"].tolist() == [["w0", "w1", "w2", "-"], ["w0", "w1", "-", "-"]] * times
 
 
-def test_an_input_without_a_padded_axis_goes_as_it_is() -> None:
-    """Even if each record's is as long as the input beside it is before it is padded."""
+@several
+def test_an_input_without_a_padded_axis_goes_as_it_is(times: int) -> None:
+    """The lengths of a padded input are not taken for its own, even if they are equal before padding."""
     axes = (Axis("input ids axis 1", (4,), {Spot(0, 0): 0}),)
     inputs = (TensorSpec("ids", "FP32", (None,)), TensorSpec("weights", "FP32", (3,)), TensorSpec("scale", "FP32", ()))
     by = Signature("m", "1", inputs, (spec(),), axes=axes)
 
-    feeds = stack(chunk(1, 2, rows=[1, 2], shapes=((3,), (3,), ())), by=by).feeds
+    feeds = stack(*[chunk(1, 2, rows=[1, 2], shapes=((3,), (3,), ()))] * times, by=by).feeds
 
-    assert feeds["ids"].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]]
-    assert feeds["weights"].tolist() == [[1, 1, 1], [2, 2, 2], [2, 2, 2]]
-    assert feeds["scale"].tolist() == [1, 2, 2]
+    assert feeds["ids"].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]] * times
+    assert feeds["weights"].tolist() == [[1, 1, 1], [2, 2, 2], [2, 2, 2]] * times
+    assert feeds["scale"].tolist() == [1, 2, 2] * times
 
 
 def test_an_answer_is_as_long_as_its_record() -> None:

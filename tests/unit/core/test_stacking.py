@@ -212,7 +212,7 @@ def test_halves_keep_their_own_states() -> None:
 
 
 def test_texts_are_cut_between_rows() -> None:
-    """As numbers are. The pieces have their share of the bytes, and the last one the rows that are left."""
+    """Numbers are cut so, too. Each piece has its share of the bytes, and the last one has the rows that are left."""
     words = np.array(["a", "b", "c", "d", "e", "f"], object)
     numbers = np.arange(6, dtype="<f4")
     whole = chunk(9, rows=3, tensors=[[words], [numbers]], shapes=((2,), (2,)), sizes=100)

@@ -1,7 +1,7 @@
 """The outputs of n records in columns, and the values joined from them: one call for each step, not for each record.
 
-A value is a *frame* with a content for each output between its pieces. The writers make the frame of what is claimed of
-the outputs, and remember it, because most answers of a model claim the same:
+A value is a *frame* with a content for each output between its pieces. The writers make a frame of the outputs'
+headings, and remember it, because most answers of a model have equal headings:
 
     opening · id · piece · content · piece · content · … · last piece
 """
@@ -22,8 +22,8 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
 # An output's name, datatype and shape, and its number of bytes; None for an output that is text in JSON.
-Claim = tuple[str, str, tuple[int, ...], int | None]
-Claims = tuple[Claim, ...]
+Heading = tuple[str, str, tuple[int, ...], int | None]
+Headings = tuple[Heading, ...]
 # The pieces of one value: the opening, one before each content, and the last one.
 Frame = tuple[bytes, ...]
 
@@ -46,8 +46,8 @@ class Column:
     def parts(self) -> Iterable[Array]:
         return self._parts
 
-    def claims(self) -> Claim | list[Claim]:
-        """The claim of each part; one claim if all are known to be equal."""
+    def headings(self) -> Heading | list[Heading]:
+        """The heading of each part; one heading if all are known to be equal."""
         name, datatype = self.spec.name, self.spec.datatype
         if not self.binary:
             return [(name, datatype, part.shape, None) for part in self.parts]
@@ -87,7 +87,7 @@ class EvenColumn(Column):
         parts: Array = whole.reshape(count, len(whole) // count, *whole.shape[1:])
         return parts
 
-    def claims(self) -> Claim | list[Claim]:
+    def headings(self) -> Heading | list[Heading]:
         whole, count, spec = self._whole, self._count, self.spec
         shape = whole.shape if count == 1 else (len(whole) // count, *whole.shape[1:])
         return spec.name, spec.datatype, shape, whole.nbytes // count if self.binary else None
@@ -184,20 +184,20 @@ def _parts(output: Array, cuts: Sequence[Cut], chunk: Chunk, start: int) -> Sequ
 
 def values_of(
     columns: Sequence[Column],
-    frame: Callable[[ModelKey | None, Claims], Frame],
+    frame: Callable[[ModelKey | None, Headings], Frame],
     model: ModelKey | None,
     ids: Sequence[bytes] | None,
     contents: Sequence[Sequence[bytes]],
     count: int,
 ) -> list[bytes]:
-    """`count` values: each is the frame of its columns' claims, with its id and its contents."""
-    claims = [column.claims() for column in columns]
+    """`count` values: each is the frame of its outputs' headings, with its id and its contents."""
+    headings = [column.headings() for column in columns]
     pieces: list[Iterable[bytes]]
-    if [claim for claim in claims if type(claim) is list]:
-        each = zip(*[claim if isinstance(claim, list) else repeat(claim) for claim in claims], strict=False)
+    if [heading for heading in headings if type(heading) is list]:
+        each = zip(*[heading if isinstance(heading, list) else repeat(heading) for heading in headings], strict=False)
         pieces = list(zip(*[frame(model, own) for own in each], strict=True))
     else:
-        shared = frame(model, tuple(claims))  # type: ignore[arg-type]  # there is no list
+        shared = frame(model, tuple(headings))  # type: ignore[arg-type]  # there is no list
         if len(contents) == 1:
             # The commonest case. For one record alone this costs 1 µs, and the way below 4 (measured 2026-11).
             opening, before, last = shared

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import orjson
 
-from worker.codecs.encodings.columns import Claims, Column, Frame, values_of
+from worker.codecs.encodings.columns import Column, Frame, Headings, values_of
 from worker.core.records import ModelKey
 
 
@@ -41,11 +41,11 @@ def _id(body_id: str | None) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _frame(model: ModelKey | None, claims: Claims) -> Frame:
+def _frame(model: ModelKey | None, headings: Headings) -> Frame:
     """All that is not an id, or the elements of an output in JSON."""
     opening, role = (b"{", b"inputs") if model is None else (_opening(*model), b"outputs")
     pieces, piece = [opening], b'"%b":[' % role
-    for at, (name, datatype, shape, size) in enumerate(claims):
+    for at, (name, datatype, shape, size) in enumerate(headings):
         piece += (b"," if at else b"") + orjson.dumps({"name": name, "shape": shape, "datatype": datatype})[:-1]
         if size is not None:
             piece += b',"parameters":{"binary_data_size":%d}}' % size

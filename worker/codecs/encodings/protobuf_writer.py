@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from worker.codecs.encodings.columns import Claims, Column, Frame, values_of
+from worker.codecs.encodings.columns import Column, Frame, Headings, values_of
 from worker.core.records import ModelKey
 
 # The fields' numbers, as in `schemas/inference.proto`. A request's inputs and an answer's outputs have one number.
@@ -33,12 +33,12 @@ def error(message: str, body_id: str | None) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _frame(model: ModelKey | None, claims: Claims) -> Frame:
+def _frame(model: ModelKey | None, headings: Headings) -> Frame:
     """All that is not an id or a tensor's bytes."""
     opening = b"" if model is None else _text(_MODEL_NAME, model.name) + _text(_MODEL_VERSION, model.version)
-    tensors = b"".join([_tensor(name, datatype, shape) for name, datatype, shape, _ in claims])
+    tensors = b"".join([_tensor(name, datatype, shape) for name, datatype, shape, _ in headings])
     raw = _RAW_INPUT if model is None else _RAW_OUTPUT
-    first, *others = [_head(raw, size or 0) for *_, size in claims]
+    first, *others = [_head(raw, size or 0) for *_, size in headings]
     return (opening, tensors + first, *others, b"")
 
 

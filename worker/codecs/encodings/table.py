@@ -41,7 +41,7 @@ class Encodings:
         return self._made[key]
 
     def body_id(self, form: HeaderForm, value: bytes | None) -> str | None:
-        """The body's id, if the headers say how to read the body, whatever else is wrong with them; None without one."""
+        """The body's id, if the headers say how to read it, whatever else is wrong with them; None without an id."""
         if not value or not form.content_type:
             return None
         try:

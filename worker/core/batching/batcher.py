@@ -99,10 +99,11 @@ class Group:
     deadline: float = inf  # of its most urgent record
     closed_by: ClosedBy = ClosedBy.LINGER
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk, rows: int, size: int) -> None:
+        """Add records that have so many rows and bytes together."""
         self.chunks.append(chunk)
-        self.rows += sum(chunk.rows)
-        self.size += sum(chunk.sizes)
+        self.rows += rows
+        self.size += size
         if chunk.deadlines is not None:
             self.deadline = min(self.deadline, *chunk.deadlines)
 
@@ -279,7 +280,7 @@ class Batcher:
         if chunk.model is not self._model:
             self._model, self._of_model = chunk.model, self._by_shapes.setdefault(chunk.model, {})
         first, known = chunk.shapes[0], self._of_model
-        if chunk.shapes.count(first) == len(chunk):
+        if chunk.shapes.count(first) == len(chunk.shapes):
             return [(known.get(first) or self._learn(chunk.model, first), chunk)]
         indexes: dict[Bucket, list[int]] = {}
         for at, shapes in enumerate(chunk.shapes):
@@ -323,6 +324,14 @@ class Batcher:
 
     def _place(self, bucket: Bucket, chunk: Chunk, now: float) -> None:
         """Put the records into the bucket's group, and into new ones where it is full."""
+        group = bucket.group or self._begin(bucket, now)
+        rows, size = sum(chunk.rows), sum(chunk.sizes)
+        if group.rows + rows <= group.limit.rows and group.size + size <= bucket.policy.max_bytes:
+            self._join(group, chunk, rows, size)
+        else:
+            self._place_in_parts(bucket, chunk, now)
+
+    def _place_in_parts(self, bucket: Bucket, chunk: Chunk, now: float) -> None:
         start = 0
         while start < len(chunk):
             group = bucket.group or self._begin(bucket, now)
@@ -338,11 +347,11 @@ class Batcher:
                     self._fill(group, why)
                     continue
                 stop = start + 1  # alone it is larger than a batch, and cannot be cut
-            self._join(group, chunk.take(start, stop))
+            self._join(group, chunk.take(start, stop), sum(chunk.rows[start:stop]), sum(chunk.sizes[start:stop]))
             start = stop
 
-    def _join(self, group: Group, chunk: Chunk) -> None:
-        group.add(chunk)
+    def _join(self, group: Group, chunk: Chunk, rows: int, size: int) -> None:
+        group.add(chunk, rows, size)
         if group.deadline < inf:
             self._hurry(group)
         if group.rows >= group.limit.rows:

@@ -18,11 +18,11 @@ and bytes of the place count no more.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from worker.core.ordering.ledger import SENT, Answered, Line, OffsetLedger, Place, Places, Stretch, stretches_of
+from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Place, Places, Stretch, stretches_of
 from worker.core.records import Partition, Record
 
 Order = Literal["partition", "key", "none"]
@@ -38,14 +38,13 @@ class LooseLedger(OffsetLedger):
     def answer(self, answers: Iterable[Answered]) -> list[Stretch]:
         free: dict[Places, list[int]] = {}
         for places, at, given in answers:
-            if self.knows(places):
+            if not places.line.is_forgotten:
                 self._note(places, at, given)
                 self._free(places, at, free)
         leaving: list[Stretch] = []
         for places, indexes in sorted(free.items(), key=_age):  # a key's answers may be in several places
             leaving += stretches_of(places, sorted(indexes))
         for places, start, stop in leaving:
-            places.states[start:stop] = bytes([SENT]) * (stop - start)
             self._on_the_way[places.line] += stop - start
         return leaving
 
@@ -78,7 +77,7 @@ class KeyedLedger(LooseLedger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._queues: dict[Line, dict[bytes, deque[Place]]] = {}  # places whose answers have not left, by key
+        self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # places whose answers have not left, by key
 
     def track(self, records: Sequence[Record], rows: list[int], sizes: list[int], now: float) -> Places:
         places = super().track(records, rows, sizes, now)
@@ -86,22 +85,34 @@ class KeyedLedger(LooseLedger):
         queues = self._queues.setdefault(places.line, {})
         for at, key in enumerate(places.keys):
             if key is not None:
-                queues.setdefault(key, deque()).append(Place(places, at))
+                queues.setdefault(key, []).append(tuple.__new__(Place, (places, at)))
         return places
 
     def _free(self, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
-        queues, keys = self._queues.get(places.line, {}), places.keys
+        if places.keys is None:  # a gap has none
+            super()._free(places, at, free)
+            return
+        queues = self._queues[places.line]
         for index in at:
-            key = None if keys is None else keys[index]  # a gap has none
+            key = places.keys[index]
             if key is None:
                 free.setdefault(places, []).append(index)
-                continue
-            queue = queues.get(key)
-            while queue and queue[0].places.answers[queue[0].at] is not None:
-                first = queue.popleft()
-                free.setdefault(first.places, []).append(first.at)
-            if not queue:
-                queues.pop(key, None)
+            elif key in queues:
+                self._free_key(queues, key, free)
+
+    @staticmethod
+    def _free_key(queues: dict[bytes, list[Place]], key: bytes, free: dict[Places, list[int]]) -> None:
+        """Add the answers of this key that have no earlier one to wait for."""
+        queue, count = queues[key], 0
+        for places, at in queue:
+            if places.answers[at] is None:
+                break
+            free.setdefault(places, []).append(at)
+            count += 1
+        # One cut for all: to take out 20,000 places of a key one by one moves all others each time.
+        del queue[:count]
+        if not queue:
+            del queues[key]
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         lines = self._known(partitions)
@@ -111,7 +122,7 @@ class KeyedLedger(LooseLedger):
 
 
 def _age(free: tuple[Places, list[int]]) -> tuple[float, int]:
-    """What sorts places by their age. A topic that was made anew begins with lower offsets, but later."""
+    """The key that sorts places by age. A topic that was made anew begins with lower offsets, but later."""
     return free[0].taken_at, free[0].offsets[0]
 
 
