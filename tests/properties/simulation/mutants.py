@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -140,19 +139,7 @@ def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> i
             self._release(places)
             unsettled += 0 if places.is_gap else len(places)
         del self._lines[line.partition]
-    self.answer = partial(_answer_what_left, self)  # type: ignore[method-assign]  # the ledger's own from now on
     return unsettled
-
-
-def _answer_what_left(self: OffsetLedger, answers: Iterable[Answered]) -> list[Stretch]:
-    lines: dict[Line, None] = {}
-    for places, at, given in answers:
-        self._note(places, at, given)
-        lines[places.line] = None
-    leaving: list[Stretch] = []
-    for line in lines:
-        self._leave(line, leaving)
-    return leaving
 
 
 # Exactly once
