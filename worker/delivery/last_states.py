@@ -3,7 +3,7 @@
     send ─▶ answers ─▶ the open transaction
       └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
 
-All of a transaction becomes visible at once, so nobody reads a state that the same transaction replaces. With at least
+All of a transaction becomes visible at once, so no reader sees a state that its own transaction replaces. With at least
 once all states are written: an offset between two requests of a key may be committed, so the state between them counts.
 
 Owns the waiting states. Only the loop's thread calls this.

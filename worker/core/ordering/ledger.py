@@ -140,7 +140,7 @@ class OffsetLedger:
         return -1 if line is None else max(-1, line.next_offset - 1)
 
     def is_done(self, place: Place) -> bool:
-        """True if its offset is committed, so that nobody reads the record again."""
+        """True if its offset is committed, so that the record is not read again."""
         return place.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:

@@ -71,7 +71,7 @@ class Stacker:
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """Each request's own part of every output, or its rejection if that part is not finite.
 
-        A `RunFailure` if an output does not have the batch's rows: then nobody knows which row is whose.
+        A `RunFailure` if an output does not have the batch's rows: then the owner of a row is unknown.
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
