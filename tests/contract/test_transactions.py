@@ -182,7 +182,7 @@ def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
 
 
 def test_what_is_open_is_read_by_none(stage: Stage) -> None:
-    """Nobody reads an answer before its transaction ends."""
+    """No reader sees an answer before its transaction ends."""
     fill(stage, [b"open"])
 
     stage.transactions.serve(0.05)

@@ -308,7 +308,7 @@ def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=map(" ".join, BY_SEVERITY))
 def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: Mapping[str, Any]) -> None:
-    """At three in the morning nobody wants to search."""
+    """An operator at three in the morning does not want to search."""
     said = rule["annotations"]
 
     assert set(said) == {"summary", "description", "runbook_url"}

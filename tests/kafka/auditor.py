@@ -111,7 +111,7 @@ class Auditor:
 
     @property
     def unsafe_commits(self) -> list[str]:
-        """Requests that a commit passed while nobody could read their answers."""
+        """Requests that a commit passed before their answers could be read."""
         requests = self._requests()  # asked now: an acknowledgement may come later than the answer
         passed = [(position, at) for position, at in self._passed.copy().items() if position in requests]
         return [f"{position} was committed past ({at}) and not answered" for position, at in passed]

@@ -114,7 +114,7 @@ class DockerBroker:
 
 
 def _engine_listens() -> bool:
-    """True if Docker's socket answers. Its own client would leave the socket open when nobody does."""
+    """True if Docker's socket answers. Its own client would leave the socket open without an answer."""
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not host.startswith("unix://"):
         return True
@@ -371,7 +371,7 @@ def free_port() -> int:
     """A port of 127.0.0.1 that is free now, and still free when its owner listens again after a restart.
 
     It lies below the ports that the system gives to outgoing connections (Linux: from 32,768). A client that keeps
-    trying one of those while nobody listens gets that port itself in the end, and the owner cannot listen any more.
+    trying one of those while it has no listener gets that port itself in the end, and the owner cannot listen any more.
     """
     while True:
         wanted = random.SystemRandom().randrange(10_000, 32_000)

@@ -1,4 +1,4 @@
-"""A transaction that nobody ends: it holds answers, and its process is killed.
+"""A transaction without an end: it holds answers, and its process is killed.
 
     python -m tests.kafka.dying_transaction BOOTSTRAP_SERVERS TOPIC TRANSACTIONAL_ID TIMEOUT_MS
 

@@ -1,6 +1,6 @@
 """A TCP proxy on 127.0.0.1 between a client and a broker; it can make the network slow, lossy, or cut.
 
-A lost packet costs TCP the wait for its repetition. During a cut nothing comes in either direction and nobody is told;
+A lost packet costs TCP the wait for its repetition. During a cut nothing comes through, and neither side is told;
 connections that live long enough go on afterwards.
 """
 

@@ -160,7 +160,7 @@ def test_an_answer_to_another_request_is_wrong() -> None:
 
 
 def spoiled(*answers: Seen, letters: Sequence[Seen] = ()) -> Books:
-    """Books in which nobody can read request 1, with these answers to it."""
+    """Books in which request 1 is unreadable, with these answers to it."""
     found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
     found.published(lying_at(1), 1)
     found.lost({lying_at(1): 1})
@@ -202,7 +202,7 @@ def test_a_request_that_was_lost_on_a_disk_is_owed_an_error_and_a_dead_letter() 
     ],
 )
 def test_another_answer_to_a_request_that_was_lost_on_a_disk_is_wrong(answer: Seen) -> None:
-    """Nobody can have read the request."""
+    """The request was unreadable from the start."""
     assert "wrong" in spoiled(answer, letters=[UNREAD_LETTER]).broken
 
 

@@ -82,7 +82,7 @@ def test_a_wrong_header_is_a_fault(wrong: Answer, fault: str) -> None:
 
 
 def test_an_answer_to_nothing_is_unasked() -> None:
-    """An answer is named if nobody sent its source, or it has none."""
+    """An answer is named if its source was never sent, or it has none."""
     without = answer(Read(0, 0, None, b"", [("status", b"ok")]))
 
     assert len(judge([answered(0, 7), without], {}).unasked) == 2

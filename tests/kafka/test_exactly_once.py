@@ -28,7 +28,7 @@ def staged(kafka: Cluster, folder: Path, **settings: str) -> Scene:
 
 
 def wait_for_open_transaction(scene: Scene) -> None:
-    """Wait until answers are written that nobody may read yet."""
+    """Wait until answers are written that no reader may see yet."""
     deadline = time.monotonic() + TIMEOUT
     while not scene.kafka.has_open_transaction(scene.response_topic):
         assert time.monotonic() < deadline, "no transaction opens"

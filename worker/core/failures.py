@@ -34,7 +34,7 @@ class Reject(Exception):
 
 
 class RowsLost(ValueError):
-    """An output has another number of rows than went in: nobody knows which row belongs to which request."""
+    """An output has another number of rows than went in, so the request of a row is unknown."""
 
     def __init__(self, output: str, rows: int, shape: tuple[int, ...]) -> None:
         super().__init__(f"output {output}: {rows} row{'s' if rows > 1 else ''} went in, shape {shape} came out")

@@ -1,7 +1,7 @@
 """Suspect partitions and their records, in the order taken. Pure; only `quarantine.py` calls it.
 
-A partition is suspect if its records ended the process several times before any of them was settled. Nobody knows which
-record it was: they shared batches, and the process is gone. So each of its records must run alone.
+A partition is suspect if its records ended the process several times before any of them was settled. The guilty
+record is unknown: they shared batches, and the process is gone. So each of its records must run alone.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _unwinding() -> Iterator[None]:
 
 
 def _drop_stdout() -> None:
-    """Send standard output nowhere, as nobody reads it: else Python's end would fail on what it still holds (120)."""
+    """Send standard output nowhere, as its reader left: else Python's end would fail on what it still holds (120)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -150,7 +150,7 @@ def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once: bool) -> None:
-    """Of many small, slow batches it finishes after half of its time only the running ones, and ends well."""
+    """After half of its time a drain of many small, slow batches finishes only the running ones, and ends well."""
     world = short_of_time(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at) for at in range(20)])
 

@@ -327,7 +327,7 @@ class OffsetLedger:
 
     @staticmethod
     def is_done(place: Place) -> bool:
-        """True if its offset is committed, so that nobody reads the record again."""
+        """True if its offset is committed, so that the record is not read again."""
         return place.places.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:

@@ -61,7 +61,7 @@ class Stacker:
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The predictions of a batch, and refusals of the records whose own part of an output is not finite.
 
-        A `RunFailure` if an output does not have the batch's rows: then nobody knows which row is whose.
+        A `RunFailure` if an output does not have the batch's rows: then the owner of a row is unknown.
         """
         return self._parted(batch, outputs, {})
 
