@@ -515,6 +515,10 @@ class FakeLanes:
         self.is_broken = False
         self.broken: ModelKey | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        return len(self._home) < self.in_flight + self._probes_out
+
     def submit(self, batch: Batch) -> None:
         self._clock.stirred += 1
         self.in_flight += 1

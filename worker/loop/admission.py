@@ -50,6 +50,7 @@ class Admission:
         self._outcomes = outcomes
         self._quarantine = quarantine
         self._dispatch = dispatch
+        self._polled_beside_runs = parts.conduct.polled_beside_runs
         self._delivery = parts.delivery
         self._events = parts.events
         self._postponed: list[Record] = []
@@ -62,6 +63,8 @@ class Admission:
         if self._first_rejections is not None:
             self._outcomes.refuse(self._first_rejections.due(now))
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
+        if self._dispatch.is_busy:
+            room = min(room, self._polled_beside_runs)
         if postponed := self._resumed():
             records = postponed
         elif room:

@@ -43,6 +43,11 @@ class Dispatch:
         return self._lanes.in_flight
 
     @property
+    def is_busy(self) -> bool:
+        """True if a lane may finish while the loop does something else; what is finished already does not count."""
+        return self._lanes.is_busy
+
+    @property
     def is_running(self) -> bool:
         """True if a lane has something to do, the warm-up batch included."""
         return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
