@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
 from typing import NamedTuple
@@ -489,6 +490,17 @@ class FakeTransactions:
         failed, self._failed = self._failed, None
         is_in_doubt = failed is None and fate.failure is not None and fate.is_committed
         self._ending = Ending(failed or fate.failure, fate.heard_after, is_in_doubt)
+
+
+@dataclass
+class Newcomer:
+    """A group that has served, or not, as the test says."""
+
+    has_served: bool = False
+    stood_back: list[dict[Partition, int | None]] = field(default_factory=list)
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        self.stood_back.append(dict(instead))
 
 
 Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]

@@ -150,14 +150,20 @@ def assemble(
         ),
         clock=time.monotonic,
         states=Stateless() if states is None else states,
-        first=None if limit == 0 else _first_rejections(settings, source, plain, signature),
+        first=_first_rejections(settings, source, plain, signature),
     )
     return Worker(parts)
 
 
 def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, signature: Signature) -> FirstRejections:
-    is_exact = settings.delivery.guarantee == "exactly_once"
-    return FirstRejections(source, codec.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
+    return FirstRejections(
+        source,
+        codec.description,
+        signature.takes,
+        telemetry.reason_of,
+        is_exact=settings.delivery.guarantee == "exactly_once",
+        is_over=settings.delivery.rejection_limit == 0,
+    )
 
 
 def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from worker.core.failures import RunFailure
+from worker.core.ordering.ledger import Place, Places
 from worker.core.records import (
     NO_IDS,
     Array,
@@ -32,9 +33,6 @@ from worker.core.records import (
     Tensor,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from worker.core.ordering.ledger import Places
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
@@ -79,6 +77,11 @@ class Chunk:
         if self._keys is None:
             self._keys = [record[2] or b"" for record in self.records]
         return self._keys
+
+    def place(self, at: int) -> Place:
+        """The place of the record at this index."""
+        assert self.places is not None
+        return Place(self.places, self.at[at])
 
     def ids_of(self, at: int) -> Ids:
         """The ids of the record at this index."""

@@ -64,4 +64,4 @@ class Parts:
     conduct: Conduct
     clock: Callable[[], float]
     states: States
-    first: FirstRejections | None = None
+    first: FirstRejections
