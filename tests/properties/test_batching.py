@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.chunks import MODEL, P0, P1, Q0, chunk, offsets, singles
+from tests.chunks import MODEL, P0, P1, Q0, chunk, offsets, singles, spec
 from tests.meeting import meeting, met, with_each_seed
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.chunk import Batch, Chunk, Shapes
@@ -17,7 +17,7 @@ from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Spot, tokens
 
 FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
 SHAPES: list[Shapes] = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]
-BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element_bytes=(1, 1))
+BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), [spec(datatype="INT8"), spec(datatype="INT8")])
 
 
 def expected(kind: BatchKind, rows: int) -> float:

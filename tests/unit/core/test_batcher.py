@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from tests.chunks import MODEL, P0, P1, chunk
+from tests.chunks import MODEL, P0, P1, chunk, spec
 from tests.chunks import offsets as offsets_of
 from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
@@ -87,7 +87,7 @@ def test_only_requests_for_the_same_model_share_a_group() -> None:
 
 def test_each_model_has_its_own_rules() -> None:
     """Each model pads its own axes and sets the linger of its groups."""
-    buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), element_bytes=(4,))
+    buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), [spec(dims=(None,))])
     waiting = Batcher({MODEL: BatchPolicy(2, 1000, 1.0), NEWER: BatchPolicy(3, 1000, 5.0, buckets=buckets)})
     for offset, (model, shapes) in enumerate([(MODEL, NARROW), (NEWER, NARROW), (NEWER, WIDE), (MODEL, NARROW)]):
         waiting.add(chunk(offset, shapes=shapes, model=model), 0.0)
@@ -217,7 +217,7 @@ def test_a_forgotten_partition_waits_no_longer() -> None:
 
 def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
     """A batcher that pads lengths to 4, 16 or 64 elements of 4 bytes."""
-    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
+    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), [spec(dims=(None,))])
     return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets)})
 
 

@@ -57,7 +57,7 @@ class Signature:
     @cached_property
     def buckets(self) -> Buckets:
         """The padded axes, which decide which requests may share a batch."""
-        return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
+        return Buckets(self.axes, self.inputs)
 
     @cached_property
     def _input_by_name(self) -> dict[str, TensorSpec]:

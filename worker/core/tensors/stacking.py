@@ -8,14 +8,14 @@ cover the whole stacked array only if each row can fail for itself alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Prediction, Refused, RunStates, columns_of
+from worker.core.chunk import Batch, Chunk, Prediction, Refused, RunStates
 from worker.core.failures import Code, RowsLost, RunFailure
 from worker.core.records import Array, ClosedBy, Rejection, Tensor
 from worker.core.tensors.signature import Signature
@@ -54,9 +54,8 @@ class Stacker:
         if not non_finite:
             return batch, []
         why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
-        refused = _refused(chunks, why, Code.INVALID_ARGUMENT)
-        others = [chunk for chunk, _ in _parts(chunks, non_finite)]
-        return self._join(others, closed_by), refused
+        others = [chunk for chunk, _ in _parts(chunks, why)]
+        return self._join(others, closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The predictions of a batch, and refusals of the records whose own part of an output is not finite.
@@ -82,8 +81,8 @@ class Stacker:
             return Split(_predictions(batch.chunks, outputs), [])
         why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
         why.update(spoilt)
-        refused = _refused(batch.chunks, why, Code.INTERNAL)
-        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, why)], refused)
+        predicted = [Prediction(chunk, outputs, row) for chunk, row in _parts(batch.chunks, why)]
+        return Split(predicted, _refused(batch.chunks, why, Code.INTERNAL))
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
@@ -100,16 +99,8 @@ class Stacker:
     def _join(self, chunks: Sequence[Chunk], closed_by: ClosedBy) -> Batch | None:
         if not chunks:
             return None
-        rows = sum([sum(chunk.rows) for chunk in chunks])
-        shapes = chunks[0].shapes[0]
-        if self.signature.axes:
-            buckets = self.signature.buckets
-            feeds = buckets.joined(self.signature.inputs, chunks, rows, buckets.padded(shapes))
-            return Batch(chunks, feeds, rows, closed_by, self._states_of(chunks))
-        feeds = {
-            spec.name: spec.joined(column).reshape(rows, *dims)
-            for spec, column, dims in zip(self.signature.inputs, columns_of(chunks), shapes, strict=True)
-        }
+        rows, buckets = sum([sum(chunk.rows) for chunk in chunks]), self.signature.buckets
+        feeds = buckets.joined(chunks, rows, buckets.padded(chunks[0].shapes[0]))
         return Batch(chunks, feeds, rows, closed_by, self._states_of(chunks))
 
     def _states_of(self, chunks: Sequence[Chunk]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some
@@ -135,20 +126,21 @@ class Stacker:
         return non_finite
 
 
-def _parts(chunks: Sequence[Chunk], without: Collection[int]) -> Iterator[tuple[Chunk, int]]:
+def _parts(chunks: Sequence[Chunk], without: Collection[int]) -> list[tuple[Chunk, int]]:
     """The chunks without these records (by their index in the batch), and the row where each part begins."""
+    parts: list[tuple[Chunk, int]] = []
     index = row = 0
     for chunk in chunks:
-        start, begun_at = 0, row
-        for at, rows in enumerate(chunk.rows):
-            if index + at in without:
-                if at > start:
-                    yield chunk.take(start, at), begun_at
-                start, begun_at = at + 1, row + rows
-            row += rows
-        if start < len(chunk):
-            yield chunk.take(start, len(chunk)), begun_at
-        index += len(chunk)
+        rows, start = chunk.rows, 0
+        for at in [at for at in range(len(rows)) if index + at in without]:
+            if at > start:
+                parts.append((chunk.take(start, at), row + sum(rows[:start])))
+            start = at + 1
+        if start < len(rows):
+            parts.append((chunk.take(start, len(rows)), row + sum(rows[:start])))
+        index += len(rows)
+        row += sum(rows)
+    return parts
 
 
 def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Prediction]:
@@ -162,13 +154,8 @@ def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Pred
 
 def _refused(chunks: Sequence[Chunk], why: Mapping[int, str], code: Code) -> list[Refused]:
     """The refusals of these records (by their index in the batch), and why they are refused."""
-    refused: list[Refused] = []
-    index = 0
-    for chunk in chunks:
-        found = [(at, why[index + at]) for at in range(len(chunk)) if index + at in why]
-        refused += [refusal(chunk, at, code, message) for at, message in found]
-        index += len(chunk)
-    return refused
+    records = [(chunk, at) for chunk in chunks for at in range(len(chunk))]
+    return [refusal(*records[index], code, why[index]) for index in sorted(why)]
 
 
 def refusal(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
