@@ -97,7 +97,7 @@ def test_each_model_has_its_own_rules() -> None:
     assert full is not None
     assert open_ is not None
     assert (offsets(full), full.closed_by, full.due_at) == ([0, 3], ClosedBy.SIZE, 1.0)
-    assert (offsets(open_), open_.bucket.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
+    assert (offsets(open_), open_.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
     assert waiting.linger == 5.0
 
 
@@ -339,7 +339,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     for offset in range(6):
         waiting.add(of_length(offset, 1 + offset % 3), float(offset))
 
-    assert len(waiting._of_model) <= 2
+    assert len(waiting._by_shapes[MODEL]) <= 2
     assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
         0,
         1,
@@ -481,7 +481,7 @@ def test_a_chunk_is_sorted_into_buckets() -> None:
     drained = [waiting.drain() for _ in range(3)]
 
     assert [offsets(group) for group in drained] == [[0, 2], [1, 4, 5], [3]]
-    assert [group.bucket.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
+    assert [group.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
 
 
 def test_a_chunk_is_told_apart_by_the_kinds_of_its_batches() -> None:
