@@ -21,11 +21,12 @@ rare kind never starves behind a common one. Nothing here reads a clock: `now` i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import accumulate, count
 from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
@@ -105,15 +106,13 @@ class Group:
 
     def fitting(self, chunk: Chunk, start: int) -> tuple[int, ClosedBy]:
         """The end of the chunk's records from `start` on that still fit, and why the next one does not."""
-        rows, size, limit, most_bytes = self.rows, self.size, self.pool.limit, self.pool.policy.max_bytes
-        for at in range(start, len(chunk)):
-            rows += chunk.rows[at]
-            size += chunk.sizes[at]
-            if rows > limit.rows:
-                return at, limit.why
-            if size > most_bytes:
-                return at, ClosedBy.BYTES
-        return len(chunk), self.closed_by
+        limit = self.pool.limit
+        stop = start + limit.rows - self.rows + 1  # no more than these can fit, with one row each
+        rows = [*accumulate(chunk.rows[start:stop], initial=self.rows)]
+        sizes = [*accumulate(chunk.sizes[start:stop], initial=self.size)]
+        by_rows = bisect_right(rows, limit.rows) - 1
+        by_size = bisect_right(sizes, self.pool.policy.max_bytes) - 1
+        return start + min(by_rows, by_size), limit.why if by_rows <= by_size else ClosedBy.BYTES
 
     def forget(self, partitions: Collection[Partition]) -> None:
         self.chunks = [chunk for chunk in self.chunks if chunk.partition not in partitions]
