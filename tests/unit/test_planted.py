@@ -38,7 +38,7 @@ from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Pool
-from worker.core.chunk import Batch, Chunk, Finished, Refused
+from worker.core.chunk import Batch, Chunk, Finished, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Place, Stretch
 from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Rejection
@@ -72,7 +72,7 @@ _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
 _take = Chunk.take
 _parts = columns._parts
-_refusal = stacking.refusal
+_refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
 _note = Notes.note

@@ -31,10 +31,9 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.chunk import Batch, Chunk, Shapes
+from worker.core.chunk import Batch, Chunk, Shapes, cut
 from worker.core.records import BatchKind, ClosedBy, ModelKey, Partition
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, tokens
-from worker.core.tensors.stacking import cut
 
 # How many shapes have their pool remembered. Publishers choose shapes; when there are more, all are forgotten.
 MOST_REMEMBERED = 4096
