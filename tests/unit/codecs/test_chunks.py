@@ -25,6 +25,7 @@ from tests.unit.codecs.builders import (
     X,
     Y,
     codecs,
+    facts,
     model,
     packed,
     read_all,
@@ -46,14 +47,6 @@ TEXTS = model(IDS, MASK, outputs=[Y, TensorSpec("z", "FP32", (1,))])
 NAMED = model(TensorSpec("name", "BYTES", (1,)), TensorSpec("is_new", "BOOL", (1,)), X)
 FILLED = model(IDS, replace(MASK, default=1), outputs=[Y, TensorSpec("z", "FP32", (1,))])
 PADDED = replace(TEXTS, axes=(Axis("ids", (4, 8), {Spot(0, 0): 0, Spot(1, 0): 0}),))
-
-
-def facts(one: One | Rejection) -> object:
-    """The comparable facts of a record's reading, with tensors as bytes or lists."""
-    if isinstance(one, Rejection):
-        return one
-    tensors = [t.tolist() if isinstance(t, np.ndarray) else bytes(t) for t in one.tensors]
-    return one._replace(tensors=tensors)  # type: ignore[arg-type]  # only to be compared
 
 
 def alone(signature: Signature, given: Record, **decisions: Any) -> object:
