@@ -25,6 +25,8 @@ from tests.fakes import (
     Model,
     RowCodec,
 )
+from worker.codecs.codec import Codec
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
@@ -151,6 +153,7 @@ class World:
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
     model: Model | None = None  # None: `rows_model`, or `summing_model` with state
+    wire: Wire | None = None  # None: `RowCodec` reads and writes
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
@@ -183,12 +186,16 @@ class World:
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
-        self.codec = RowCodec(
-            dead_letters=self.dead_letters,
-            joins=self.joins,
-            keeps_order=self.has_state,
-            rejections=rejections,
-            tell=self.events.rejected,
+        self.codec: Codec | RowCodec = (
+            RowCodec(
+                dead_letters=self.dead_letters,
+                joins=self.joins,
+                keeps_order=self.has_state,
+                rejections=rejections,
+                tell=self.events.rejected,
+            )
+            if self.wire is None
+            else Codec([signature()], self.wire, self.events.rejected, rejections)
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher
