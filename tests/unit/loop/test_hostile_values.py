@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from worker.core.records import Headers, Message, Record
 
 COUNT = 64
 MIDDLE = 21
-WIRE = Wire("responses", "scorers", dead_letter_topic="dead-letters", max_answer_bytes=4000, max_request_bytes=4000)
+WIRE = Wire("responses", "scorers", dead_letter_topic="dead-letters", max_answer_bytes=1000, max_request_bytes=3000)
 # The values of several polls share a batch, and those of one poll are in several.
 POLICY = BatchPolicy(max_rows=24, max_bytes=1 << 20, linger=0.005)
 
@@ -91,6 +92,7 @@ def hostile_in(form: str) -> dict[str, tuple[bytes | None, Headers]]:
         "the run fails": write(POISON, 1.0),
         "the run loses a row": write(1.0, SHORT),
         "the output is NaN": write(NONSENSE),
+        "an answer that is too large": (write(*[1.1] * 300)[0], [*write(*[1.1] * 300)[1], ("accept", JSON.encode())]),
     }
     if form != "json":
         found["the input is NaN"] = write(1.0, math.nan)
@@ -120,14 +122,21 @@ HOSTILE["mixed"] = {f"{form}: {why}": given for form in WRITE for why, given in 
 ONE = [(form, why) for form in WRITE for why in HOSTILE[form]]
 
 
-def serve(form: str, hostile: Mapping[int, tuple[bytes | None, Headers]], *, exactly_once: bool = False) -> World:
+def serve(
+    form: str,
+    hostile: Mapping[int, tuple[bytes | None, Headers]],
+    *,
+    exactly_once: bool = False,
+    has_state: bool = False,
+) -> World:
     """A worker that has served right records, and at these offsets hostile ones."""
     writers = list(WRITE.values()) if form == "mixed" else [WRITE[form]]
-    world = World(wire=WIRE, policy=POLICY, exactly_once=exactly_once, chunk=40).start(P0)
+    wire = replace(WIRE, has_state=has_state)
+    world = World(wire=wire, policy=POLICY, exactly_once=exactly_once, has_state=has_state, chunk=40).start(P0)
     for at in range(COUNT):
         value, headers = hostile.get(at) or writers[at % len(writers)](*numbers_of(at))
         world.broker.append(Record(P0, at, b"k%d" % at, value, headers, None))
-    world.turn_for(5.0)
+    world.turn_for(30.0)
     return world
 
 
@@ -139,9 +148,11 @@ def expect_each_answered(world: World, hostile: Mapping[int, tuple[bytes | None,
     assert [answer.key for answer in answers] == [b"k%d" % at for at in range(COUNT)]
     for at, answer in enumerate(answers):
         if at not in hostile:
-            assert numbers_in(answer) == [2 * number for number in numbers_of(at)], at
+            numbers = np.array(numbers_of(at))
+            assert numbers_in(answer) == (numbers.cumsum() if world.has_state else 2 * numbers).tolist(), at
     letters = [letter for letter in world.broker.answers if letter.topic == "dead-letters"]
     assert [letter.value for letter in letters] == [hostile[at][0] for at in sorted(hostile)]
+    assert [rejection.record.offset for rejection in sorted(world.events.rejections)] == sorted(hostile)
     assert world.broker.committed == {P0: COUNT}
     assert (world.ledger.records, world.ledger.rows, world.ledger.size) == (0, 0, 0)
 
@@ -170,14 +181,16 @@ def test_a_hostile_value_costs_its_neighbours_nothing(form: str, why: str) -> No
 
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at least once", "exactly once"])
+@pytest.mark.parametrize("has_state", [False, True], ids=["without state", "with state"])
 @pytest.mark.parametrize("every", [10, 2, 1], ids=["one in ten", "every other", "all"])
 @pytest.mark.parametrize("form", HOSTILE)
-def test_each_of_many_hostile_values_is_answered_once(form: str, every: int, exactly_once: bool) -> None:  # noqa: FBT001
+def test_each_of_many_hostile_values_is_answered_once(
+    form: str, every: int, *, has_state: bool, exactly_once: bool
+) -> None:
     """They differ in what is wrong with them, and the records between them have their own results."""
-    ways = list(HOSTILE[form].values())
-    dice = random.Random(every)
+    ways, dice = list(HOSTILE[form].values()), random.Random(every)
     hostile = {at: dice.choice(ways) for at in range(every - 1, COUNT, every)}
 
-    world = serve(form, hostile, exactly_once=exactly_once)
+    world = serve(form, hostile, exactly_once=exactly_once, has_state=has_state)
 
     expect_each_answered(world, hostile)
