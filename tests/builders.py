@@ -26,6 +26,8 @@ from tests.fakes import (
     Newcomer,
     RowCodec,
 )
+from worker.codecs.codec import Codec
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
@@ -153,6 +155,7 @@ class World:
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
     model: Model | None = None  # None: `rows_model`, or `summing_model` with state
+    wire: Wire | None = None  # None: `RowCodec` reads and writes
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
@@ -185,12 +188,16 @@ class World:
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
-        self.codec = RowCodec(
-            dead_letters=self.dead_letters,
-            joins=self.joins,
-            keeps_order=self.has_state,
-            rejections=rejections,
-            tell=self.events.rejected,
+        self.codec: Codec | RowCodec = (
+            RowCodec(
+                dead_letters=self.dead_letters,
+                joins=self.joins,
+                keeps_order=self.has_state,
+                rejections=rejections,
+                tell=self.events.rejected,
+            )
+            if self.wire is None
+            else Codec([signature()], self.wire, self.events.rejected, rejections)
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher

@@ -29,6 +29,7 @@ from tests.unit.codecs.builders import (
     writer,
     written,
 )
+from worker.codecs import answer_writer
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.oip_protobuf import read_tensors
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of
@@ -247,6 +248,18 @@ def test_answers_go_where_their_requesters_read() -> None:
     answers = written(writer(), chunk(*records(2), form=mine), np.zeros((2, 2), "<f4"))
 
     assert [(answer.topic, answer.partition, answer.source_partition) for answer in answers] == [("mine", 1, 3)] * 2
+
+
+def test_how_many_forms_of_answers_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requesters choose outputs and partitions. Each gets its answer where it wants it, in any order."""
+    monkeypatch.setattr(answer_writer, "_MOST_KNOWN", 3)
+    by = writer()
+
+    for number in (*range(9), *range(9)):
+        (answer,) = written(by, chunk(form=ROWS_FORM._replace(to=ReplyTo("mine", number))), TWO)
+
+        assert (answer.topic, answer.partition, answer.value) == ("mine", number, floats(1, 2))
+        assert len(by._known) <= 3
 
 
 def test_each_topic_has_a_limit_of_its_own() -> None:
