@@ -32,8 +32,8 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs.codec import Reader
 from worker.codecs.encodings import oip_json, oip_protobuf
+from worker.codecs.reader import Reader
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import NO_IDS, Headers, Record, Rejection, Timeout
 from worker.core.tensors.buckets import Axis, Spot

@@ -61,22 +61,21 @@ class Layouts:
     def learn(self, value: bytes, statement: Statement, tensors: Sequence[Tensor], raw: Sequence[bytes]) -> None:
         """Learn the layout of a value with these tensors, if they are where we find them: `raw`, or as contents."""
         fields = list(_fields(value, slice(0, len(value))))
-        claims, order = statement.claims, statement.order
-        is_plain = all(isinstance(at, int) for at in order) and not any(spec.needs_a_look for spec, _ in claims)
+        claims, places = statement.claims, statement.places()
         if raw:
             found = [at for number, at in fields if number == RAW_FIELD]
             is_so = [value[at] for at in found] == list(raw)
         else:
             found = [numbers for number, at in fields if number == _INPUT_FIELD for numbers in _floats(value, at)]
-            is_so = is_plain and all(spec.is_float for spec, _ in claims) and len(found) == len(claims)
-        in_order = [found[at] for at in order if isinstance(at, int)] if is_so and is_plain else found
+            is_so = places is not None and all(spec.is_float for spec, _ in claims) and len(found) == len(claims)
+        in_order = [found[at] for at in places] if is_so and places is not None else found
         ids = [at for number, at in fields if number == _ID_FIELD]
-        if not is_so or len(ids) > 1 or (is_plain and [value[at] for at in in_order] != list(tensors)):
+        if not is_so or len(ids) > 1 or (places is not None and [value[at] for at in in_order] != list(tensors)):
             return
         slices = sorted([*found, *ids], key=lambda at: at.start)
         edges = [slice(0, 0), *slices, slice(len(value), len(value))]
         parts = _parts([slice(before.stop, after.start) for before, after in pairwise(edges)])
-        layout = Layout(parts, parts(value), _parts(in_order), ids[0] if ids else None, statement, is_plain)
+        layout = Layout(parts, parts(value), _parts(in_order), ids[0] if ids else None, statement, places is not None)
         alike = self._known.get(len(value), [])
         size = len(value) - sum([at.stop - at.start for at in slices])
         self._known.learn(len(value), [layout, *alike] if len(alike) < _MOST_ALIKE else [layout], size)
