@@ -23,6 +23,7 @@ from tests.fakes import (
     FakeStore,
     FakeTransactions,
     Model,
+    Newcomer,
     RowCodec,
 )
 from worker.core.batching.back_pressure import Bounds, Intake
@@ -67,6 +68,7 @@ SHORT = 888.0  # the output has a row too few
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
 BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
 CONDUCT = Conduct()
+NOTHING_HELD = FirstRejections(Newcomer(), lambda _: None, "x", lambda _: "no", is_exact=False, is_over=True)
 CHUNK = 512  # records of one poll, at most
 
 
@@ -157,7 +159,7 @@ class World:
     order: Order = "partition"
     joins: bool = False
     rejection_limit: int | None = None
-    first: FirstRejections | None = None
+    first: FirstRejections = NOTHING_HELD
     has_state: bool = False  # one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
