@@ -68,8 +68,8 @@ class Reader:
     ) -> dict[int, Fault]:
         """The records whose values may not be read. It takes 0.1 µs for each if there are none."""
         if envelopes.faults is None and all(values) and max(map(len, values)) <= self._wire.max_request_bytes:  # type: ignore[arg-type]  # no None
-            keys = [record[2] for record in records] if self._has_state else ()
-            if None not in keys and max(map(len, keys), default=0) <= self._wire.max_key_bytes:  # type: ignore[arg-type]  # no None
+            keys = [record[2] for record in records] if self._has_state else None
+            if keys is None or (None not in keys and max(map(len, keys)) <= self._wire.max_key_bytes):  # type: ignore[arg-type]  # no None
                 return {}
         found = [(at, self._refusal_of(record, envelopes.of(at))) for at, record in enumerate(records)]
         return {at: fault for at, fault in found if fault is not None}
@@ -140,22 +140,24 @@ def _chunk(
         records, header_sizes = [records[index] for index in at], [header_sizes[index] for index in at]
         ids, timeouts = ids and [ids[index] for index in at], timeouts and [timeouts[index] for index in at]
     if statements.count(first) == count:
-        rows, shapes, memories = [first.rows] * count, [first.shapes] * count, [first.memory] * count
+        rows, shapes, memory = [first.rows] * count, [first.shapes] * count, first.memory
+        sizes = [
+            len(value) + len(record[2] or b"") + size + memory  # type: ignore[arg-type]  # it is no None
+            for value, record, size in zip(values, records, header_sizes, strict=True)
+        ]
     else:
         rows, shapes = [each.rows for each in statements], [each.shapes for each in statements]
-        memories = [each.memory for each in statements]
-    keys = [record[2] or b"" for record in records]
-    sizes = [
-        len(key) + len(value) + size + memory  # type: ignore[arg-type]  # it is no None
-        for key, value, size, memory in zip(keys, values, header_sizes, memories, strict=True)
-    ]
+        sizes = [
+            len(value) + len(record[2] or b"") + size + each.memory  # type: ignore[arg-type]  # it is no None
+            for value, record, size, each in zip(values, records, header_sizes, statements, strict=True)
+        ]
     if body_ids:
         ids = list(map(_named, ids or repeat(NO_IDS), body_ids))
     if ids and ids.count(NO_IDS) == count:
         ids = None
     if timeouts and timeouts.count(None) == count:
         timeouts = None
-    return Chunk(model, form, records, rows, shapes, tensors, sizes, at, ids, timeouts, state, None, None, None, keys)
+    return Chunk(model, form, records, rows, shapes, tensors, sizes, at, ids, timeouts, state)
 
 
 def _named(ids: Ids, body_id: str | None) -> Ids:

@@ -124,7 +124,7 @@ class Part(NamedTuple):
     body_ids: Sequence[str | None]
 
 
-Parts = tuple[Sequence[Part], Sequence[tuple[int, Fault]]]
+Reads = tuple[Sequence[Part], Sequence[tuple[int, Fault]]]
 
 
 class Encoding(ABC, Generic[Held]):
@@ -135,7 +135,7 @@ class Encoding(ABC, Generic[Held]):
         self._judge = judge
         self._most_bytes = most_bytes
 
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Parts:
+    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
         """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
         at: list[int] = []
         good: list[Good] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from worker.codecs.answer_forms import Asked
 from worker.codecs.encodings.elements import check_booleans
-from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Part, Parts, Question, Statement
+from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Known, Part, Question, Reads, Statement
 from worker.codecs.request_headers import NOTHING_STATED, HeaderForm, StatedRows
 from worker.codecs.wire_contract import DATATYPE, ROWS
 from worker.core.failures import Reject
@@ -35,13 +35,14 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
         self._is_whole = len(signature.inputs) == 1  # the model takes nothing but rows
         self._known: Known[tuple[HeaderForm, int], Statement] = Known()
 
-    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Parts:
+    def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
         """Read values, all at once if they say the same: that takes 0.1 µs for each, and to look at each alone 0.7."""
         length, count = len(values[0]), len(values)
         statement = self._known.get((form, length))
         if statement is None or not self._is_whole or self._boolean is not None or set(map(len, values)) != {length}:
             return super().read(form, values)
-        if self._may_be_file(form.rows) and any(map(_is_file, _odd(values))):
+        odd = [value for value in values if value[0] in _ODD_BEGINNINGS] if self._may_be_file(form.rows) else ()
+        if odd and any(map(_is_file, odd)):
             return super().read(form, values)
         return [Part(statement.kinds[form], range(count), [statement] * count, [values], ())], []
 
@@ -106,11 +107,6 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
     def _may_be_file(self, stated: StatedRows | None) -> bool:
         """True if the value may be a file: no header says that it is rows, and rows are not bytes, so no text."""
         return stated is NOTHING_STATED and self._is_wide
-
-
-def _odd(values: Sequence[bytes]) -> Sequence[bytes]:
-    """The values that begin like a file. It takes 0.05 µs for each (2026-11)."""
-    return [value for value in values if value[0] in _ODD_BEGINNINGS]
 
 
 def _is_file(value: bytes) -> bool:
