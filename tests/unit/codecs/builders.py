@@ -183,11 +183,8 @@ def json_of(message: Message) -> Any:
 
 def elements(tensor: Tensor, dtype: str) -> list[Any]:
     """A request's tensor as Python values."""
-    array = tensor if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, dtype)
-    if dtype != "O":
-        assert array.dtype == np.dtype(dtype)
-    values: list[Any] = array.reshape(-1).tolist()
-    return values
+    assert isinstance(tensor, list) == (dtype == "O")
+    return tensor if isinstance(tensor, list) else np.frombuffer(tensor, dtype).tolist()
 
 
 def floats(*values: float) -> bytes:

@@ -95,7 +95,7 @@ def reader(spec: TensorSpec, elements: int) -> Callable[[Any], Tensor]:
     """Reads flat data that are right. Raises `TypeError`, `OverflowError` or `struct.error` for others."""
     pack = packer(spec.datatype, elements)
     if pack is None:
-        return partial(_texts_of if spec.is_text else _none_of, elements)
+        return partial(_texts_of if spec.is_text else _booleans_of, elements)
     return partial(_numbers_of, pack, spec)
 
 
@@ -106,16 +106,16 @@ def _numbers_of(pack: Callable[..., bytes], spec: TensorSpec, data: Any) -> byte
     return packed
 
 
-def _texts_of(elements: int, data: Any) -> Array:
+def _texts_of(elements: int, data: Any) -> list[str]:
     if type(data) is not list or len(data) != elements or countOf(map(type, data), str) != elements:
         raise TypeError
-    array = np.empty(elements, object)
-    array[:] = data
-    return array
+    return data
 
 
-def _none_of(elements: int, data: Any) -> Tensor:  # noqa: ARG001  # like the others
-    raise TypeError
+def _booleans_of(elements: int, data: Any) -> bytes:
+    if type(data) is not list or len(data) != elements or countOf(map(type, data), bool) != elements:
+        raise TypeError
+    return bytes(data)
 
 
 class Columns:
@@ -124,30 +124,28 @@ class Columns:
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         kinds = {"i": int, "u": int, "f": float, "O": str}
         self._types = [kinds.get(spec.dtype.kind) for spec in specs]
-        self._makers: Sequence[Any] = [packer(spec.datatype, 1) or _text for spec in specs]
+        packers = [packer(spec.datatype, 1) for spec in specs]
+        self._packers = [(at, pack) for at, pack in enumerate(packers) if pack is not None]
 
     def read(self, data: Sequence[Any]) -> list[Tensor] | None:
         """The tensors; None if an element is not of the usual type. Raises `ValueError` if it is not one."""
         values = [value for (value,) in data]
         if list(map(type, values)) != self._types or countOf(map(type, data), list) < len(data):
             return None
-        return [make(value) for make, value in zip(self._makers, values, strict=True)]
+        tensors = [*data]  # a text is in its list already
+        for at, pack in self._packers:
+            tensors[at] = pack(values[at])
+        return tensors
 
 
-def _text(value: str) -> Array:
-    array = np.empty(1, object)
-    array[0] = value
-    return array
-
-
-def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
-    """The array of values whose types are checked one by one. Raises `Reject`."""
+def _looked_at(spec: TensorSpec, values: Sequence[object]) -> bytes:
+    """The numbers of values whose types are checked one by one. Raises `Reject`."""
     if odd := set(map(type, values)) - _KINDS[spec.dtype.kind]:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
     try:
         with np.errstate(over="raise"):
-            return np.array(values, spec.dtype)
+            return np.array(values, spec.dtype).tobytes()
     except (OverflowError, FloatingPointError):
         raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
 
@@ -176,9 +174,9 @@ def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[
 
 
 def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tensor:
-    """The tensor of these bytes: the bytes themselves for numbers, a flat array of str for strings."""
+    """The tensor of these bytes: the bytes themselves for numbers, a flat list for strings."""
     if spec.is_text:
-        return np.array(_unpack(spec, elements, bytes(raw)), object)
+        return _unpack(spec, elements, bytes(raw))
     spec.check_length(elements, len(raw))
     check_booleans(spec, raw)
     return raw

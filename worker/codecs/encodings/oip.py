@@ -16,8 +16,6 @@ from itertools import groupby, islice
 from math import prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
-
 from worker.codecs.answer_forms import Asked, reply_form
 from worker.codecs.encodings.elements import NAMES, from_bytes
 from worker.codecs.request_headers import HeaderForm
@@ -369,6 +367,6 @@ def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
 
 def _memory(tensor: Tensor) -> int:
     """The bytes that a tensor holds in addition to the record's own; a view of the value holds none."""
-    if isinstance(tensor, np.ndarray):
-        return tensor.size * TEXT_BYTES if tensor.dtype == object else tensor.nbytes
+    if isinstance(tensor, list):
+        return len(tensor) * TEXT_BYTES
     return len(tensor) if isinstance(tensor, bytes) else 0
