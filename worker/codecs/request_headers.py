@@ -134,20 +134,15 @@ class EnvelopeColumns(NamedTuple):
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones.
-
-    `said` and `form` remember the last form: neighbours mostly have one.
-    """
+    """Where the headers of some names are, if each has a value: the ones of the form, and the request's own ones."""
 
     size: int  # the bytes of the names
     form_at: Sequence[int]
     request_id_at: int | None
     times_at: Mapping[str, int]
     echoes_at: Sequence[int]
-    said: Sequence[bytes] | None = None
-    form: HeaderForm | None = None
 
 
 class Envelopes:
@@ -244,12 +239,7 @@ class Envelopes:
             size = sum([len(name) + len(value or b"") for name, value in headers])
             return self._read(_with_values(headers))._replace(size=size)
         layout = self._layouts.get(names) or self._layout(names)
-        said = [values[at] for at in layout.form_at]
-        form = layout.form
-        if form is None or said != layout.said:
-            form = self._form(tuple([headers[at] for at in layout.form_at]))
-            if form.fault is None and sum(map(len, said)) <= MAX_TEXT:
-                layout.said, layout.form = said, form
+        form = self._form(tuple([headers[at] for at in layout.form_at]))
         timeout, fault, request_id = self._timeout, form.fault, None
         if layout.times_at:
             faults = [fault] if fault is not None else []

@@ -38,11 +38,14 @@ class BinaryData(Encoding[tuple[Object, memoryview]]):
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         head = self._heads.get(value[: form.head_length])
         if head is None or head.length != len(value):
-            return self._judged(form, value, self._parsed(form, value))
+            return self._judged(form, value)
         statement, _, slices, is_plain = head
         view = memoryview(value)
         tensors = tuple([view[at] for at in slices])
-        return statement, tensors if is_plain else statement.of_bytes(tensors), None
+        try:
+            return statement, tensors if is_plain else statement.of_bytes(tensors), None
+        except Reject:
+            return self._judged(form, value)
 
     def _parsed(self, form: HeaderForm, value: bytes) -> tuple[Object, memoryview]:
         """The head, and the bytes behind it. Raises `Reject` if there is no such head."""

@@ -135,21 +135,16 @@ class Encoding(ABC, Generic[Held]):
 
     def read(self, form: HeaderForm, values: Sequence[bytes]) -> Reads:
         """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
-        at: list[int] = []
-        good: list[Good] = []
-        faults: list[tuple[int, Fault]] = []
-        for index, value in enumerate(values):
-            try:
-                one = self._read(form, value)
-            except Reject as no:
-                one = Fault(no.code, no.message, None)
-            if not isinstance(one, Fault) and form not in one[0].kinds:
-                one = self._admitted(form, one)
-            if isinstance(one, Fault):
-                faults.append((index, one))
-            else:
-                at.append(index)
-                good.append(one)
+        read = self._read
+        found = [read(form, value) for value in values]
+        good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
+        at: Sequence[int] = range(len(found))
+        faults: Sequence[tuple[int, Fault]] = []
+        if Fault in map(type, found) or not all(form in statement.kinds for statement in {one[0] for one in good}):
+            found = [one if isinstance(one, Fault) else self._admitted(form, one) for one in found]
+            faults = [(index, one) for index, one in enumerate(found) if isinstance(one, Fault)]
+            at = [index for index, one in enumerate(found) if not isinstance(one, Fault)]
+            good = [one for one in found if not isinstance(one, Fault)]
         return self._parts(form, at, good) if good else [], faults
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
@@ -158,7 +153,7 @@ class Encoding(ABC, Generic[Held]):
 
     @abstractmethod
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
-        """Recognise the value, or have it `_judged`. Raises `Reject` if it has no id that could be read."""
+        """Recognise the value, or have it `_judged`."""
 
     @abstractmethod
     def _parsed(self, form: HeaderForm, value: bytes) -> Held:
@@ -175,10 +170,11 @@ class Encoding(ABC, Generic[Held]):
     def _learn(self, value: bytes, held: Held, good: Good) -> None:
         """Learn to recognise values that say this."""
 
-    def _judged(self, form: HeaderForm, value: bytes, held: Held) -> Good | Fault:
-        """Judge a value that was parsed, and learn what it says."""
+    def _judged(self, form: HeaderForm, value: bytes, held: Held | None = None) -> Good | Fault:
+        """Judge a value, which may have been parsed already, and learn what it says."""
         body_id = None
         try:
+            held = self._parsed(form, value) if held is None else held
             body_id = checked_id(self._id_of(held))
             statement, tensors = self._judge.judge(self._question(held))
         except Reject as no:
@@ -191,6 +187,8 @@ class Encoding(ABC, Generic[Held]):
     def _admitted(self, form: HeaderForm, good: Good) -> Good | Fault:
         """The value under headers of this form, or the fault if no admitted encoding can carry its answer."""
         statement, _, body_id = good
+        if form in statement.kinds:
+            return good
         try:
             reply = reply_form(statement.signature, form, statement.asked)
         except Reject as no:
@@ -330,7 +328,11 @@ class Judge:
         # The first refuses names that are not its own.
         signature = self._by_name.get(question.model_name or "", self.first)
         signature.check_model(question.model_name, question.model_version)
-        given = [_tensor(signature, claim) for claim in _few(question.claims, signature.inputs)]
+        given = []
+        # At most one more is read than the model has: if there are more, one is unknown or comes twice.
+        for name, datatype, shape, read in islice(question.claims, len(signature.inputs) + 1):
+            elements = signature.check_claim(name, datatype, shape)
+            given.append(NamedTensor(name, datatype, shape, read(signature.input(name), elements)))
         rows, shapes, tensors = signature.judge(given)
         shapes = _one_object(shapes)
         places = {tensor.name: at for at, tensor in enumerate(given)}
@@ -341,7 +343,8 @@ class Judge:
             for spec, dims in zip(signature.inputs, shapes, strict=True)
         ]
         claims = [(signature.input(tensor.name), prod(tensor.shape)) for tensor in given]
-        asked = question.asked._replace(outputs=list(_few(question.asked.outputs, signature.outputs)))
+        outputs = list(islice(question.asked.outputs, len(signature.outputs) + 1))
+        asked = question.asked._replace(outputs=outputs)
         return Statement(signature, rows, shapes, claims, order, sum(map(_memory, tensors)), asked), tensors
 
 
@@ -352,17 +355,6 @@ _kind = lru_cache(maxsize=_MAX_KNOWN)(Kind)
 def _one_object(shapes: Shapes) -> Shapes:
     """These shapes, as the same object each time: the batcher compares them."""
     return shapes
-
-
-def _few(named: Iterable[Named], specs: Sequence[TensorSpec]) -> Iterable[Named]:
-    """At most one more than the model has: if there are more, one is unknown or comes twice."""
-    return islice(named, len(specs) + 1)
-
-
-def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
-    elements = signature.check_claim(claim.name, claim.datatype, claim.shape)
-    tensor = claim.elements(signature.input(claim.name), elements)
-    return NamedTensor(claim.name, claim.datatype, claim.shape, tensor)
 
 
 def _memory(tensor: Tensor) -> int:

@@ -40,18 +40,17 @@ class Json(Encoding[tuple[Object, bytes]]):
         self._known: Known[bytes, _Learned] = Known()
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
-        document, _ = self._parsed(form, value)
-        body_id = document.get("id")
-        if body_id is not None:
-            oip.checked_id(body_id)
-            del document["id"]
-        data, key = _taken_out(document)
-        learned = self._known.get(key)
-        if learned is not None:
-            try:
+        body_id = None
+        try:
+            document = document_of(value, self._most_bytes)
+            if "id" in document:
+                body_id = oip.checked_id(document.pop("id"))
+            data, key = _taken_out(document)
+            learned = self._known.get(key)
+            if learned is not None:
                 return learned.statement, learned.tensors(document["inputs"], data, value, body_id), body_id
-            except Reject as no:
-                return Fault(no.code, no.message, body_id)
+        except Reject as no:
+            return Fault(no.code, no.message, body_id)
         for entry, held in zip(document["inputs"] if data else (), data, strict=True):
             entry["data"] = held
         document["id"] = body_id

@@ -9,7 +9,7 @@ The first message imports this module, not the start of a worker, which would ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from worker.codecs.answer_forms import Asked, WantedOutput
-from worker.codecs.encodings import oip
+from worker.codecs.encodings import oip, protobuf_writer
 from worker.codecs.encodings.elements import from_bytes, from_values, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
-from worker.codecs.encodings.layouts import RAW_FIELD, Layouts
+from worker.codecs.encodings.layouts import RAW_FIELD, Layouts, fields
 from worker.codecs.encodings.oip import Claim, Encoding, Fault, Good, Judge, Question, check_size
 from worker.codecs.request_headers import HeaderForm
 from worker.core.failures import Code, Reject
@@ -82,7 +82,7 @@ class Protobuf(Encoding[Any]):
                 return statement, tensors if is_plain else statement.of_bytes(tensors), body_id
             except (UnicodeDecodeError, Reject):
                 pass
-        return self._judged(form, value, self._parsed(form, value))
+        return self._judged(form, value)
 
     def _parsed(self, form: HeaderForm, value: bytes) -> Any:  # noqa: ARG002  # one for all encodings
         if len(value) > _SMALL:
@@ -121,7 +121,6 @@ def _claims(message: Any) -> Iterator[Claim]:
 _SMALL = 256 * 1024
 # The worst message of this many fields, with 1 MiB in other fields than raw_input_contents, takes as much memory.
 _MOST_FIELDS = 10_000
-_BYTES_FIELD, _RAW_TAG = 2, RAW_FIELD << 3 | 2
 
 
 def _size_beside_raw(value: bytes) -> int:
@@ -129,30 +128,14 @@ def _size_beside_raw(value: bytes) -> int:
 
     The parser makes an object of 64 to 300 bytes for each input, which may have two bytes in the message.
     """
-    at = raw = 0
-    for _ in range(_MOST_FIELDS):
-        if at >= len(value):
-            return len(value) - raw
-        tag, at = _varint(value, at)
-        length, at = _varint(value, at)
-        if tag & 7 != _BYTES_FIELD:
-            break
-        at += length
-        raw += length if tag == _RAW_TAG else 0
-    raise Reject(
-        f"a message of over {_SMALL} bytes may have {_MOST_FIELDS} fields, all of them bytes, texts or messages",
-        Code.RESOURCE_EXHAUSTED,
-    )
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends; 0 and the end of the value if no number begins there."""
-    number = 0
-    for shift, byte in enumerate(value[at : at + 10]):
-        number |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return number, at + shift + 1
-    return 0, len(value)
+    found = fields(value, slice(0, len(value)), _MOST_FIELDS)
+    if not found:
+        raise Reject(
+            f"a message of over {_SMALL} bytes may have {_MOST_FIELDS} fields, all of them bytes, texts or messages",
+            Code.RESOURCE_EXHAUSTED,
+        )
+    raw: int = sum([at.stop - at.start for number, at in found if number == RAW_FIELD])
+    return len(value) - raw
 
 
 def _shape(shape: Sequence[int]) -> Sequence[int]:
@@ -188,9 +171,10 @@ def _value(parameter: Any) -> object:
 
 def _contents(contents: Any, spec: TensorSpec, elements: int) -> Tensor:
     field = _FIELDS.get(spec.datatype, "raw_input_contents")
-    if spec.is_float or spec.datatype == "BOOL":
+    if field in _NUMBERS and (spec.is_float or spec.datatype == "BOOL"):
         size = elements * spec.element_bytes
-        head, written = _head(field, size), contents.SerializeToString()
+        # Floats and booleans are written as they are in memory.
+        head, written = protobuf_writer.head(_NUMBERS[field], size), contents.SerializeToString()
         if len(written) == len(head) + size and written.startswith(head):
             return written[-size:]  # type: ignore[no-any-return]  # protobuf has no types
     given = [descriptor.name for descriptor, _ in contents.ListFields()]
@@ -200,18 +184,6 @@ def _contents(contents: Any, spec: TensorSpec, elements: int) -> Tensor:
     if len(values) != elements:
         raise Reject(f"input {spec.name}: the shape holds {elements} elements, {field} has {len(values)}")
     return from_values(spec, texts(spec, values) if spec.is_text else values[:])
-
-
-@lru_cache(maxsize=256)
-def _head(field: str, size: int) -> bytes:
-    """The bytes that protobuf writes before `size` bytes of a packed field, whose floats and BOOLs are as in memory."""
-    if field not in _NUMBERS:
-        return b""
-    length = bytearray([_NUMBERS[field] << 3 | _BYTES_FIELD])
-    while size >= 0x80:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*length, size])
 
 
 # For tools that show messages to people; the worker does not use them

@@ -48,9 +48,12 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
 
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         statement = self._known.get((form, len(value)))
+        try:
+            self._check(form, value)
+        except Reject:
+            statement = None
         if statement is None:
-            return self._judged(form, value, (form, value))
-        self._check(form, value)
+            return self._judged(form, value)
         return statement, (value,) if self._is_whole else statement.arranged((value,)), None
 
     def _parsed(self, form: HeaderForm, value: bytes) -> tuple[HeaderForm, bytes]:
