@@ -78,7 +78,7 @@ class OutsideValues:
                 there[at] = value
             else:
                 offsets[at] = NO_OFFSET
-        rows = StateRows.of(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
+        rows = StateRows.of_values(self._layout, self._layout.read([value[SOURCE:] for value in there.values()]))
         are_ours: Array = np.array([value.startswith(ours) for value in there.values()], np.bool_)
         rows = rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET))
         return ReadStates(list(there), rows, list(offsets), list(offsets.values()))
