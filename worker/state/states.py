@@ -195,10 +195,10 @@ class KeyStates:
         times = [NO_TIME if time is None else time for time in compress(places.published_ms[start:stop], found)]
         self._expiry.came(stretch.partition, max(times), offsets[-1])
         old = self._expiry.take_old(stretch.partition)
-        gone = self._forgotten_with(stretch, offsets, old.keys, self._expiry) if old.keys else ()
-        number = stretch.partition.number
+        gone = self._forgotten_with(stretch, offsets, old, self._expiry) if old else ()
+        number, by = stretch.partition.number, self._expiry.latest(stretch.partition)
         # Tombstones first: a state that leaves may be of one of these keys.
-        return [*(changes.forgotten(self._topic, number, key, old.offset) for key in gone), *leaving]
+        return [*(changes.forgotten(self._topic, number, key, by) for key in gone), *leaving]
 
     def _forgotten_with(
         self, stretch: Stretch, offsets: Sequence[int], keys: Sequence[bytes], expiry: Expiry
