@@ -23,6 +23,7 @@ from tests.fakes import (
     FakeStore,
     FakeTransactions,
     Model,
+    Newcomer,
     RowCodec,
 )
 from worker.codecs.codec import Codec
@@ -69,6 +70,7 @@ SHORT = 888.0  # the output has a row too few
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
 BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
 CONDUCT = Conduct()
+NOTHING_HELD = FirstRejections(Newcomer(), lambda _: None, "x", lambda _: "no", is_exact=False, is_over=True)
 CHUNK = 512  # records of one poll, at most
 
 
@@ -160,7 +162,7 @@ class World:
     order: Order = "partition"
     joins: bool = False
     rejection_limit: int | None = None
-    first: FirstRejections | None = None
+    first: FirstRejections = NOTHING_HELD
     has_state: bool = False  # one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"

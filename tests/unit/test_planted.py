@@ -45,8 +45,8 @@ from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
 from worker.codecs.reader import Reader
 from worker.core.batching.back_pressure import Intake
-from worker.core.batching.batcher import Batcher, Bucket
-from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused
+from worker.core.batching.batcher import Batcher, Pool
+from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Place, Stretch
 from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Record, Rejection
@@ -81,7 +81,7 @@ _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
 _take = Chunk.take
 _parts = columns._parts
-_refusal = stacking.refusal
+_refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
 _note = Notes.note
@@ -129,8 +129,8 @@ def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
     return bool(run.is_called)
 
 
-def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Bucket, Chunk]]:
-    return _sort(self, replace(chunk, model=self._model or chunk.model))
+def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Pool, Chunk]]:
+    return _sort(self, replace(chunk, model=next(iter(self._by_shapes), chunk.model)))
 
 
 def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:

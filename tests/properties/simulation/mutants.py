@@ -16,11 +16,10 @@ from unittest import mock
 import numpy as np
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.chunk import Chunk, Prediction
+from worker.core.chunk import Chunk, Pieces, Prediction
 from worker.core.ordering.ledger import Answered, Line, OffsetLedger, Places, Stretch, stretches_of
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Fields, Partition, Record, Rejection
-from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.last_states import LastStates

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.chunks import batch, chunk, floats, offsets, one, singles, spec, stacker
-from worker.core.chunk import Batch, Chunk, Prediction, Refused, RunStates
+from worker.core.chunk import PIECES_DIFFER, Batch, Chunk, Prediction, Refused, RunStates, cut
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, ClosedBy, Ids
-from worker.core.tensors.stacking import MANY, PIECES_DIFFER, VALUE_NOT_TAKEN, Split, Stacker, cut, halve, reject
+from worker.core.tensors.stacking import MANY, VALUE_NOT_TAKEN, Split, Stacker, halve, reject
 
 
 def answer(piece: Chunk, *values: float) -> Prediction:

@@ -12,13 +12,13 @@ from tests.builders import STATE
 from tests.chunks import P0, batch, chunk, floats, signature, spec
 from tests.fakes import CHANGELOG
 from tests.unit.state.rig import NOTHING, Rig, chunk_of, keyed
-from worker.core.chunk import Prediction, RunStates
+from worker.core.chunk import Prediction, RunStates, cut
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ClosedBy, Record, StateUse
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.stacking import Split, cut
+from worker.core.tensors.stacking import Split
 from worker.state import KeyStates, StatefulStacker, layout_of
 from worker.state.stacker import APPLIED, NO_STATE
 
