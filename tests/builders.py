@@ -274,7 +274,7 @@ class World:
         if self.outside is not None:
             sink = StoringSink(sink, self.key_states.leave, self.outside, OutsideValues(STATE))
         elif self.has_state:
-            sink = EachState(sink, self.key_states.leave)
+            sink = EachState(sink, self.key_states.leave, self.clock)
         return AtLeastOnce(
             ledger=self.ledger,
             encoder=self.codec,

@@ -1,42 +1,94 @@
-"""Sends states to the changelog, together with the answers that they belong to.
+"""Sends states to the changelog, behind the answers that they belong to.
 
-    at least once   each state goes with its answer: an offset between two requests of a key may be committed, so the
-                    state between them counts
-    exactly once    only the last state of each key in a transaction goes, because all of it becomes visible at once:
+    at least once   every state goes: an offset between two requests of a key may be committed, so the state between
+                    them counts. An answer is durable when its states are
 
-    send ─▶ answers ─▶ the open transaction
-      └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
+    exactly once    only the last state of each key in a transaction goes, because all of it becomes visible at once
 
-Only the loop's thread calls this.
+    send ─▶ answers ─▶ the producer, at once
+      └──▶ states: wait here ─▶ all that wait, together ─▶ the producer
+
+Many states together cost the broker much less than as many in small sets. Only the loop's thread calls this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
-from worker.core.ordering.ledger import Stretch
+from worker.core.ordering.ledger import Line, Stretch
 from worker.core.records import Fields, Partition
 from worker.ports import Sink, Transactions
 from worker.state.layout import is_first, marked
+
+# At least once, the longest wait of a state in seconds, and the most states that wait. An offset is committed so much
+# later: a quarter of the usual commit interval at most.
+LONGEST_WAIT, MOST_WAITING = 0.05, 4096
 
 # Gives the messages for the changelog that go with answers that leave (`KeyStates.leave`).
 Leave = Callable[[Stretch], Sequence[Fields]]
 _key_of: Callable[[Fields], bytes | None] = itemgetter(1)
 
 
-class EachState:
-    """Wraps the sink to Kafka, for a model with state."""
+@dataclass(slots=True)
+class _Set:
+    """Neighbouring answers of one line, which are durable together: `missing` counts those that are not, and states."""
 
-    def __init__(self, sink: Sink, leave: Leave) -> None:
-        self._send = sink.send
+    stretches: list[Stretch] = field(default_factory=list)
+    states: list[Fields] = field(default_factory=list)
+    missing: int = 1
+
+
+class EachState:
+    """Wraps the sink to Kafka, for a model with state. Owns the waiting states, and the answers that wait for them."""
+
+    def __init__(self, sink: Sink, leave: Leave, clock: Callable[[], float]) -> None:
+        self._sink = sink
         self._leave = leave
-        self.poll = sink.poll
-        self.push = sink.push
+        self._clock = clock
+        self._waiting: dict[Line, _Set] = {}
+        self._states_waiting = 0
+        self._due = 0.0  # of the first waiting state
+        self._on_the_way: dict[Stretch, _Set] = {}
 
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
-        """Send answers and their states. Both must be durable before an offset is committed."""
-        self._send([*messages, *self._leave(stretch)], stretch)
+        """Send answers. Their states follow with others."""
+        if not self._waiting:
+            self._due = self._clock() + LONGEST_WAIT
+        answered = self._waiting.setdefault(stretch.places.line, _Set())
+        answered.stretches.append(stretch)
+        states = self._leave(stretch)
+        answered.states += states
+        answered.missing += 1
+        self._states_waiting += len(states)
+        self._on_the_way[stretch] = answered
+        self._sink.send(messages, stretch)
+
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        """The places whose answers and states are durable, once each. States that wait go when a call may wait."""
+        if self._waiting and (timeout > 0 or self._states_waiting >= MOST_WAITING or self._clock() >= self._due):
+            self._send_states()
+        durable: list[Stretch] = []
+        for stretch in self._sink.poll(timeout):
+            answered = self._on_the_way[stretch]
+            answered.missing -= 1
+            if not answered.missing:
+                durable += answered.stretches
+                for one in answered.stretches:
+                    del self._on_the_way[one]
+        return durable
+
+    def push(self) -> None:
+        """Send all that waits, because no more answers are coming for now."""
+        self._send_states()
+        self._sink.push()
+
+    def _send_states(self) -> None:
+        """Send the waiting states, but for those of partitions that another replica may have by now."""
+        for line, answered in self._waiting.items():
+            self._sink.send(() if line.is_forgotten else answered.states, answered.stretches[-1])
+        self._waiting, self._states_waiting = {}, 0
 
 
 class LastStates:
