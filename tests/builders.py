@@ -156,6 +156,7 @@ class World:
     chunk: int = CHUNK
     model: Model | None = None  # None: `rows_model`, or `summing_model` with state
     wire: Wire | None = None  # None: `RowCodec` reads and writes
+    served: Signature = field(default_factory=signature)
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
@@ -183,7 +184,7 @@ class World:
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
-        self.policies = {MODEL: self.policy}
+        self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
         self.batcher = Batcher(self.policies, self.punctuality.needed)
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
@@ -197,11 +198,11 @@ class World:
                 tell=self.events.rejected,
             )
             if self.wire is None
-            else Codec([signature()], self.wire, self.events.rejected, rejections)
+            else Codec([self.served], self.wire, self.events.rejected, rejections)
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher
-        a_stacker = stacker()
+        a_stacker = Stacker(self.served)
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
             states = KeyStates(

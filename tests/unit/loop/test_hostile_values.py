@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, POISON, SHORT, World, floats
+from tests.builders import NONSENSE, P0, POISON, SHORT, World, floats, spec
 from tests.judging import field
 from worker.codecs.encodings.oip_protobuf import _InferRequest, read_tensors
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wire
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.records import Headers, Message, Record
+from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.signature import Signature
+from worker.loop.conduct import Conduct
 
 COUNT = 64
 MIDDLE = 21
@@ -67,6 +70,22 @@ WRITE: Mapping[str, Callable[..., Written]] = {
 def numbers_of(offset: int) -> list[float]:
     """One, two or three rows that no other record has."""
     return [10.0 * offset + row for row in range(1 + offset % 3)]
+
+
+# Or one row of up to 13, in batches that are padded
+
+RAGGED = Signature(
+    "m",
+    "1",
+    (spec(dims=(None,)),),
+    (spec("y", dims=(None,)),),
+    axes=(Axis("input x axis 1", (4, 8, 16), {Spot(0, 0): 0.0}, (Spot(0, 0),)),),
+)
+
+
+def long_numbers_of(offset: int) -> list[float]:
+    """One row of its own length, whose numbers no other record has."""
+    return [100.0 * offset + at for at in range(1 + 5 * offset % 13)]
 
 
 # Hostile ones
@@ -122,19 +141,19 @@ HOSTILE["mixed"] = {f"{form}: {why}": given for form in WRITE for why, given in 
 ONE = [(form, why) for form in WRITE for why in HOSTILE[form]]
 
 
-def serve(
-    form: str,
-    hostile: Mapping[int, tuple[bytes | None, Headers]],
-    *,
-    exactly_once: bool = False,
-    has_state: bool = False,
-) -> World:
+def serve(form: str, hostile: Mapping[int, tuple[bytes | None, Headers]], **options: Any) -> World:
     """A worker that has served right records, and at these offsets hostile ones."""
+    wire = replace(WIRE, has_state=options.get("has_state", False))
+    world = World(wire=wire, policy=POLICY, chunk=40, **options).start(P0)
     writers = list(WRITE.values()) if form == "mixed" else [WRITE[form]]
-    wire = replace(WIRE, has_state=has_state)
-    world = World(wire=wire, policy=POLICY, exactly_once=exactly_once, has_state=has_state, chunk=40).start(P0)
     for at in range(COUNT):
-        value, headers = hostile.get(at) or writers[at % len(writers)](*numbers_of(at))
+        write = writers[at % len(writers)]
+        if at in hostile:
+            value, headers = hostile[at]
+        elif world.served is RAGGED:
+            value, headers = write(*long_numbers_of(at), shape=[1, len(long_numbers_of(at))])
+        else:
+            value, headers = write(*numbers_of(at))
         world.broker.append(Record(P0, at, b"k%d" % at, value, headers, None))
     world.turn_for(30.0)
     return world
@@ -148,7 +167,7 @@ def expect_each_answered(world: World, hostile: Mapping[int, tuple[bytes | None,
     assert [answer.key for answer in answers] == [b"k%d" % at for at in range(COUNT)]
     for at, answer in enumerate(answers):
         if at not in hostile:
-            numbers = np.array(numbers_of(at))
+            numbers = np.array(long_numbers_of(at) if world.served is RAGGED else numbers_of(at))
             assert numbers_in(answer) == (numbers.cumsum() if world.has_state else 2 * numbers).tolist(), at
     letters = [letter for letter in world.broker.answers if letter.topic == "dead-letters"]
     assert [letter.value for letter in letters] == [hostile[at][0] for at in sorted(hostile)]
@@ -194,3 +213,17 @@ def test_each_of_many_hostile_values_is_answered_once(
     world = serve(form, hostile, exactly_once=exactly_once, has_state=has_state)
 
     expect_each_answered(world, hostile)
+
+
+@pytest.mark.parametrize("every", [COUNT, 10, 2], ids=["the last", "one in ten", "every other"])
+@pytest.mark.parametrize("form", ["json", "binary", "protobuf"])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_texts_of_any_length_have_answers_of_their_own_length(form: str, every: int, lanes: int) -> None:
+    """They part into the batches of three buckets, and leave in their order, whatever is between them."""
+    ways, dice = list(HOSTILE[form].values()), random.Random(every)
+    hostile = {at: dice.choice(ways) for at in range(every - 1, COUNT, every)}
+
+    world = serve(form, hostile, served=RAGGED, conduct=Conduct(lanes=lanes, inflight_batches=lanes + 1))
+
+    expect_each_answered(world, hostile)
+    assert {batch.shapes for batch in world.lanes.ran} >= {((4,),), ((8,),), ((16,),)}
