@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message
 from tritonclient.grpc import service_pb2
 
 from bench.loops import plain, swift
-from bench.loops.by_hand import FAST_FETCH
+from bench.loops.by_hand import FAST_FETCH, clients
 from bench.loops.plain import PROTOBUF, Answer, Header, Made
 from bench.loops.task import Task
 
@@ -56,12 +56,8 @@ LOOPS = {
 def main() -> None:
     """Run one of the loops until killed."""
     loop, task = LOOPS[sys.argv[1]], Task.from_command_line()
-    servers = {"bootstrap.servers": task.bootstrap}
-    starts = {"group.id": task.group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer(servers | starts | FAST_FETCH)
-    consumer.subscribe([task.requests])
-    sends = {"enable.idempotence": True, "partitioner": "murmur2_random", "delivery.report.only.error": True}
-    producer = Producer(servers | sends | {"on_delivery": _not_delivered})
+    reports = {"delivery.report.only.error": True, "on_delivery": _not_delivered}
+    consumer, producer = clients(task, FAST_FETCH, reports)
     made = loop.make(task)
     version = ("model-version", b"1@" + sha256(Path(task.model).read_bytes()).hexdigest()[:8].encode())
     ok: list[Header] = [("status", b"ok"), version]

@@ -19,15 +19,16 @@ from confluent_kafka import Message
 from onnxruntime import InferenceSession
 from tritonclient.grpc import service_pb2
 
-from bench.loops.plain import DTYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF, SAID, Answer, Array, Header, Made, finite
+from bench.loops import plain
+from bench.loops.plain import DTYPES, JSON, OCTETS, PROTOBUF, SAID, Answer, Array, Feeds, Header, Made, finite
 from bench.loops.task import Task, opened
 from tests.ragged import BOUNDARIES, bucket
 
 Arrays = Sequence[Array]
 Row = Sequence[Any]  # for each input the bytes of a request's only row, or a list of texts
-Read = Callable[[Message], Row]
 Write = Callable[[Arrays], Sequence[bytes]]
 
+parse_protobuf = service_pb2.ModelInferRequest.FromString
 DATATYPES = {"tensor(float)": "FP32", "tensor(int64)": "INT64", "tensor(string)": "BYTES"}
 # The fastest way from a list to bytes, for each datatype (measured 2026-11-27): 784 floats take 8 us packed and 38 as
 # an array, 40 whole numbers 2.7 and 1.5.
@@ -41,7 +42,8 @@ PACKED: Mapping[str, Callable[[list[Any]], Any]] = {
 class Model:
     """The model, and what requests and answers say of its tensors.
 
-    `heads` and `sizes` have the inputs' heads and bytes by the length of a row, which all inputs share.
+    `heads` and `sizes` have the inputs' heads and bytes by the length of a row, which all inputs share. `zeros` are the
+    outputs of a row, empty.
     """
 
     def __init__(self, task: Task) -> None:
@@ -55,15 +57,10 @@ class Model:
         self.heads = {n: [(name, datatype, [1, n]) for name, datatype in self.inputs.items()] for n in lengths}
         widths = [1 if datatype == "BYTES" else DTYPES[datatype].itemsize for datatype in self.inputs.values()]
         self.sizes = {n: [n * width for width in widths] for n in lengths}
-        self.outputs = [
-            {"name": found.name, "datatype": DATATYPES[found.type], "shape": [1, *found.shape[1:]]}
+        self.zeros = {
+            found.name: np.zeros([1, *found.shape[1:]], DTYPES[DATATYPES[found.type]])
             for found in self.session.get_outputs()
-        ]
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of one row of the only output, which are floats."""
-        return 4 * int(np.prod(self.outputs[0]["shape"]))
+        }
 
     def checked(self, heads: Sequence[tuple[Any, ...]], row: Row) -> Row:
         """Returns a request's row. Raises if it is not what the model takes."""
@@ -106,80 +103,61 @@ def _stacked(column: Sequence[Any], datatype: str) -> Array:
 # ---- Reading: a request's row ----------------------------------------------------------------------------------------
 
 
-def _read_rows(model: Model) -> Read:
-    ((size,),) = model.sizes.values()
-
-    def read(message: Message) -> Row:
-        value = message.value() or b""
-        if len(value) != size:
-            raise ValueError(f"{len(value)} bytes, not {size}")
-        return (value,)
-
-    return read
+def read_rows(model: Model, message: Message) -> Row:
+    """Plain rows."""
+    value = message.value() or b""
+    if [len(value)] not in model.sizes.values():
+        raise ValueError(f"{len(value)} bytes, not {model.sizes}")
+    return (value,)
 
 
-def _read_json(model: Model) -> Read:
-    def read(message: Message) -> Row:
-        tensors = orjson.loads(message.value() or b"")["inputs"]
-        row = [pack_data(each["data"]) for each, pack_data in zip(tensors, model.packed, strict=True)]
-        return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
-
-    return read
+def read_json(model: Model, message: Message) -> Row:
+    """JSON."""
+    tensors = orjson.loads(message.value() or b"")["inputs"]
+    row = [packed(each["data"]) for each, packed in zip(tensors, model.packed, strict=True)]
+    return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
 
 
-def _read_protobuf(model: Model) -> Read:
-    parse = service_pb2.ModelInferRequest.FromString
-
-    def read(message: Message) -> Row:
-        request = parse(message.value() or b"")
-        heads = [(each.name, each.datatype, each.shape) for each in request.inputs]
-        return model.checked(heads, request.raw_input_contents[:])
-
-    return read
+def read_protobuf(model: Model, message: Message) -> Row:
+    """Protobuf, with `raw_input_contents`."""
+    request = parse_protobuf(message.value() or b"")
+    heads = [(each.name, each.datatype, each.shape) for each in request.inputs]
+    return model.checked(heads, request.raw_input_contents[:])
 
 
-def _read_binary(model: Model) -> Read:
-    def read(message: Message) -> Row:
-        value, row = message.value() or b"", []
-        end = int(dict(message.headers() or ())[HEAD_LENGTH] or 0)
-        tensors = orjson.loads(value[:end])["inputs"]
-        for each in tensors:
-            at, end = end, end + each["parameters"]["binary_data_size"]
-            row.append(value[at:end])
-        return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
-
-    return read
+def read_binary(model: Model, message: Message) -> Row:
+    """Binary data."""
+    tensors, row = plain.parts(message)
+    return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
 
 
 # ---- Writing: the values of all rows, and the headers of each --------------------------------------------------------
 
 
-def _write_rows(_model: Model) -> tuple[Write, Mapping[str, bytes]]:
-    return partial(_behind, b""), {"content-type": OCTETS}
+def write_rows(_model: Model) -> tuple[Write, list[Header]]:
+    """Plain rows of the only output."""
+    return partial(_behind, b""), [("content-type", OCTETS)]
 
 
-def _write_json(model: Model) -> tuple[Write, Mapping[str, bytes]]:
+def write_json(model: Model) -> tuple[Write, list[Header]]:
+    """JSON."""
+    heads = [plain.head(*each) for each in model.zeros.items()]
+
     def write(outputs: Arrays) -> list[bytes]:
         rows = zip(*(output.reshape(len(output), -1) for output in outputs), strict=True)
         return [orjson.dumps(answer(row), option=orjson.OPT_SERIALIZE_NUMPY) for row in rows]
 
     def answer(row: Arrays) -> dict[str, object]:
-        return {**SAID, "outputs": [{**said, "data": data} for said, data in zip(model.outputs, row, strict=True)]}
+        return {**SAID, "outputs": [{**head, "data": data} for head, data in zip(heads, row, strict=True)]}
 
-    return write, {"content-type": JSON}
-
-
-def _write_protobuf(model: Model) -> tuple[Write, Mapping[str, bytes]]:
-    outputs = [service_pb2.ModelInferResponse.InferOutputTensor(**said) for said in model.outputs]
-    nothing = bytes(model.row_bytes)
-    whole = service_pb2.ModelInferResponse(**SAID, outputs=outputs, raw_output_contents=[nothing]).SerializeToString()
-    return partial(_behind, whole[: -len(nothing)]), {"content-type": PROTOBUF}
+    return write, [("content-type", JSON)]
 
 
-def _write_binary(model: Model) -> tuple[Write, Mapping[str, bytes]]:
-    size = {"parameters": {"binary_data_size": model.row_bytes}}
-    head = orjson.dumps({**SAID, "outputs": [{**said, **size} for said in model.outputs]})
-    return partial(_behind, head), {"content-type": OCTETS, HEAD_LENGTH: b"%d" % len(head)}
+def write_bytes(write: Callable[[Feeds], Answer], model: Model) -> tuple[Write, list[Header]]:
+    """What the plain loop writes for a row of the only output, with other bytes at the end."""
+    value, headers = write(model.zeros)
+    (row,) = model.zeros.values()
+    return partial(_behind, value[: -row.nbytes]), headers
 
 
 def _behind(head: bytes, outputs: Arrays) -> list[bytes]:
@@ -193,19 +171,18 @@ def _behind(head: bytes, outputs: Arrays) -> list[bytes]:
 
 
 def _made(
-    read: Callable[[Model], Read], write: Callable[[Model], tuple[Write, Mapping[str, bytes]]], task: Task
+    read: Callable[[Model, Message], Row], write: Callable[[Model], tuple[Write, list[Header]]], task: Task
 ) -> Made[Row]:
     model = Model(task)
     written, headers = write(model)
-    stated: list[Header] = [*headers.items()]
 
     def answers(rows: Sequence[Row]) -> list[Answer]:
-        return [(value, stated) for value in written(model.run(rows))]
+        return [(value, headers) for value in written(model.run(rows))]
 
-    return Made(read(model), answers, PROTOBUF if write is _write_protobuf else JSON)
+    return Made(partial(read, model), answers, PROTOBUF if read is read_protobuf else JSON)
 
 
-rows = partial(_made, _read_rows, _write_rows)
-json = partial(_made, _read_json, _write_json)
-protobuf = partial(_made, _read_protobuf, _write_protobuf)
-binary = partial(_made, _read_binary, _write_binary)
+rows = partial(_made, read_rows, write_rows)
+json = partial(_made, read_json, write_json)
+protobuf = partial(_made, read_protobuf, partial(write_bytes, plain.write_protobuf))
+binary = partial(_made, read_binary, partial(write_bytes, plain.write_binary))
