@@ -97,7 +97,7 @@ def parts(message: Message) -> tuple[Sequence[Any], Sequence[bytes]]:
     end = int(dict(message.headers() or ())[HEAD_LENGTH] or 0)
     tensors = orjson.loads(value[:end])["inputs"]
     for each in tensors:
-        at, end = end, end + each["parameters"]["binary_data_size"]
+        at, end = end, end + each.pop("parameters")["binary_data_size"]
         found.append(value[at:end])
     return tensors, found
 

@@ -42,8 +42,8 @@ PACKED: Mapping[str, Callable[[list[Any]], Any]] = {
 class Model:
     """The model, and what requests and answers say of its tensors.
 
-    `heads` and `sizes` have the inputs' heads and bytes by the length of a row, which all inputs share. `zeros` are the
-    outputs of a row, empty.
+    All inputs of a request are equally long. By the bytes of the first, `sizes` has the bytes of each, `heads` and
+    `messages` what JSON and protobuf say of each. `zeros` are the outputs of a row.
     """
 
     def __init__(self, task: Task) -> None:
@@ -54,19 +54,24 @@ class Model:
         length = self.session.get_inputs()[0].shape[1]
         self.is_ragged = isinstance(length, str)
         lengths = range(1, BOUNDARIES[-1] + 1) if self.is_ragged else (length,)
-        self.heads = {n: [(name, datatype, [1, n]) for name, datatype in self.inputs.items()] for n in lengths}
         widths = [1 if datatype == "BYTES" else DTYPES[datatype].itemsize for datatype in self.inputs.values()]
-        self.sizes = {n: [n * width for width in widths] for n in lengths}
+        self.sizes = {n * widths[0]: [n * width for width in widths] for n in lengths}
+        self.heads = {
+            n * widths[0]: [{"name": name, "datatype": kind, "shape": [1, n]} for name, kind in self.inputs.items()]
+            for n in lengths
+        }
+        tensor = service_pb2.ModelInferRequest.InferInputTensor
+        self.messages = {size: [tensor(**head) for head in heads] for size, heads in self.heads.items()}
         self.zeros = {
             found.name: np.zeros([1, *found.shape[1:]], DTYPES[DATATYPES[found.type]])
             for found in self.session.get_outputs()
         }
 
-    def checked(self, heads: Sequence[tuple[Any, ...]], row: Row) -> Row:
-        """Returns a request's row. Raises if it is not what the model takes."""
-        length = heads[0][2][1]
-        if heads != self.heads[length] or [*map(len, row)] != self.sizes[length]:
-            raise ValueError(f"the inputs are {heads}, with {[*map(len, row)]} bytes")
+    def checked(self, row: Row, said: Any, heads: Mapping[int, Any]) -> Row:
+        """Returns a request's row. Raises if its size, or what is said of its inputs, is not what the model takes."""
+        size = len(row[0])
+        if said != heads[size] or [*map(len, row)] != self.sizes[size]:
+            raise ValueError(f"the inputs are {said}, with {[*map(len, row)]} bytes")
         return row
 
     def run(self, rows: Sequence[Row]) -> Arrays:
@@ -106,7 +111,7 @@ def _stacked(column: Sequence[Any], datatype: str) -> Array:
 def read_rows(model: Model, message: Message) -> Row:
     """Plain rows."""
     value = message.value() or b""
-    if [len(value)] not in model.sizes.values():
+    if len(value) not in model.sizes:
         raise ValueError(f"{len(value)} bytes, not {model.sizes}")
     return (value,)
 
@@ -114,21 +119,20 @@ def read_rows(model: Model, message: Message) -> Row:
 def read_json(model: Model, message: Message) -> Row:
     """JSON."""
     tensors = orjson.loads(message.value() or b"")["inputs"]
-    row = [packed(each["data"]) for each, packed in zip(tensors, model.packed, strict=True)]
-    return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
+    row = [packed(each.pop("data")) for each, packed in zip(tensors, model.packed, strict=True)]
+    return model.checked(row, tensors, model.heads)
 
 
 def read_protobuf(model: Model, message: Message) -> Row:
     """Protobuf, with `raw_input_contents`."""
     request = parse_protobuf(message.value() or b"")
-    heads = [(each.name, each.datatype, each.shape) for each in request.inputs]
-    return model.checked(heads, request.raw_input_contents[:])
+    return model.checked(request.raw_input_contents[:], request.inputs, model.messages)
 
 
 def read_binary(model: Model, message: Message) -> Row:
     """Binary data."""
     tensors, row = plain.parts(message)
-    return model.checked([(each["name"], each["datatype"], each["shape"]) for each in tensors], row)
+    return model.checked(row, tensors, model.heads)
 
 
 # ---- Writing: the values of all rows, and the headers of each --------------------------------------------------------
