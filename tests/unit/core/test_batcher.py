@@ -279,7 +279,7 @@ def stacked(rows: int, length: int) -> Batch:
 
 
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
-    """Later batches of those shapes are smaller; a waiting group that is already too large still goes."""
+    """Later batches of those shapes are smaller; an open group that is as large closes."""
     waiting = padded()
     for offset in range(4):
         waiting.add(of_length(offset, 64), 0.0)
@@ -292,6 +292,20 @@ def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
     assert group is not None
     assert group.closed_by is ClosedBy.MEMORY
     assert waiting.due(4.9) is None
+
+
+def test_groups_that_wait_and_are_too_large_are_made_anew() -> None:
+    """Each of them would fail and be halved. The records keep their order, and the time when they are due."""
+    waiting = padded()
+    waiting.add(chunk(*range(8), shapes=((64,),)), 1.0)
+    waiting.add(chunk(*range(8, 21), shapes=((64,),)), 2.0)
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+
+    assert waiting.backlog == 5
+    assert [offsets(waiting.due(3.0)) for _ in range(5)] == [[*range(at, at + 4)] for at in range(0, 20, 4)]
+    assert waiting.next_due == 2.0 + 5.0
+    assert offsets(waiting.drain()) == [20]
 
 
 def test_an_open_group_that_is_still_small_enough_goes_on_filling() -> None:
