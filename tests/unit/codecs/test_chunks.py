@@ -546,6 +546,17 @@ def test_a_document_that_says_more_is_judged(said: dict[str, Any]) -> None:
     ]
 
 
+def test_unknown_members_of_a_document_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time in each document does not make it a new one, and booleans in it are none among the elements."""
+    codec = codecs(TEXTS)
+    given_ = [in_json(at, 4, sent_at=at, is_full=True) for at in range(4)]
+    expected = [alone(TEXTS, one) for one in given_]
+    read_all(codec, given_[:1])
+    monkeypatch.setattr("worker.codecs.encodings.oip.Judge.judge", None)
+
+    assert list(map(facts, read_all(codec, given_))) == expected
+
+
 def test_models_share_no_statements() -> None:
     """Equal tensors for two models give a chunk each."""
     other = replace(TEXTS, name="other")

@@ -149,18 +149,15 @@ class Encoding(ABC, Generic[Held]):
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
-        return checked_id(self._id_of(self._parsed(form, value)))
+        return checked_id(self._parsed(form, value)[1])
 
     @abstractmethod
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         """Recognise the value, or have it `_judged`."""
 
     @abstractmethod
-    def _parsed(self, form: HeaderForm, value: bytes) -> Held:
-        """The value, parsed. Raises `Reject`."""
-
-    @abstractmethod
-    def _id_of(self, held: Held) -> object: ...
+    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[Held, object]:
+        """The value, parsed, and its id, which may be anything. Raises `Reject`."""
 
     @abstractmethod
     def _question(self, held: Held) -> Question:
@@ -170,12 +167,12 @@ class Encoding(ABC, Generic[Held]):
     def _learn(self, value: bytes, held: Held, good: Good) -> None:
         """Learn to recognise values that say this."""
 
-    def _judged(self, form: HeaderForm, value: bytes, held: Held | None = None) -> Good | Fault:
+    def _judged(self, form: HeaderForm, value: bytes, parsed: tuple[Held, object] | None = None) -> Good | Fault:
         """Judge a value, which may have been parsed already, and learn what it says."""
         body_id = None
         try:
-            held = self._parsed(form, value) if held is None else held
-            body_id = checked_id(self._id_of(held))
+            held, given = parsed or self._parsed(form, value)
+            body_id = checked_id(given)
             statement, tensors = self._judge.judge(self._question(held))
         except Reject as no:
             return Fault(no.code, no.message, body_id)
