@@ -26,6 +26,8 @@ from tests.fakes import (
     Newcomer,
     RowCodec,
 )
+from worker.codecs.codec import Codec
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
@@ -153,6 +155,8 @@ class World:
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
     model: Model | None = None  # None: `rows_model`, or `summing_model` with state
+    wire: Wire | None = None  # None: `RowCodec` reads and writes
+    served: Signature = field(default_factory=signature)
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
@@ -180,21 +184,25 @@ class World:
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
-        self.policies = {MODEL: self.policy}
+        self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
         self.batcher = Batcher(self.policies, self.punctuality.needed)
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
-        self.codec = RowCodec(
-            dead_letters=self.dead_letters,
-            joins=self.joins,
-            keeps_order=self.has_state,
-            rejections=rejections,
-            tell=self.events.rejected,
+        self.codec: Codec | RowCodec = (
+            RowCodec(
+                dead_letters=self.dead_letters,
+                joins=self.joins,
+                keeps_order=self.has_state,
+                rejections=rejections,
+                tell=self.events.rejected,
+            )
+            if self.wire is None
+            else Codec([self.served], self.wire, self.events.rejected, rejections)
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher
-        a_stacker = stacker()
+        a_stacker = Stacker(self.served)
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
             states = KeyStates(
@@ -266,7 +274,7 @@ class World:
         if self.outside is not None:
             sink = StoringSink(sink, self.key_states.leave, self.outside, OutsideValues(STATE))
         elif self.has_state:
-            sink = EachState(sink, self.key_states.leave)
+            sink = EachState(sink, self.key_states.leave, self.clock)
         return AtLeastOnce(
             ledger=self.ledger,
             encoder=self.codec,

@@ -68,7 +68,7 @@ class StatefulParts(NamedTuple):
     def sink(self, answers: Sink) -> Sink:
         """The sink that sends each state after its answer, to the changelog or to the store."""
         if self.link is None:
-            return EachState(answers, self.states.leave)
+            return EachState(answers, self.states.leave, time.monotonic)
         return StoringSink(answers, self.states.leave, self.link, OutsideValues(self.states.layout))
 
     def transactions(self, answers: Transactions) -> Transactions:

@@ -117,13 +117,13 @@ def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
 def test_what_is_finished_keeps_no_lane_busy(steered: Lanes) -> None:
     """Until it is fetched it is in flight."""
     steered.lanes.submit(batch(0))
-    assert steered.lanes.is_busy
+    was_busy = steered.lanes.is_busy
     steered.runner.permits.put(None)
     deadline = time.monotonic() + PATIENCE
     while steered.lanes.is_busy and time.monotonic() < deadline:
         time.sleep(0.001)
 
-    assert not steered.lanes.is_busy
+    assert (was_busy, steered.lanes.is_busy) == (True, False)
     assert steered.lanes.in_flight == 1
     steered.fetch(1)
 

@@ -1,13 +1,14 @@
-"""Sends states to the changelog, together with the answers that they belong to.
+"""Sends states to the changelog, behind the answers that they belong to.
 
-    at least once   each state goes with its answer: an offset between two requests of a key may be committed, so the
-                    state between them counts
-    exactly once    only the last state of each key in a transaction goes, because all of it becomes visible at once:
+    at least once   every state goes: an offset between two requests of a key may be committed, so the state between
+                    them counts. An answer is durable when its states are
 
-    send ─▶ answers ─▶ the open transaction
-      └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
+    exactly once    only the last state of each key in a transaction goes, because all of it becomes visible at once
 
-Only the loop's thread calls this.
+    send ─▶ answers ─▶ the producer, at once
+      └──▶ states: wait here ─▶ all that wait, together ─▶ the producer
+
+Many states together cost the broker much less than as many in small sets. Only the loop's thread calls this.
 """
 
 from __future__ import annotations
@@ -20,23 +21,59 @@ from worker.core.records import Fields, Partition
 from worker.ports import Sink, Transactions
 from worker.state.layout import is_first, marked
 
+# At least once, the longest wait of a state in seconds, and the most states that wait. An offset is committed so much
+# later: a quarter of the usual commit interval at most.
+LONGEST_WAIT, MOST_WAITING = 0.05, 4096
+
 # Gives the messages for the changelog that go with answers that leave (`KeyStates.leave`).
 Leave = Callable[[Stretch], Sequence[Fields]]
 _key_of: Callable[[Fields], bytes | None] = itemgetter(1)
 
 
 class EachState:
-    """Wraps the sink to Kafka, for a model with state."""
+    """Wraps the sink to Kafka, for a model with state. Owns the waiting states and the half durable places."""
 
-    def __init__(self, sink: Sink, leave: Leave) -> None:
-        self._send = sink.send
+    def __init__(self, sink: Sink, leave: Leave, clock: Callable[[], float]) -> None:
+        self._sink = sink
         self._leave = leave
-        self.poll = sink.poll
-        self.push = sink.push
+        self._clock = clock
+        self._waiting: list[tuple[Stretch, Sequence[Fields]]] = []
+        self._count = 0  # waiting states
+        self._due = 0.0  # when the first of them has waited long enough
+        self._half: set[Stretch] = set()  # places whose answers are acknowledged, or whose states are
 
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
-        """Send answers and their states. Both must be durable before an offset is committed."""
-        self._send([*messages, *self._leave(stretch)], stretch)
+        """Send answers. Their states follow with others."""
+        states = self._leave(stretch)
+        if not self._waiting:
+            self._due = self._clock() + LONGEST_WAIT
+        self._waiting.append((stretch, states))
+        self._count += len(states)
+        self._sink.send(messages, stretch)
+
+    def poll(self, timeout: float) -> Sequence[Stretch]:
+        """The places whose answers and states are durable, once each. States that wait go when a call may wait."""
+        if self._waiting and (timeout > 0 or self._count >= MOST_WAITING or self._clock() >= self._due):
+            self._send_states()
+        durable: list[Stretch] = []
+        for stretch in self._sink.poll(timeout):
+            if stretch in self._half:
+                self._half.remove(stretch)
+                durable.append(stretch)
+            else:
+                self._half.add(stretch)
+        return durable
+
+    def push(self) -> None:
+        """Send all that waits, because no more answers are coming for now."""
+        self._send_states()
+        self._sink.push()
+
+    def _send_states(self) -> None:
+        """Send the waiting states, but for those of partitions that another replica may have by now."""
+        for stretch, states in self._waiting:
+            self._sink.send(() if stretch.places.line.is_forgotten else states, stretch)
+        self._waiting, self._count = [], 0
 
 
 class LastStates:

@@ -233,7 +233,7 @@ class Replica:
             states = KeyStates(
                 STATE, self.ledger, restorer, self.events, topic=CHANGELOG, can_take_back=back, clock=clock
             )
-            return states, ByKey(self.batcher), EachState(sink, states.leave)
+            return states, ByKey(self.batcher), EachState(sink, states.leave, clock)
         link = watched(process, SimLink(process, self._store))
         outside = OutsideStates(STATE, self.ledger, link, self.events, most_in_memory=2)
         by_key = ByKey(StateFetch(self.batcher, outside, clock))

@@ -11,7 +11,7 @@ from tests.fakes import CHANGELOG
 from tests.states import number_of, state
 from worker.core.ordering.ledger import Line, Places, Stretch
 from worker.core.records import Ending, Fields, Partition
-from worker.delivery.last_states import EachState, LastStates
+from worker.delivery.last_states import LONGEST_WAIT, MOST_WAITING, EachState, LastStates
 from worker.state.changes import forgotten
 from worker.state.layout import is_first
 
@@ -159,33 +159,98 @@ def test_what_was_taken_back_is_in_no_later_transaction(transaction: Transaction
     assert transaction.commit() == [(b"b", 2)]
 
 
-class SentAtOnce:
-    """A sink that remembers what it was given."""
+class Acknowledging:
+    """A sink that acknowledges what it is told to: `due` are the places that its next polls return."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Sequence[Fields], Stretch]] = []
+        self.due: list[Stretch] = []
         self.pushed = 0
 
     def send(self, messages: Sequence[Fields], stretch: Stretch) -> None:
         self.sent.append((messages, stretch))
 
-    def poll(self, timeout: float) -> Sequence[Stretch]:
-        assert timeout == 1.0
-        return [stretch for _, stretch in self.sent]
+    def poll(self, _: float) -> Sequence[Stretch]:
+        due, self.due = self.due, []
+        return due
 
     def push(self) -> None:
         self.pushed += 1
 
 
-def test_at_least_once_each_state_goes_with_its_answer() -> None:
-    """Then the places are durable when all of it is. A request that leaves no state has only its answer."""
-    inner, leaving = SentAtOnce(), Leaving()
-    outer = EachState(inner, leaving.leave)
-    both, none = leaving.stretch(gone(b"b", 1), of(b"a", 1), of(b"a", 2)), leaving.stretch()
+class Waiting:
+    """States that wait at least once, with a clock."""
 
-    outer.send([ANSWER], both)
-    outer.send([ANSWER], none)
-    outer.push()
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.inner, self.leaving = Acknowledging(), Leaving()
+        self.outer = EachState(self.inner, self.leaving.leave, lambda: self.now)
 
-    assert inner.sent == [([ANSWER, gone(b"b", 1), of(b"a", 1), of(b"a", 2)], both), ([ANSWER], none)]
-    assert (outer.poll(1.0), inner.pushed) == ([both, none], 1)
+    def sends(self, *states: Fields, partition: Partition = P0) -> Stretch:
+        stretch = self.leaving.stretch(*states, partition=partition)
+        self.outer.send([ANSWER], stretch)
+        return stretch
+
+    @property
+    def states(self) -> list[Fields]:
+        return [message for messages, _ in self.inner.sent for message in messages if message[0] == CHANGELOG]
+
+
+def test_at_least_once_every_state_goes_behind_its_answer() -> None:
+    """They go together, in order, when no more answers are coming."""
+    waiting = Waiting()
+    waiting.sends(gone(b"b", 1), of(b"a", 1), of(b"a", 2))
+    waiting.sends(of(b"a", 3))
+    assert waiting.states == []
+
+    waiting.outer.push()
+
+    assert waiting.states == [gone(b"b", 1), of(b"a", 1), of(b"a", 2), of(b"a", 3)]
+    assert waiting.inner.pushed == 1
+
+
+def test_at_least_once_an_answer_is_durable_with_its_states() -> None:
+    """So no offset is committed whose state may be lost."""
+    waiting = Waiting()
+    first, second = waiting.sends(of(b"a", 1)), waiting.sends()
+    waiting.inner.due = [first, second]
+    waiting.outer.push()
+    assert waiting.outer.poll(0.0) == []
+
+    waiting.inner.due = [stretch for _, stretch in waiting.inner.sent[2:]]
+
+    assert waiting.outer.poll(0.0) == [first, second]
+    assert waiting.outer.poll(0.0) == []
+
+
+def test_at_least_once_states_wait_for_a_short_time_only() -> None:
+    """Not even so long where the loop has nothing to do but wait for Kafka."""
+    waiting = Waiting()
+    waiting.sends(of(b"a", 1))
+    waiting.now = LONGEST_WAIT / 2
+    waiting.outer.poll(0.0)
+    assert waiting.states == []
+    waiting.now = LONGEST_WAIT
+    waiting.outer.poll(0.0)
+    assert waiting.states == [of(b"a", 1)]
+
+    waiting.sends(of(b"a", 2))
+    waiting.outer.poll(1.0)
+    assert waiting.states == [of(b"a", 1), of(b"a", 2)]
+
+    waiting.sends(*MOST_WAITING * [of(b"a", 3)])
+    waiting.outer.poll(0.0)
+    assert len(waiting.states) == 2 + MOST_WAITING
+
+
+def test_at_least_once_states_of_a_partition_that_is_gone_are_not_sent() -> None:
+    """Another replica may have written later ones by now."""
+    waiting = Waiting()
+    waiting.sends(of(b"a", 1))
+    there = waiting.sends(of(b"b", 1, home=1), partition=P1)
+    waiting.leaving.lines[P0].is_forgotten = True
+
+    waiting.outer.push()
+
+    assert waiting.states == [of(b"b", 1, home=1)]
+    assert waiting.inner.sent[-1][1] == there

@@ -59,6 +59,20 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     assert [array.tolist() for array in states.arrays] == [[[5.0], [6.0]]]
 
 
+def test_where_nan_is_allowed_a_next_state_may_hold_it() -> None:
+    """The operator said so for all that the model gives. Then no record is refused for it."""
+    by = replace(stacker(), refuse_non_finite_output=False)
+    asked = chunk(0, 1)
+
+    found = by.split(batch(asked, by=by), [np.array([[1], [2]], "<f4"), np.array([[np.nan], [4]], "<f4")])
+
+    assert isinstance(found, Split)
+    [(of, _, _, states)] = found.predicted
+    assert (of, found.refused) == (asked, [])
+    assert states is not None
+    np.testing.assert_array_equal(states.arrays[0], [[np.nan], [4]])
+
+
 @pytest.mark.parametrize("dims", [(), (1,), (2, 3)])
 def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) -> None:
     """This holds for any shape of a state, also for one number per row without another axis, and between neighbours."""
