@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import groupby, islice
 from math import prod
+from operator import countOf, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from worker.codecs.answer_forms import Asked, reply_form
@@ -137,6 +138,9 @@ class Encoding(ABC, Generic[Held]):
         """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
         read = self._read
         found = [read(form, value) for value in values]
+        first = found[0][0]
+        if isinstance(first, Statement) and form in first.kinds and countOf(map(_first, found), first) == len(found):
+            return [_part(first.kinds[form], range(len(found)), found)], []  # type: ignore[arg-type]  # no faults
         good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
         at: Sequence[int] = range(len(found))
         faults: Sequence[tuple[int, Fault]] = []
@@ -197,13 +201,12 @@ class Encoding(ABC, Generic[Held]):
 
     def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
         """These values in columns, for each kind."""
-        statements = [one[0] for one in good]
-        first = statements[0]
-        if statements.count(first) == len(statements):
-            return [_part(first.kinds[form], at, good)]
-        kinds = [statement.kinds[form] for statement in statements]
+        kinds = [one[0].kinds[form] for one in good]
         groups = grouped(kinds, keeps_order=self._judge.has_state)
         return [_part(kinds[some[0]], [at[one] for one in some], [good[one] for one in some]) for some in groups]
+
+
+_first = itemgetter(0)
 
 
 def _part(kind: Kind, at: Sequence[int], good: Sequence[Good]) -> Part:
