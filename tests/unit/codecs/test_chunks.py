@@ -573,6 +573,36 @@ def test_a_document_that_says_more_is_judged(said: dict[str, Any]) -> None:
     ]
 
 
+def test_unknown_members_of_a_document_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time in each document does not make it a new one, and booleans in it are none among the elements."""
+    codec = codecs(TEXTS)
+    given_ = [in_json(at, 4, sent_at=at, is_full=True) for at in range(4)]
+    expected = [alone(TEXTS, one) for one in given_]
+    read_all(codec, given_[:1])
+    monkeypatch.setattr("worker.codecs.encodings.oip.Judge.judge", None)
+
+    assert list(map(facts, read_all(codec, given_))) == expected
+
+
+def test_what_is_too_deep_or_too_long_is_judged_each_time() -> None:
+    """A document nested so deeply that it cannot be written, and a message with a long unknown field."""
+    deep = json.loads('{"a":' * 400 + "1" + "}" * 400)
+    codec = codecs(TEXTS, max_json_bytes=2**24, max_request_bytes=2**24)
+    long = in_protobuf(1, 4)
+    long = long._replace(value=(long.value or b"") + field(9, bytes(2**21)))
+
+    for one in (in_json(1, 4, parameters=deep), long):
+        found = [facts(each) for _ in range(2) for each in read_all(codec, [one])]
+
+        assert found == [alone(TEXTS, one, max_json_bytes=2**24, max_request_bytes=2**24)] * 2
+        assert isinstance(found[0], One)
+
+    json_known, layouts = [*codec._encodings._made.values()]
+    assert not json_known._known  # type: ignore[attr-defined]
+    assert not layouts._layouts._known  # type: ignore[attr-defined]
+    assert codec.read([]) == ([], [])
+
+
 def test_models_share_no_statements() -> None:
     """Equal tensors for two models give a chunk each."""
     other = replace(TEXTS, name="other")

@@ -47,14 +47,12 @@ class BinaryData(Encoding[tuple[Object, memoryview]]):
         except Reject:
             return self._judged(form, value)
 
-    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[Object, memoryview]:
-        """The head, and the bytes behind it. Raises `Reject` if there is no such head."""
+    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[tuple[Object, memoryview], object]:
+        """The head and the bytes behind it, and the id. Raises `Reject` if there is no such head."""
         assert form.head_length is not None
         head, tail = split(value, form.head_length)
-        return document_of(head, self._most_bytes, f"the head of {len(head)} bytes ({HEAD_LENGTH})"), tail
-
-    def _id_of(self, held: tuple[Object, memoryview]) -> object:
-        return held[0].get("id")
+        document = document_of(head, self._most_bytes, f"the head of {len(head)} bytes ({HEAD_LENGTH})")
+        return (document, tail), document.get("id")
 
     def _question(self, held: tuple[Object, memoryview]) -> Question:
         return question_of(*held)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import groupby, islice
 from math import prod
+from operator import countOf, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from worker.codecs.answer_forms import Asked, reply_form
@@ -137,6 +138,9 @@ class Encoding(ABC, Generic[Held]):
         """Read values whose headers have this form, none of them empty: the good ones, and the faults by index."""
         read = self._read
         found = [read(form, value) for value in values]
+        first = found[0][0]
+        if isinstance(first, Statement) and form in first.kinds and countOf(map(_first, found), first) == len(found):
+            return [_part(first.kinds[form], range(len(found)), found)], []  # type: ignore[arg-type]  # no faults
         good: Sequence[Good] = found  # type: ignore[assignment]  # unless there are faults
         at: Sequence[int] = range(len(found))
         faults: Sequence[tuple[int, Fault]] = []
@@ -149,18 +153,15 @@ class Encoding(ABC, Generic[Held]):
 
     def body_id(self, form: HeaderForm, value: bytes) -> str | None:
         """The body's id. Raises `Reject` if it cannot be read."""
-        return checked_id(self._id_of(self._parsed(form, value)))
+        return checked_id(self._parsed(form, value)[1])
 
     @abstractmethod
     def _read(self, form: HeaderForm, value: bytes) -> Good | Fault:
         """Recognise the value, or have it `_judged`."""
 
     @abstractmethod
-    def _parsed(self, form: HeaderForm, value: bytes) -> Held:
-        """The value, parsed. Raises `Reject`."""
-
-    @abstractmethod
-    def _id_of(self, held: Held) -> object: ...
+    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[Held, object]:
+        """The value, parsed, and its id, which may be anything. Raises `Reject`."""
 
     @abstractmethod
     def _question(self, held: Held) -> Question:
@@ -170,12 +171,12 @@ class Encoding(ABC, Generic[Held]):
     def _learn(self, value: bytes, held: Held, good: Good) -> None:
         """Learn to recognise values that say this."""
 
-    def _judged(self, form: HeaderForm, value: bytes, held: Held | None = None) -> Good | Fault:
+    def _judged(self, form: HeaderForm, value: bytes, parsed: tuple[Held, object] | None = None) -> Good | Fault:
         """Judge a value, which may have been parsed already, and learn what it says."""
         body_id = None
         try:
-            held = self._parsed(form, value) if held is None else held
-            body_id = checked_id(self._id_of(held))
+            held, given = parsed or self._parsed(form, value)
+            body_id = checked_id(given)
             statement, tensors = self._judge.judge(self._question(held))
         except Reject as no:
             return Fault(no.code, no.message, body_id)
@@ -200,13 +201,12 @@ class Encoding(ABC, Generic[Held]):
 
     def _parts(self, form: HeaderForm, at: Sequence[int], good: Sequence[Good]) -> Sequence[Part]:
         """These values in columns, for each kind."""
-        statements = [one[0] for one in good]
-        first = statements[0]
-        if statements.count(first) == len(statements):
-            return [_part(first.kinds[form], at, good)]
-        kinds = [statement.kinds[form] for statement in statements]
+        kinds = [one[0].kinds[form] for one in good]
         groups = grouped(kinds, keeps_order=self._judge.has_state)
         return [_part(kinds[some[0]], [at[one] for one in some], [good[one] for one in some]) for some in groups]
+
+
+_first = itemgetter(0)
 
 
 def _part(kind: Kind, at: Sequence[int], good: Sequence[Good]) -> Part:

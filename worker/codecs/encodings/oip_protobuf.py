@@ -84,16 +84,14 @@ class Protobuf(Encoding[Any]):
                 pass
         return self._judged(form, value)
 
-    def _parsed(self, form: HeaderForm, value: bytes) -> Any:  # noqa: ARG002  # one for all encodings
+    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[Any, object]:  # noqa: ARG002  # one for all encodings
         if len(value) > _SMALL:
             check_size("the message, without its raw_input_contents,", _size_beside_raw(value), self._most_bytes)
         try:
-            return _InferRequest.FromString(value)
+            message = _InferRequest.FromString(value)
         except DecodeError as error:
             raise Reject(f"the value is no inference.ModelInferRequest: {error}") from None
-
-    def _id_of(self, held: Any) -> object:
-        return held.id or None  # protobuf does not tell an empty id from none
+        return message, message.id or None  # protobuf does not tell an empty id from none
 
     def _question(self, held: Any) -> Question:
         said = held.parameters

@@ -56,11 +56,8 @@ class PlainRows(Encoding[tuple[HeaderForm, bytes]]):
             return self._judged(form, value)
         return statement, (value,) if self._is_whole else statement.arranged((value,)), None
 
-    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[HeaderForm, bytes]:
-        return form, value
-
-    def _id_of(self, held: tuple[HeaderForm, bytes]) -> object:  # noqa: ARG002  # rows have none
-        return None
+    def _parsed(self, form: HeaderForm, value: bytes) -> tuple[tuple[HeaderForm, bytes], object]:
+        return (form, value), None  # rows have no id
 
     def _question(self, held: tuple[HeaderForm, bytes]) -> Question:
         form, value = held
