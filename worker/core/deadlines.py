@@ -53,8 +53,13 @@ class Punctuality:
 
     def give_deadlines(self, chunk: Chunk, now: float) -> None:
         """Set the deadlines of a chunk that has timeouts."""
+        assert chunk.timeouts is not None
         self.is_asked_for = True
-        chunk.deadlines = _deadlines(chunk, now, self._wall_clock())
+        wall = self._wall_clock()
+        chunk.deadlines = [
+            inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
+            for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
+        ]
 
     def sifted(self, chunk: Chunk, kind: BatchKind, backlog: int, now: float) -> tuple[Chunk | None, list[Refused]]:
         """The records that can be answered in time, with their deadlines, and refusals of the others.
@@ -218,14 +223,6 @@ def answered_late(chunks: Sequence[Chunk], now: float) -> int:
         for chunk in chunks
         if chunk.deadlines is not None and (chunk.reassembly is None or chunk.reassembly.is_over)
     )
-
-
-def _deadlines(chunk: Chunk, now: float, wall: float) -> list[float]:
-    assert chunk.timeouts is not None
-    return [
-        inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
-        for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
-    ]
 
 
 def _milliseconds(seconds: float) -> str:

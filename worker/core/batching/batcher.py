@@ -186,12 +186,7 @@ class Batcher:
 
     def due(self, now: float) -> Group | None:
         """The group that an idle lane should start: the first due of those that are full or have waited enough."""
-        first = self._first_open()
-        if first is None or first.due_at > now:
-            return self._pop_full() if self._full else None
-        if self._full and self._full[0][0] <= first.due_at:
-            return self._pop_full()
-        return self._close(first, ClosedBy.LINGER)
+        return self._next(now, ClosedBy.LINGER)
 
     def ahead(self, now: float) -> Group | None:
         """The group that may be stacked while every lane is busy; None unless there is a full one."""
@@ -199,14 +194,11 @@ class Batcher:
 
     def pressed(self) -> Group | None:
         """The group that goes when no more may be taken: a full one, or else the open group that is due first."""
-        return self._next(ClosedBy.PRESSURE)
+        return self._next(-inf if self._full else inf, ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
         """The next group of a drain: the first due, because time may not last for all. None: all are gone."""
-        first = self._first_open()
-        if first is None or (self._full and self._full[0] < (first.due_at, first.age)):
-            return self._next(ClosedBy.DRAIN)
-        return self._close(first, ClosedBy.DRAIN)
+        return self._next(inf, ClosedBy.DRAIN)
 
     @property
     def linger(self) -> float:
@@ -369,14 +361,12 @@ class Batcher:
             heappop(self._dues)
         return None
 
-    def _next(self, why: ClosedBy) -> Group | None:
-        if self._full:
-            return self._pop_full()
+    def _next(self, now: float, why: ClosedBy) -> Group | None:
+        """The first due of the full groups and the groups that are due by `now`; an open one closes for this reason."""
         first = self._first_open()
-        return None if first is None else self._close(first, why)
-
-    def _pop_full(self) -> Group:
-        return heappop(self._full)[2]
+        if first is None or first.due_at > now or (self._full and self._full[0][0] <= first.due_at):
+            return heappop(self._full)[2] if self._full else None
+        return self._close(first, why)
 
     def _fill(self, group: Group, why: ClosedBy) -> None:
         heappush(self._full, (group.due_at, group.age, self._close(group, why)))
