@@ -180,11 +180,9 @@ def triage(rows: Sequence[int], deadlines: Sequence[float], finished_at: Callabl
     """
     most = sum(rows)
     at = whole = finished_at(most)
-    running = _in_time(rows, deadlines, most, at)
-    while not running and most > 1:
+    while not (running := _in_time(rows, deadlines, most, at)) and most > 1:
         most //= 2
         at = finished_at(most)
-        running = _in_time(rows, deadlines, most, at)
     # A record left out of the smaller batch for its size would have been as late as the whole batch.
     return {index: whole if deadline >= at else at for index, deadline in enumerate(deadlines) if index not in running}
 
