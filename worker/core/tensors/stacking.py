@@ -7,7 +7,7 @@ cover the whole stacked array only if each row can fail for itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -108,15 +108,16 @@ class Stacker:
 
     @staticmethod
     def _non_finite(
-        chunks: Sequence[Chunk], rows: int, specs: Iterable[TensorSpec], arrays: Iterable[Array]
+        chunks: Sequence[Chunk], rows: int, specs: Sequence[TensorSpec], arrays: Collection[Array]
     ) -> dict[int, str]:
         """The records (by their index in the batch) that hold NaN or infinity, each with the name of the tensor."""
         non_finite: dict[int, str] = {}
-        floats = [(spec, array) for spec, array in zip(specs, arrays, strict=True) if spec.is_float]
-        if len(floats) > MANY and _are_small_and_finite([array for _, array in floats]):
+        if len(specs) > MANY and _are_small_and_finite(
+            [array for spec, array in zip(specs, arrays, strict=True) if spec.is_float]
+        ):
             return non_finite
-        for spec, array in floats:
-            if _is_finite(array):
+        for spec, array in zip(specs, arrays, strict=True):
+            if not spec.is_float or _is_finite(array):
                 continue
             finite_rows = np.isfinite(array.reshape(rows, -1)).all(axis=1)
             rows_each = [count for chunk in chunks for count in chunk.rows]
@@ -176,7 +177,7 @@ def _is_finite(array: Array) -> bool:
 
 
 def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
-    is_small = sum([array.size for array in arrays]) < SMALL * len(arrays)
+    is_small = sum([array.size for array in arrays]) < SMALL * len(arrays)  # false if there is none
     return is_small and bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
 
 
