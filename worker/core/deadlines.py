@@ -84,7 +84,7 @@ class Punctuality:
         late = triage(rows, deadlines, lambda rows: self.finished_at(now, kind, rows))
         records = records_of(chunks)
         refused = [too_late(*records[index], now, finished_at) for index, finished_at in late.items()]
-        return [part for part, _ in without(chunks, late)], refused
+        return without(chunks, late), refused
 
     # Forecasts
 

@@ -198,6 +198,9 @@ class Batcher:
 
     def drain(self) -> Group | None:
         """The next group of a drain: the first due, because time may not last for all. None: all are gone."""
+        first = self._first_open()
+        if first is not None and self._full and (first.due_at, first.age) < self._full[0][:2]:
+            return self._close(first, ClosedBy.DRAIN)  # the older one of two that are due at once
         return self._next(inf, ClosedBy.DRAIN)
 
     @property

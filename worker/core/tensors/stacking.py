@@ -1,4 +1,4 @@
-"""Joins the rows of records into one array, cuts a failed batch in halves, and joins the outputs of a cut record.
+"""Joins the rows of records into one array, splits the outputs of a batch, and cuts a failed batch in halves.
 
 Numeric tensors are joined as bytes and viewed, never parsed one by one. The exact length of each is checked before,
 because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +53,7 @@ class Stacker:
         if not non_finite:
             return batch, []
         why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
-        others = [chunk for chunk, _ in without(chunks, why)]
-        return self._join(others, closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
+        return self._join(without(chunks, why), closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The predictions of a batch, and refusals of the records whose own part of an output is not finite.
@@ -77,11 +76,10 @@ class Stacker:
             if non_finite and buckets.cuts_outputs:  # padding belongs to no record
                 non_finite = self._non_finite_parts(batch.chunks, outputs)
         if not non_finite and not spoilt:
-            return Split(_predictions(batch.chunks, outputs), [])
+            return Split(_predictions(batch.chunks, outputs, ()), [])
         why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
         why.update(spoilt)
-        predicted = [Prediction(chunk, outputs, row) for chunk, row in without(batch.chunks, why)]
-        return Split(predicted, _refused(batch.chunks, why, Code.INTERNAL))
+        return Split(_predictions(batch.chunks, outputs, why), _refused(batch.chunks, why, Code.INTERNAL))
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
@@ -126,12 +124,21 @@ class Stacker:
         return non_finite
 
 
-def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Prediction]:
+def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array], refused: Collection[int]) -> list[Prediction]:
+    """The predictions of all records except these, by their index in the batch: one for each part of a chunk."""
     predicted: list[Prediction] = []
-    row = 0
+    index = row = 0
     for chunk in chunks:
-        predicted.append(Prediction(chunk, outputs, row))
-        row += sum(chunk.rows)
+        if not refused:
+            predicted.append(Prediction(chunk, outputs, row))
+            row += sum(chunk.rows)
+            continue
+        rows, start, count = [*accumulate(chunk.rows, initial=row)], 0, len(chunk)
+        for at in [*[at for at in range(count) if index + at in refused], count]:
+            if at > start:
+                predicted.append(Prediction(chunk.take(start, at), outputs, rows[start]))
+            start = at + 1
+        index, row = index + count, rows[-1]
     return predicted
 
 
