@@ -170,10 +170,13 @@ class OffsetLedger:
         line = self._lines.get(first[0])
         if line is None or first[1] < line.committed:
             line = self._line(first)
-        start, stop = first[1], records[-1][1] + 1
-        offsets = range(start, stop) if stop - start == len(records) else [record[1] for record in records]
-        # For one record a comprehension takes 0.4 µs.
-        stamps = [first[5]] if len(records) == 1 else [record[5] for record in records]
+        offsets: Sequence[int]
+        if len(records) == 1:  # what many records need takes 0.7 µs
+            offsets, stamps = (first[1],), [first[5]]
+        else:
+            start, stop = first[1], records[-1][1] + 1
+            offsets = range(start, stop) if stop - start == len(records) else [record[1] for record in records]
+            stamps = [record[5] for record in records]
         places = Places(line, offsets, rows, sizes, stamps, now)
         line.places.append(places)
         self.records += len(records)
