@@ -136,21 +136,16 @@ def records_of(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
     return [(chunk, at) for chunk in chunks for at in range(len(chunk))]
 
 
-def without(chunks: Sequence[Chunk], indexes: Collection[int]) -> list[tuple[Chunk, int]]:
-    """The chunks without these records (by their index in the batch), and the row where each part begins."""
-    parts: list[tuple[Chunk, int]] = []
-    index = row = 0
+def without(chunks: Sequence[Chunk], indexes: Collection[int]) -> list[Chunk]:
+    """The chunks without these records, by their index in the batch."""
+    kept: list[Chunk] = []
+    first = 0
     for chunk in chunks:
-        rows, start = chunk.rows, 0
-        for at in [at for at in range(len(rows)) if index + at in indexes]:
-            if at > start:
-                parts.append((chunk.take(start, at), row + sum(rows[:start])))
-            start = at + 1
-        if start < len(rows):
-            parts.append((chunk.take(start, len(rows)), row + sum(rows[:start])))
-        index += len(rows)
-        row += sum(rows)
-    return parts
+        own = [at for at in range(len(chunk)) if first + at not in indexes]
+        if own:
+            kept.append(chunk.pick(own))
+        first += len(chunk)
+    return kept
 
 
 class Reading(NamedTuple):

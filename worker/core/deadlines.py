@@ -53,8 +53,13 @@ class Punctuality:
 
     def give_deadlines(self, chunk: Chunk, now: float) -> None:
         """Set the deadlines of a chunk that has timeouts."""
+        assert chunk.timeouts is not None
         self.is_asked_for = True
-        chunk.deadlines = _deadlines(chunk, now, self._wall_clock())
+        wall = self._wall_clock()
+        chunk.deadlines = [
+            inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
+            for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
+        ]
 
     def sifted(self, chunk: Chunk, kind: BatchKind, backlog: int, now: float) -> tuple[Chunk | None, list[Refused]]:
         """The records that can be answered in time, with their deadlines, and refusals of the others.
@@ -79,7 +84,7 @@ class Punctuality:
         late = triage(rows, deadlines, lambda rows: self.finished_at(now, kind, rows))
         records = records_of(chunks)
         refused = [too_late(*records[index], now, finished_at) for index, finished_at in late.items()]
-        return [part for part, _ in without(chunks, late)], refused
+        return without(chunks, late), refused
 
     # Forecasts
 
@@ -175,11 +180,9 @@ def triage(rows: Sequence[int], deadlines: Sequence[float], finished_at: Callabl
     """
     most = sum(rows)
     at = whole = finished_at(most)
-    running = _in_time(rows, deadlines, most, at)
-    while not running and most > 1:
+    while not (running := _in_time(rows, deadlines, most, at)) and most > 1:
         most //= 2
         at = finished_at(most)
-        running = _in_time(rows, deadlines, most, at)
     # A record left out of the smaller batch for its size would have been as late as the whole batch.
     return {index: whole if deadline >= at else at for index, deadline in enumerate(deadlines) if index not in running}
 
@@ -218,14 +221,6 @@ def answered_late(chunks: Sequence[Chunk], now: float) -> int:
         for chunk in chunks
         if chunk.deadlines is not None and (chunk.reassembly is None or chunk.reassembly.is_over)
     )
-
-
-def _deadlines(chunk: Chunk, now: float, wall: float) -> list[float]:
-    assert chunk.timeouts is not None
-    return [
-        inf if timeout is None else deadline_of(record.timestamp_ms, timeout, now, wall)
-        for record, timeout in zip(chunk.records, chunk.timeouts, strict=True)
-    ]
 
 
 def _milliseconds(seconds: float) -> str:

@@ -144,8 +144,8 @@ class FirstRejections:
 
     def _answered(self) -> Mapping[Partition, int | None]:
         """How far answers are durable, in the partitions that have answers; None where that is not known yet."""
-        begun = [line for line in self._lines if line.is_under_way or line.next_offset >= 0]
-        return {line.partition: None if line.is_under_way else line.next_offset for line in begun}
+        begun = [line for line in self._lines if line.on_the_way or line.next_offset >= 0]
+        return {line.partition: None if line.on_the_way else line.next_offset for line in begun}
 
     def _why(self) -> str:
         held, last = len(self._held), self._held[-1][1]

@@ -44,10 +44,13 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """True if nothing may be taken: a bound is reached, or fetching still pauses because one was."""
+        return self._is_pausing or self._share >= 1
+
+    @property
+    def _share(self) -> float:
+        """How much of a bound is taken and not settled: 1 if it is reached. The fullest of the bounds counts."""
         held, bounds = self._ledger, self._bounds
-        return (
-            self._is_pausing or held.records >= bounds.records or held.rows >= bounds.rows or held.size >= bounds.size
-        )
+        return max(held.records / bounds.records, held.rows / bounds.rows, held.size / bounds.size)
 
     def room(self) -> int:
         """How many records may be taken now, judged by the size of the last records; at least one unless full."""
@@ -70,13 +73,7 @@ class Intake:
 
     def should_pause(self) -> bool:
         """True if fetching must pause: from the end of the reserve until half of every bound is free."""
-        if self._is_pausing:
-            held, bounds = self._ledger, self._bounds
-            self._is_pausing = (
-                2 * held.records > bounds.records or 2 * held.rows > bounds.rows or 2 * held.size > bounds.size
-            )
-        else:
-            self._is_pausing = self._reserve_left <= 0
+        self._is_pausing = 2 * self._share > 1 if self._is_pausing else self._reserve_left <= 0
         if not self._is_pausing and self._reserve_left <= 0:
             self._reserve_left = RESERVE
         return self._is_pausing

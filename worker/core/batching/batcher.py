@@ -189,14 +189,15 @@ class Batcher:
     def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
         """Do nothing: no record waits here for another's outcome."""
 
-    def due(self, now: float) -> Group | None:
-        """The group that an idle lane should start: the first due of those that are full or have waited enough."""
+    def due(self, now: float, why: ClosedBy = ClosedBy.LINGER) -> Group | None:
+        """The group that an idle lane should start: the first due of those that are full or have waited enough.
+
+        An open one closes for this reason.
+        """
         first = self._first_open()
-        if first is None or first.due_at > now:
-            return self._pop_full() if self._full else None
-        if self._full and self._full[0][0] <= first.due_at:
-            return self._pop_full()
-        return self._close(first, ClosedBy.LINGER)
+        if first is None or first.due_at > now or (self._full and self._full[0][0] <= first.due_at):
+            return heappop(self._full)[2] if self._full else None
+        return self._close(first, why)
 
     def ahead(self, now: float) -> Group | None:
         """The group that may be stacked while every lane is busy; None unless there is a full one."""
@@ -204,14 +205,14 @@ class Batcher:
 
     def pressed(self) -> Group | None:
         """The group that goes when no more may be taken: a full one, or else the open group that is due first."""
-        return self._next(ClosedBy.PRESSURE)
+        return self.due(-inf if self._full else inf, ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
         """The next group of a drain: the first due, because time may not last for all. None: all are gone."""
         first = self._first_open()
-        if first is None or (self._full and self._full[0] < (first.due_at, first.age)):
-            return self._next(ClosedBy.DRAIN)
-        return self._close(first, ClosedBy.DRAIN)
+        if first is not None and self._full and (first.due_at, first.age) < self._full[0][:2]:
+            return self._close(first, ClosedBy.DRAIN)  # the older one of two that are due at once
+        return self.due(inf, ClosedBy.DRAIN)
 
     @property
     def linger(self) -> float:
@@ -379,15 +380,6 @@ class Batcher:
                 return group
             heappop(self._dues)
         return None
-
-    def _next(self, why: ClosedBy) -> Group | None:
-        if self._full:
-            return self._pop_full()
-        first = self._first_open()
-        return None if first is None else self._close(first, why)
-
-    def _pop_full(self) -> Group:
-        return heappop(self._full)[2]
 
     def _fill(self, group: Group, why: ClosedBy) -> None:
         heappush(self._full, (group.due_at, group.age, self._close(group, why)))

@@ -30,15 +30,16 @@ _SETTLED, _DOUBTFUL = bytes([SETTLED]), bytes([DOUBTFUL])
 class Line:
     """The places of one partition during one assignment that are not all settled, in order; the first `left` have left.
 
-    `next_offset` is the one that a commit may carry, -1 until something is settled; `committed` is Kafka's.
+    `on_the_way` counts places whose answers have left and are not settled. `next_offset` is the one that a commit may
+    carry, -1 until something is settled; `committed` is Kafka's.
     """
 
-    __slots__ = ("committed", "is_forgotten", "left", "next_offset", "partition", "places")
+    __slots__ = ("committed", "is_forgotten", "left", "next_offset", "on_the_way", "partition", "places")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.places: deque[Places] = deque()
-        self.left = 0
+        self.left = self.on_the_way = 0
         self.next_offset = self.committed = -1
         self.is_forgotten = False
 
@@ -46,11 +47,6 @@ class Line:
     def oldest(self) -> Place | None:
         """The place of the first record that is not settled."""
         return Place(self.places[0], self.places[0].passed) if self.places else None
-
-    @property
-    def is_under_way(self) -> bool:
-        """True if answers have left in order, and are not all settled."""
-        return bool(self.places) and self.places[0].left > self.places[0].passed
 
     def __repr__(self) -> str:
         return f"<Line {self.partition} places={len(self.places)} left={self.left} next_offset={self.next_offset}>"
@@ -174,10 +170,13 @@ class OffsetLedger:
         line = self._lines.get(first[0])
         if line is None or first[1] < line.committed:
             line = self._line(first)
-        start, stop = first[1], records[-1][1] + 1
-        offsets = range(start, stop) if stop - start == len(records) else [record[1] for record in records]
-        # For one record a comprehension takes 0.4 µs.
-        stamps = [first[5]] if len(records) == 1 else [record[5] for record in records]
+        offsets: Sequence[int]
+        if len(records) == 1:  # what many records need takes 0.7 µs
+            offsets, stamps = (first[1],), [first[5]]
+        else:
+            start, stop = first[1], records[-1][1] + 1
+            offsets = range(start, stop) if stop - start == len(records) else [record[1] for record in records]
+            stamps = [record[5] for record in records]
         places = Places(line, offsets, rows, sizes, stamps, now)
         line.places.append(places)
         self.records += len(records)
@@ -230,6 +229,7 @@ class OffsetLedger:
             stop = answers.index(None, start) if places.missing else len(answers)
             if stop > start:
                 places.left = stop
+                line.on_the_way += stop - start
                 leaving.append(tuple.__new__(Stretch, (places, start, stop)))  # half the price of its constructor
             if stop < len(answers):
                 return
@@ -247,9 +247,11 @@ class OffsetLedger:
         """Note that all messages of these places are acknowledged."""
         lines: dict[Line, None] = {}
         for places, start, stop in stretches:
-            if places.line.is_forgotten:
+            line = places.line
+            if line.is_forgotten:
                 continue
-            lines[places.line] = None
+            lines[line] = None
+            line.on_the_way -= stop - start
             if stop - start == 1:  # slices of one would take a microsecond
                 places.states[start] = SETTLED
                 self.rows -= places.rows[start]
@@ -288,7 +290,7 @@ class OffsetLedger:
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         """True if answers of these partitions (None: of any) are on the way and not acknowledged."""
         lines = self._lines.values() if partitions is None else self._known(partitions)
-        return any(line.is_under_way for line in lines)
+        return any(line.on_the_way > 0 for line in lines)
 
     def owes(self, partitions: Iterable[Partition]) -> bool:
         """True if a record of these partitions is taken and not settled."""

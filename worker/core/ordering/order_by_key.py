@@ -18,7 +18,6 @@ and bytes of the place count no more.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -31,10 +30,6 @@ Order = Literal["partition", "key", "none"]
 class LooseLedger(OffsetLedger):
     """A ledger whose answers leave as soon as they are known."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._on_the_way: Counter[Line] = Counter()  # records whose answers have left and are not settled; none is 0
-
     def answer(self, answers: Iterable[Answered]) -> list[Stretch]:
         free: dict[Places, list[int]] = {}
         for places, at, given in answers:
@@ -45,31 +40,12 @@ class LooseLedger(OffsetLedger):
         for places, indexes in sorted(free.items(), key=_age):  # a key's answers may be in several places
             leaving += stretches_of(places, sorted(indexes))
         for places, start, stop in leaving:
-            self._on_the_way[places.line] += stop - start
+            places.line.on_the_way += stop - start
         return leaving
 
     def _free(self, places: Places, at: Sequence[int], free: dict[Places, list[int]]) -> None:
         """Add to `free` the indexes of places that may leave now, because these have their answers."""
         free.setdefault(places, []).extend(at)
-
-    def settle(self, stretches: Iterable[Stretch]) -> None:
-        known = [stretch for stretch in stretches if self.knows(stretch.places)]
-        for places, start, stop in known:
-            self._on_the_way[places.line] -= stop - start
-            if not self._on_the_way[places.line]:
-                del self._on_the_way[places.line]
-        super().settle(known)
-
-    def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
-        if partitions is None:
-            return bool(self._on_the_way)
-        return any(line in self._on_the_way for line in self._known(partitions))
-
-    def forget(self, partitions: Iterable[Partition]) -> int:
-        lines = self._known(partitions)
-        for line in lines:
-            del self._on_the_way[line]
-        return super().forget([line.partition for line in lines])
 
 
 class KeyedLedger(LooseLedger):

@@ -99,13 +99,9 @@ class Buckets:
         """The bytes of one row of these shapes."""
         return sum(prod(dims) * spec.element_bytes for dims, spec in zip(shapes, self.inputs, strict=True))
 
-    def lengths(self, shapes: Shapes) -> tuple[int, ...]:
-        """The length of each padded axis in these shapes."""
-        return tuple(axis.length(shapes) for axis in self.axes)
-
     def label(self, shapes: Shapes) -> str:
         """The bucket of padded shapes, for people: `128`, or `64x128` with two axes."""
-        return "x".join(map(str, self.lengths(shapes)))
+        return "x".join([str(axis.length(shapes)) for axis in self.axes])
 
     @cached_property
     def cuts_outputs(self) -> bool:

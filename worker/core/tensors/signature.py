@@ -158,18 +158,14 @@ class Signature:
             counts = listed(f"{name}: {count}" for count, name in reversed(first.items()))
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
         count = rows.pop()
-        ordered = self._completed(count, claimed)
+        ordered = [
+            claimed.get(spec.name)
+            or NamedTensor(spec.name, spec.datatype, *self.fillings[spec.name].make(count, claimed))
+            for spec in self.inputs
+        ]
         shapes = tuple(tuple(tensor.shape[1:]) for tensor in ordered)
         self.buckets.check(shapes)
         return Judged(count, shapes, tuple(tensor.tensor for tensor in ordered))
-
-    def _completed(self, rows: int, claimed: dict[str, NamedTensor]) -> list[NamedTensor]:
-        """All inputs in the model's order. An input that is not given is filled in."""
-        return [
-            claimed.get(spec.name)
-            or NamedTensor(spec.name, spec.datatype, *self.fillings[spec.name].make(rows, claimed))
-            for spec in self.inputs
-        ]
 
     @cached_property
     def raw_input(self) -> TensorSpec | None:

@@ -1,4 +1,4 @@
-"""Joins the rows of records into one array, cuts a failed batch in halves, and joins the outputs of a cut record.
+"""Joins the rows of records into one array, splits the outputs of a batch, and cuts a failed batch in halves.
 
 Numeric tensors are joined as bytes and viewed, never parsed one by one. The exact length of each is checked before,
 because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
@@ -7,9 +7,9 @@ cover the whole stacked array only if each row can fail for itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +53,7 @@ class Stacker:
         if not non_finite:
             return batch, []
         why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
-        others = [chunk for chunk, _ in without(chunks, why)]
-        return self._join(others, closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
+        return self._join(without(chunks, why), closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The predictions of a batch, and refusals of the records whose own part of an output is not finite.
@@ -77,11 +76,10 @@ class Stacker:
             if non_finite and buckets.cuts_outputs:  # padding belongs to no record
                 non_finite = self._non_finite_parts(batch.chunks, outputs)
         if not non_finite and not spoilt:
-            return Split(_predictions(batch.chunks, outputs), [])
+            return Split(_predictions(batch.chunks, outputs, ()), [])
         why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
         why.update(spoilt)
-        predicted = [Prediction(chunk, outputs, row) for chunk, row in without(batch.chunks, why)]
-        return Split(predicted, _refused(batch.chunks, why, Code.INTERNAL))
+        return Split(_predictions(batch.chunks, outputs, why), _refused(batch.chunks, why, Code.INTERNAL))
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
@@ -108,15 +106,16 @@ class Stacker:
 
     @staticmethod
     def _non_finite(
-        chunks: Sequence[Chunk], rows: int, specs: Iterable[TensorSpec], arrays: Iterable[Array]
+        chunks: Sequence[Chunk], rows: int, specs: Sequence[TensorSpec], arrays: Collection[Array]
     ) -> dict[int, str]:
         """The records (by their index in the batch) that hold NaN or infinity, each with the name of the tensor."""
         non_finite: dict[int, str] = {}
-        floats = [(spec, array) for spec, array in zip(specs, arrays, strict=True) if spec.is_float]
-        if len(floats) > MANY and _are_small_and_finite([array for _, array in floats]):
+        if len(specs) > MANY and _are_small_and_finite(
+            [array for spec, array in zip(specs, arrays, strict=True) if spec.is_float]
+        ):
             return non_finite
-        for spec, array in floats:
-            if _is_finite(array):
+        for spec, array in zip(specs, arrays, strict=True):
+            if not spec.is_float or _is_finite(array):
                 continue
             finite_rows = np.isfinite(array.reshape(rows, -1)).all(axis=1)
             rows_each = [count for chunk in chunks for count in chunk.rows]
@@ -125,12 +124,21 @@ class Stacker:
         return non_finite
 
 
-def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Prediction]:
+def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array], refused: Collection[int]) -> list[Prediction]:
+    """The predictions of all records except these, by their index in the batch: one for each part of a chunk."""
     predicted: list[Prediction] = []
-    row = 0
+    index = row = 0
     for chunk in chunks:
-        predicted.append(Prediction(chunk, outputs, row))
-        row += sum(chunk.rows)
+        if not refused:
+            predicted.append(Prediction(chunk, outputs, row))
+            row += sum(chunk.rows)
+            continue
+        rows, start, count = [*accumulate(chunk.rows, initial=row)], 0, len(chunk)
+        for at in [*[at for at in range(count) if index + at in refused], count]:
+            if at > start:
+                predicted.append(Prediction(chunk.take(start, at), outputs, rows[start]))
+            start = at + 1
+        index, row = index + count, rows[-1]
     return predicted
 
 
@@ -176,7 +184,7 @@ def _is_finite(array: Array) -> bool:
 
 
 def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
-    is_small = sum([array.size for array in arrays]) < SMALL * len(arrays)
+    is_small = sum([array.size for array in arrays]) < SMALL * len(arrays)  # false if there is none
     return is_small and bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
 
 
