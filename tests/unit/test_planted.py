@@ -406,8 +406,8 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "states are kept that a transaction took back": Planted(
         KeyStates,
-        "_is_uncommitted",
-        _keep_what_is_in_doubt,
+        "uncommitted",
+        frozenset(),
         lambda _: test_kept_states.test_what_a_transaction_took_back_is_not_kept(),
     ),
     "in a tail, a copy is taken for the state before": Planted(
