@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from rich.console import Console
 from bench.tables import Bar, Section, show
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.linger import Linger
-from worker.core.records import BatchKind, ModelKey, Partition, Prediction, Record, Reply, Request
+from worker.core.chunk import Chunk, Prediction
+from worker.core.records import BatchKind, ModelKey, Partition, Record, ReplyForm
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +43,7 @@ LEARNING = 4  # the first of so many parts of a load is not judged
 PERIOD = 0.1  # seconds from burst to burst, plus or minus a fifth
 SHAPES = ((1,),)  # of every request
 _PARTITION = Partition("simulated", 0)
-_REPLY = Reply("application/octet-stream")
+_FORM = ReplyForm("application/octet-stream")
 _MODEL = ModelKey("", "")
 _KIND = BatchKind(_MODEL, SHAPES)
 HOW = f"""One replica, batches of {BATCH}, in virtual time: the worker's batcher and the loop's own time. Loads in
@@ -124,11 +126,10 @@ def simulate(
 
     `auto` replaces the policy's linger.
     """
-    size = request_rows * row_bytes
-    requests = [
-        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size, _MODEL)
-        for number in range(len(arrivals))
-    ]
+    count = len(arrivals)
+    records = [Record(_PARTITION, number, None, None, (), None) for number in range(count)]
+    rows, sizes = [request_rows] * count, [request_rows * row_bytes] * count
+    requests = Chunk(_MODEL, _FORM, records, rows, [SHAPES] * count, [], sizes, range(count))
     replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)
     while replica.unanswered:
         replica.turn()
@@ -148,14 +149,16 @@ class _Replica:
     def __init__(
         self,
         arrivals: Floats,
-        requests: Sequence[Request],
+        requests: Chunk,
         policy: BatchPolicy,
         costs: Costs,
         conduct: Conduct,
         dice: np.random.Generator,
         auto: Linger | None,
     ) -> None:
-        self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
+        self._arrivals: Sequence[float] = arrivals.tolist()
+        self._requests = requests
+        self._taken = 0
         self._batcher = Batcher({_MODEL: policy}, auto=auto)
         self._auto = auto
         self._costs = costs
@@ -181,16 +184,15 @@ class _Replica:
         return self._batcher.backlog >= self._conduct.inflight_batches
 
     def _take_in(self) -> int:
-        arriving, now = self._arriving, self._now
-        if self._has_backlog or not arriving or arriving[0][0] > now:
+        start = self._taken
+        arrived = 0 if self._has_backlog else bisect_right(self._arrivals, self._now, lo=start) - start
+        if arrived == 0:
             return 0
-        records: list[Request] = []
-        while arriving and arriving[0][0] <= now and len(records) < self._conduct.chunk:
-            records.append(arriving.popleft()[1])
-        self._now += self._costs.take(len(records))
-        for request in records:
-            self._batcher.add(request, self._now)
-        return len(records)
+        count = min(arrived, self._conduct.chunk)
+        self._taken = start + count
+        self._now += self._costs.take(count)
+        self._batcher.add(self._requests.take(start, start + count), self._now)
+        return count
 
     def _hand_out(self) -> None:
         while len(self._in_flight) < self._conduct.inflight_batches:
@@ -222,17 +224,18 @@ class _Replica:
         return len(finished)
 
     def _answer(self, group: Group) -> None:
-        self._now += self._costs.answer(len(group.requests), group.rows)
-        for request in group.requests:
+        self._now += self._costs.answer(sum(map(len, group.chunks)), group.rows)
+        for chunk in group.chunks:
             # If a request was cut into pieces, its last piece brings the answer.
-            if request.reassembly is None or request.reassembly.collect(request, Prediction(request, ())) is not None:
-                self.answered[request.record.offset] = self._now
-                self.unanswered -= 1
+            if chunk.reassembly is None or chunk.reassembly.collect(chunk, Prediction(chunk, ())) is not None:
+                self.answered[list(chunk.at)] = self._now
+                self.unanswered -= len(chunk)
 
     def _next_event(self) -> float:
         """Returns the time of the next event. It is called when nothing is left to do now."""
         finishes_at = self._in_flight[0].finishes_at if self._in_flight else inf
-        arrives_at = self._arriving[0][0] if self._arriving and not self._has_backlog else inf
+        has_room = self._taken < len(self._arrivals) and not self._has_backlog
+        arrives_at = self._arrivals[self._taken] if has_room else inf
         due_at = self._batcher.next_due if not self._in_flight else None
         return min(finishes_at, arrives_at, inf if due_at is None else due_at)
 

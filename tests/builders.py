@@ -23,8 +23,11 @@ from tests.fakes import (
     FakeStore,
     FakeTransactions,
     Model,
+    Newcomer,
     RowCodec,
 )
+from worker.codecs.codec import Codec
+from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines import Punctuality
@@ -67,6 +70,7 @@ SHORT = 888.0  # the output has a row too few
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
 BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
 CONDUCT = Conduct()
+NOTHING_HELD = FirstRejections(Newcomer(), lambda _: None, "x", lambda _: "no", is_exact=False, is_over=True)
 CHUNK = 512  # records of one poll, at most
 
 
@@ -151,13 +155,15 @@ class World:
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
     model: Model | None = None  # None: `rows_model`, or `summing_model` with state
+    wire: Wire | None = None  # None: `RowCodec` reads and writes
+    served: Signature = field(default_factory=signature)
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
     order: Order = "partition"
     joins: bool = False
     rejection_limit: int | None = None
-    first: FirstRejections | None = None
+    first: FirstRejections = NOTHING_HELD
     has_state: bool = False  # one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
@@ -178,21 +184,25 @@ class World:
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
         self.punctuality = Punctuality(self.clock, self.conduct.lanes)
-        self.policies = {MODEL: self.policy}
+        self.policies = {MODEL: replace(self.policy, buckets=self.served.buckets)}
         self.batcher = Batcher(self.policies, self.punctuality.needed)
         self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
-        self.codec = RowCodec(
-            dead_letters=self.dead_letters,
-            joins=self.joins,
-            keeps_order=self.has_state,
-            rejections=rejections,
-            tell=self.events.rejected,
+        self.codec: Codec | RowCodec = (
+            RowCodec(
+                dead_letters=self.dead_letters,
+                joins=self.joins,
+                keeps_order=self.has_state,
+                rejections=rejections,
+                tell=self.events.rejected,
+            )
+            if self.wire is None
+            else Codec([self.served], self.wire, self.events.rejected, rejections)
         )
         self.states: States = Stateless()
         self.stage: Stage = self.batcher
-        a_stacker = stacker()
+        a_stacker = Stacker(self.served)
         if self.has_state:
             self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
             states = KeyStates(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
 from typing import NamedTuple
@@ -491,6 +492,17 @@ class FakeTransactions:
         self._ending = Ending(failed or fate.failure, fate.heard_after, is_in_doubt)
 
 
+@dataclass
+class Newcomer:
+    """A group that has served, or not, as the test says."""
+
+    has_served: bool = False
+    stood_back: list[dict[Partition, int | None]] = field(default_factory=list)
+
+    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
+        self.stood_back.append(dict(instead))
+
+
 Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
 
 
@@ -514,6 +526,10 @@ class FakeLanes:
         self.seconds: Callable[[], float] = lambda: 0.004
         self.is_broken = False
         self.broken: ModelKey | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return len(self._home) < self.in_flight + self._probes_out
 
     def submit(self, batch: Batch) -> None:
         self._clock.stirred += 1

@@ -58,9 +58,10 @@ REVOKE_TIMEOUT = 10.0
 # overlapped in 40 of 40 starts. After one time a batch set up cuDNN again in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
-# Bounds for the records of one poll, else a batch: enough to share the cost of a turn, and few enough that a finished
-# lane does not wait long for its next batch. Between 32 and 256 no difference could be measured with batches of 64.
-LEAST_POLLED, MOST_POLLED = 32, 256
+# The most records of one poll: texts in five buckets take 22.6 µs each with 1024, and 25.5 with 64, because a bucket
+# gets its records together (2026-11). While a lane runs, a poll brings at most as many as fill the batches that the
+# lanes hold, so that a finished lane does not wait for its next.
+LEAST_POLLED, MOST_POLLED = 32, 1024
 
 
 def assemble(
@@ -129,7 +130,7 @@ def assemble(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, min(MOST_POLLED, max(LEAST_POLLED, policy.max_rows))),
+        intake=Intake(bounds, ledger, MOST_POLLED),
         stage=batcher if by_key is None else by_key,
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
@@ -143,19 +144,26 @@ def assemble(
         conduct=Conduct(
             lanes=batching.lanes,
             inflight_batches=batching.max_inflight_batches,
+            polled_beside_runs=max(LEAST_POLLED, batching.max_inflight_batches * policy.max_rows),
             drain_timeout=settings.delivery.drain_timeout_s,
             revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
         ),
         clock=time.monotonic,
         states=Stateless() if states is None else states,
-        first=None if limit == 0 else _first_rejections(settings, source, plain, signature),
+        first=_first_rejections(settings, source, plain, signature),
     )
     return Worker(parts)
 
 
 def _first_rejections(settings: Settings, source: KafkaSource, codec: Codec, signature: Signature) -> FirstRejections:
-    is_exact = settings.delivery.guarantee == "exactly_once"
-    return FirstRejections(source, codec.description, signature.takes, telemetry.reason_of, is_exact=is_exact)
+    return FirstRejections(
+        source,
+        codec.description,
+        signature.takes,
+        telemetry.reason_of,
+        is_exact=settings.delivery.guarantee == "exactly_once",
+        is_over=settings.delivery.rejection_limit == 0,
+    )
 
 
 def _stacker(settings: Settings, model: Model, stateful: StatefulParts | None) -> Stacker:

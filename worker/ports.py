@@ -201,6 +201,10 @@ class Lanes(Protocol):
     def in_flight(self) -> int:
         """The number of batches submitted and not yet fetched by `finished`, without probes."""
 
+    @property
+    def is_busy(self) -> bool:
+        """True if a batch or a probe waits or runs, so that it may finish while the loop does something else."""
+
     def submit(self, batch: Batch) -> None:
         """Queue a batch. One that should take little time may run at once, and is then finished."""
 

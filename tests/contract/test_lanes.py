@@ -114,6 +114,20 @@ def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
     assert numbers(steered.fetch(5)) == [0, -1, 1, 2, 9]
 
 
+def test_what_is_finished_keeps_no_lane_busy(steered: Lanes) -> None:
+    """Until it is fetched it is in flight."""
+    steered.lanes.submit(batch(0))
+    was_busy = steered.lanes.is_busy
+    steered.runner.permits.put(None)
+    deadline = time.monotonic() + PATIENCE
+    while steered.lanes.is_busy and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+    assert (was_busy, steered.lanes.is_busy) == (True, False)
+    assert steered.lanes.in_flight == 1
+    steered.fetch(1)
+
+
 def test_in_flight_counts_what_is_submitted_and_not_fetched(steered: Lanes) -> None:
     """Halves count, probes do not."""
     counts = [steered.lanes.in_flight]

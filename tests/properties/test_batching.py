@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.chunks import MODEL, P0, P1, Q0, chunk, offsets, singles
+from tests.chunks import MODEL, P0, P1, Q0, chunk, offsets, singles, spec
 from tests.meeting import meeting, met, with_each_seed
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.chunk import Batch, Chunk, Shapes
@@ -17,7 +17,7 @@ from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Spot, tokens
 
 FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
 SHAPES: list[Shapes] = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]
-BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element_bytes=(1, 1))
+BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), [spec(datatype="INT8"), spec(datatype="INT8")])
 
 
 def expected(kind: BatchKind, rows: int) -> float:
@@ -170,7 +170,7 @@ class Walk:
         records = records_of(group)
         assert records
         (shapes,) = {self.policy.buckets.padded(one.shapes) for one in records}
-        assert shapes == group.bucket.kind.shapes
+        assert shapes == group.kind.shapes
         assert group.rows == sum(one.rows for one in records) <= self.policy.max_rows
         assert group.size == sum(one.size for one in records)
         assert group.size <= self.policy.max_bytes or group.rows == 1
@@ -249,7 +249,7 @@ def due(batcher: Batcher, now: float) -> dict[BatchKind, list[tuple[list[One], C
     """All that is due, by kind, in order."""
     found: dict[BatchKind, list[tuple[list[One], ClosedBy, float]]] = {}
     while (group := batcher.due(now)) is not None:
-        found.setdefault(group.bucket.kind, []).append((records_of(group), group.closed_by, group.due_at))
+        found.setdefault(group.kind, []).append((records_of(group), group.closed_by, group.due_at))
         met(f"closed by {group.closed_by.value}")
         met("a chunk is cut", is_so=any(part.at[0] > 0 or part.at[-1] < len(part) - 1 for part in group.chunks))
         met("a record is cut", is_so=any(part.reassembly is not None for part in group.chunks))

@@ -1,4 +1,4 @@
-"""The codecs turn any record into a request or a rejection; right tensors come through unchanged."""
+"""The codec reads any record as a request or a rejection, whatever its neighbours; right tensors come unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
-from worker.codecs.registry import Codecs
 
 from tests.meeting import meeting, met
 from tests.unit.codecs.builders import (
@@ -21,32 +20,38 @@ from tests.unit.codecs.builders import (
     as_binary,
     as_json,
     codecs,
+    decode,
     document,
+    facts,
     floats,
     headers_of,
+    leaving,
     model,
     packed,
+    read_all,
     record,
+    refusal,
     request,
     tensor,
 )
+from worker.codecs.codec import Codec
 from worker.codecs.dead_letters import DeadLetters, read
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, size_of
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.core.chunk import Prediction
 from worker.core.failures import Code
 from worker.core.records import (
     NO_IDS,
+    Answer,
     Array,
     ClosedBy,
     Headers,
+    Ids,
     Message,
     Partition,
-    Prediction,
     Record,
     Rejection,
-    Reply,
     ReplyForm,
-    Request,
 )
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
@@ -65,26 +70,40 @@ header_values = st.none() | st.sampled_from([c.encode() for c in CONTENT_TYPES])
 any_headers = st.lists(st.tuples(st.sampled_from(OUR_NAMES) | st.text(max_size=8), header_values), max_size=6)
 
 
-def limited(signature: Signature) -> Codecs:
+def limited(signature: Signature) -> Codec:
     return codecs(signature, dead_letter_topic="dead-letters", max_answer_bytes=LIMIT, max_dead_letter_bytes=LIMIT)
 
 
 def expect_an_outcome(signature: Signature, came: Record) -> None:
-    """Fail the test unless a request can be stacked and answered, or a rejection sent, within its topic."""
+    """Fail the test unless a request can be stacked and answered, or a rejection sent, within its topic.
+
+    It is read alone, and then between others.
+    """
     codec = limited(signature)
-    decoded = codec.decode(came)
-    met("a request" if isinstance(decoded, Request) else "a rejection")
-    if isinstance(decoded, Request):
-        batch, _ = Stacker(signature, refuse_non_finite_input=False).stack([decoded], ClosedBy.SIZE)
+    chunks, rejections = codec.read([came])
+    met("a request" if chunks else "a rejection")
+    answers: Sequence[Answer] = [rejection for _, rejection in rejections]
+    for chunk in chunks:
+        batch, _ = Stacker(signature, refuse_non_finite_input=False).stack([chunk], ClosedBy.SIZE)
         assert batch is not None
+        rows = chunk.rows[0]
         for spec in signature.inputs:
-            expect_fit(spec, batch.feeds[spec.name], decoded.rows)
-        sent = codec.encode(Prediction(decoded, tuple(some_output(spec, decoded.rows) for spec in signature.outputs)))
-    else:
-        assert isinstance(decoded, Rejection)
-        assert decoded.message
-        sent = codec.encode(decoded)
-    expect_sendable(sent)
+            expect_fit(spec, batch.feeds[spec.name], rows)
+        answers = codec.write(Prediction(chunk, [some_output(spec, rows) for spec in signature.outputs]))
+    (answer,) = answers
+    assert not isinstance(answer, Rejection) or answer.message
+    expect_sendable(leaving(codec, answers))
+    expect_neighbours_to_notice_nothing(signature, came)
+
+
+def expect_neighbours_to_notice_nothing(signature: Signature, came: Record) -> None:
+    """Fail the test unless the record, and right ones around it, are read as each alone."""
+    right = [one for one, of in zip(RIGHT, OF_MODEL, strict=True) if MODELS[of] == signature]
+    expected, alone = [facts(decode(limited(signature), one)) for one in right], facts(decode(limited(signature), came))
+    for at in (0, 1, len(right)):
+        together = read_all(limited(signature), [*right[:at], came, *right[at:]])
+
+        assert list(map(facts, together)) == [*expected[:at], alone, *expected[at:]]
 
 
 def expect_fit(spec: TensorSpec, array: Array, rows: int) -> None:
@@ -178,7 +197,7 @@ OF_MODEL = [0, 0, 0, 1, 1, 2, 2]
 @pytest.mark.parametrize("which", range(len(RIGHT)))
 def test_what_the_examples_are_made_from_is_right(which: int) -> None:
     """Else the examples would test nothing but their own faults."""
-    assert isinstance(limited(MODELS[OF_MODEL[which]]).decode(RIGHT[which]), Request)
+    assert request(limited(MODELS[OF_MODEL[which]]), RIGHT[which])
 
 
 @pytest.mark.parametrize("at", range(len(MODELS)), ids=["numbers", "booleans", "strings"])
@@ -231,13 +250,15 @@ def finite(datatype: str) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def tensors(draw: st.DrawFn, datatype: str) -> tuple[TensorSpec, Array]:
-    """A spec of this datatype and an array of (rows, *dims) that fits it."""
+def tensors(draw: st.DrawFn, datatype: str) -> tuple[TensorSpec, list[Array]]:
+    """A spec of this datatype, and the rows of one record or more: arrays of (rows, *dims) that fit it."""
     shape = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     count = int(np.prod(shape))
     values = draw(st.lists(finite(datatype), min_size=count, max_size=count))
     dims = tuple(draw(st.sampled_from([d, None])) for d in shape[1:])
-    return TensorSpec("x", datatype, dims), np.array(values, DTYPES[datatype]).reshape(shape)
+    ends = draw(st.sets(st.integers(1, shape[0])))
+    array = np.array(values, DTYPES[datatype]).reshape(shape)
+    return TensorSpec("x", datatype, dims), [part for part in np.split(array, sorted(ends)) if len(part)]
 
 
 def flat_bytes(array: Array) -> bytes:
@@ -276,31 +297,34 @@ SENDERS = {JSON: sent_as_json, OCTETS: sent_as_binary, PROTOBUF: sent_as_protobu
 @datatypes
 @pytest.mark.parametrize("encoding", SENDERS)
 def test_tensors_come_through_unchanged(encoding: str, datatype: str) -> None:
-    """This holds for every datatype and shape, in every encoding."""
+    """This holds for every datatype and shape, in every encoding, for records that are read and stacked together."""
     if has_no_form(datatype, encoding):
         return
 
     @settings(max_examples=FEW)
     @given(held=tensors(datatype))
-    def any_tensor(held: tuple[TensorSpec, Array]) -> None:
+    def any_tensor(held: tuple[TensorSpec, list[Array]]) -> None:
         expect_unchanged(SENDERS[encoding], *held)
 
-    with meeting("several rows", "an axis of any length", least=1):
+    with meeting("several records", "several rows", "an axis of any length", least=1):
         any_tensor()
 
 
-def expect_unchanged(send: Callable[[TensorSpec, Array], Record], spec: TensorSpec, array: Array) -> None:
-    met("several rows", is_so=len(array) > 1)
+def expect_unchanged(send: Callable[[TensorSpec, Array], Record], spec: TensorSpec, arrays: Sequence[Array]) -> None:
+    met("several records", is_so=len(arrays) > 1)
+    met("several rows", is_so=any(len(array) > 1 for array in arrays))
     met("an axis of any length", is_so=None in spec.dims)
     signature = model(spec)
 
-    decoded = request(codecs(signature), send(spec, array))
+    (chunk,), rejections = codecs(signature).read([send(spec, array) for array in arrays])
 
-    batch, refused = Stacker(signature).stack([decoded], ClosedBy.SIZE)
+    batch, refused = Stacker(signature).stack([chunk], ClosedBy.SIZE)
     assert batch is not None
+    assert not rejections
     assert not refused
-    np.testing.assert_array_equal(batch.feeds["x"], array)
-    assert batch.feeds["x"].dtype == array.dtype
+    assert list(chunk.rows) == list(map(len, arrays))
+    np.testing.assert_array_equal(batch.feeds["x"], np.concatenate(arrays))
+    assert batch.feeds["x"].dtype == spec.dtype
 
 
 def json_outputs(message: Message, _: TensorSpec) -> Any:
@@ -333,30 +357,46 @@ READERS = dict(zip(CONTENT_TYPES, [json_outputs, protobuf_outputs, binary_output
 @pytest.mark.parametrize("asked", [AS_ROWS, AS_JSON], ids=["rows", "json"])
 @pytest.mark.parametrize("accept", CONTENT_TYPES)
 def test_outputs_come_through_unchanged(asked: tuple[str, bytes], accept: str, datatype: str) -> None:
-    """This holds for every datatype and shape, to rows and to JSON, in every encoding that can be accepted."""
+    """This holds for every datatype and shape, to rows and to JSON, in every encoding that can be accepted.
+
+    Answers that are written together are as each alone.
+    """
     if has_no_form(datatype, accept):
         return
 
     @settings(max_examples=FEW)
     @given(held=tensors(datatype))
-    def any_output(held: tuple[TensorSpec, Array]) -> None:
+    def any_output(held: tuple[TensorSpec, list[Array]]) -> None:
         expect_answered(asked, accept, *held)
 
-    with meeting("several rows", least=1):
+    with meeting("several records", "several rows", least=1):
         any_output()
 
 
-def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, array: Array) -> None:
-    met("several rows", is_so=len(array) > 1)
+def expect_answered(asked: tuple[str, bytes], accept: str, spec: TensorSpec, arrays: Sequence[Array]) -> None:
+    met("several records", is_so=len(arrays) > 1)
+    met("several rows", is_so=any(len(array) > 1 for array in arrays))
     codec = codecs(model(outputs=[spec]))
-    value = floats(1, 2, 3) if asked is AS_ROWS else as_json(document()).value
-    decoded = request(codec, record(value, asked, ("accept", accept.encode())))
+    (chunk,), _ = codec.read([asking(asked, accept, len(array)) for array in arrays])
 
-    (message,) = codec.encode(Prediction(decoded, (array,)))
+    messages = leaving(codec, codec.write(Prediction(chunk, [np.concatenate(arrays)])))
 
-    assert headers_of(message)["content-type"] == accept
-    read = np.array(READERS[accept](message, spec), spec.dtype)
-    np.testing.assert_array_equal(read, array.reshape(-1))
+    for at, (message, array) in enumerate(zip(messages, arrays, strict=True)):
+        assert headers_of(message)["content-type"] == accept
+        read = np.array(READERS[accept](message, spec), spec.dtype)
+        np.testing.assert_array_equal(read, array.reshape(-1))
+        assert leaving(codec, codec.write(Prediction(chunk.take(at, at + 1), [array]))) == [message]
+
+
+def asking(asked: tuple[str, bytes], accept: str, rows: int) -> Record:
+    """A request of so many rows."""
+    numbers = [1.0] * 3 * rows
+    value = (
+        floats(*numbers)
+        if asked is AS_ROWS
+        else as_json(document(inputs=[tensor(shape=[rows, 3], data=numbers)])).value
+    )
+    return record(value, asked, ("accept", accept.encode()))
 
 
 @given(
@@ -418,10 +458,11 @@ def test_a_rejection_always_fits(
 ) -> None:
     """Error and dead letter fit topics that take 1 KiB, whatever the request held."""
     names = ("correlation-id", "traceparent", "tracestate")
-    reply = Reply(content_type, body_id, body_id, echo=tuple(zip(names, echo, strict=False)))
+    form, ids = ReplyForm(content_type), Ids(body_id, body_id, tuple(zip(names, echo, strict=False)))
 
-    error, letter = limited(model()).encode(
-        Rejection(record(value, *headers, key=key), Code.RESOURCE_EXHAUSTED, message, reply)
+    error, letter = refusal(
+        limited(model()),
+        Rejection(record(value, *headers, key=key), Code.RESOURCE_EXHAUSTED, message, form, ids),
     )
 
     expect_sendable([error, letter])

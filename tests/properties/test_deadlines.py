@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.chunks import MODEL, chunk, offsets, record
 from tests.meeting import meeting, met
 from worker.core.chunk import Chunk
-from worker.core.deadlines import One, Punctuality, deadline_of, triage
+from worker.core.deadlines import Punctuality, deadline_of, triage
 from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
 
@@ -153,21 +153,20 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
     asked: list[tuple[float | None, int]], fixed: float, each: float
 ) -> None:
     """Each request is judged once; the runs keep their order; a rejected request would really be late."""
-    many = chunk(*range(len(asked)))
-    ones = [One(many, at, rows, inf if deadline is None else deadline) for at, (deadline, rows) in enumerate(asked)]
+    deadlines = [inf if deadline is None else deadline for deadline, _ in asked]
+    rows = [count for _, count in asked]
 
-    running, late = triage(ones, lambda rows: fixed + rows * each)
+    late = triage(rows, deadlines, lambda rows: fixed + rows * each)
 
-    whole = fixed + sum(one.rows for one in ones) * each
+    whole = fixed + sum(rows) * each
+    running = [index for index in range(len(asked)) if index not in late]
     met("some run and some are late", is_so=bool(running and late))
     met("none runs", is_so=not running)
-    met("fewer run because all would be late", is_so=all(one.deadline < whole for one in ones) and bool(running))
+    met("fewer run because all would be late", is_so=max(deadlines) < whole and bool(running))
 
-    assert sorted([*running, *[one for one, _ in late]], key=lambda one: one.at) == ones
-    assert [one.at for one in running] == sorted(one.at for one in running)
-    finished_at = fixed + sum(one.rows for one in running) * each
-    assert all(one.deadline >= finished_at for one in running)
-    assert all(one.deadline < at for one, at in late)
+    finished_at = fixed + sum(rows[index] for index in running) * each
+    assert all(deadlines[index] >= finished_at for index in running)
+    assert all(deadlines[index] < at for index, at in late.items())
 
 
 @meeting("more shapes than are remembered", "one shape again")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.chunks import POLL, chunk, record, settled, taken
 from tests.meeting import meeting, met
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
+from worker.core.chunk import refusal
 from worker.core.failures import Code
 from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.tensors.stacking import refusal
 from worker.loop.outcomes import PATIENCE, DeviceCheck
 
 # Fetching pauses only when every glance for a while has brought a record, so stalls are drawn as a whole.

@@ -16,6 +16,7 @@ from tests import models
 from tests.logs import capture_logs
 from tests.unit.test_settings import LEAST
 from worker import app, assembled_states, assembly, telemetry
+from worker.assembly import MOST_POLLED
 from worker.codecs.codec import Codec
 from worker.codecs.wire_contract import Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
@@ -261,7 +262,8 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     intake = assembled.held["_intake"]
 
     assert intake._bounds == Bounds(1001, 131_072, 3_000_003)
-    assert intake._most_polled == 48
+    assert intake._most_polled == MOST_POLLED
+    assert assembled.conduct.polled_beside_runs == 4 * 48
     assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 4)
     assert len(assembled.held["_lanes"]._threads) == 3

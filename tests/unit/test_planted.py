@@ -28,7 +28,14 @@ from tests.unit.kafka import scripted, test_changelog
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
-from tests.unit.loop import test_answering, test_chunks, test_deadlines, test_isolated_runs, test_turning
+from tests.unit.loop import (
+    test_answering,
+    test_chunks,
+    test_deadlines,
+    test_hostile_values,
+    test_isolated_runs,
+    test_turning,
+)
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_kept_states, test_outside, test_states, test_stored_slots
 from tests.unit.stores import test_kept
@@ -36,12 +43,13 @@ from worker.codecs.answer_writer import AnswerWriter, Written
 from worker.codecs.codec import Codec
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.raw_tensor import PlainRows
+from worker.codecs.reader import Reader
 from worker.core.batching.back_pressure import Intake
-from worker.core.batching.batcher import Batcher, Bucket
-from worker.core.chunk import Batch, Chunk, Finished, Refused
+from worker.core.batching.batcher import Batcher, Pool
+from worker.core.chunk import Batch, Chunk, Finished, Reading, Refused, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import Place, Stretch
-from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Rejection
+from worker.core.records import Answer, Array, BatchKind, Fields, ModelKey, Partition, Record, Rejection
 from worker.core.tensors import stacking
 from worker.core.tensors.stacking import Split, Stacker
 from worker.delivery.at_least_once import AtLeastOnce
@@ -66,6 +74,7 @@ from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
 _sort = Batcher._sorted
+_read = Reader.read
 _write = AnswerWriter.write
 _make = KafkaTransactions.__init__
 _add = Suspects.add
@@ -73,7 +82,7 @@ _hear = AtLeastOnce._hear_commit_results
 _cut = Stretch.cut
 _take = Chunk.take
 _parts = columns._parts
-_refusal = stacking.refusal
+_refusal = refusal
 _parted = Stacker._parted
 _messages = Codec.messages
 _note = Notes.note
@@ -121,8 +130,8 @@ def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
     return bool(run.is_called)
 
 
-def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Bucket, Chunk]]:
-    return _sort(self, replace(chunk, model=self._model or chunk.model))
+def _sort_for_the_model_before(self: Batcher, chunk: Chunk) -> Sequence[tuple[Pool, Chunk]]:
+    return _sort(self, replace(chunk, model=next(iter(self._by_shapes), chunk.model)))
 
 
 def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Written:
@@ -131,6 +140,16 @@ def _name_what_is_served(self: AnswerWriter, chunk: Chunk, *given: Any) -> Writt
 
 def _believe_any_number_of_rows(self: PlainRows, length: int, _: object) -> int:
     return self._signature.raw_rows(length)
+
+
+def _refuse_the_record_behind(self: Reader, records: Sequence[Record]) -> Reading:
+    reading = _read(self, records)
+    return reading._replace(rejections=[((at + 1) % len(records), why) for at, why in reading.rejections])
+
+
+def _read_the_neighbours_lengths(self: Reader, records: Sequence[Record]) -> Reading:
+    reading = _read(self, records)
+    return reading._replace(chunks=[replace(chunk, rows=[*chunk.rows[1:], chunk.rows[0]]) for chunk in reading.chunks])
 
 
 def _refuse_the_neighbour(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
@@ -295,6 +314,18 @@ PLANTED: Mapping[str, Planted] = {
         "_count",
         _believe_any_number_of_rows,
         lambda _: test_raw_tensor.test_another_number_of_rows_than_the_headers_say_is_refused(),
+    ),
+    "the index of a fault in a value is off by one": Planted(
+        Reader,
+        "read",
+        _refuse_the_record_behind,
+        lambda _: test_hostile_values.test_a_hostile_value_costs_its_neighbours_nothing("json", "a byte less"),
+    ),
+    "a record has its neighbour's rows": Planted(
+        Reader,
+        "read",
+        _read_the_neighbours_lengths,
+        lambda _: test_hostile_values.test_a_hostile_value_costs_its_neighbours_nothing("rows", "a byte less"),
     ),
     "the index of a fault is off by one": Planted(
         stacking,

@@ -10,13 +10,17 @@ as right as one of 200. A record that fails is cut out by its index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from worker.core.failures import RunFailure
+import numpy as np
+
+from worker.core.failures import Code, RunFailure
+from worker.core.ordering.ledger import Place, Places
 from worker.core.records import (
     NO_IDS,
     Array,
@@ -32,9 +36,6 @@ from worker.core.records import (
     Tensor,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from worker.core.ordering.ledger import Places
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
@@ -63,7 +64,7 @@ class Chunk:
     state: StateUse | None = None
     places: Places | None = None
     deadlines: Sequence[float] | None = None
-    reassembly: Reassembly | None = None  # set on the pieces of a record with more rows than a batch
+    reassembly: Pieces | None = None  # set on the pieces of a record with more rows than a batch
     _keys: Sequence[bytes] | None = None
 
     def __len__(self) -> int:
@@ -79,6 +80,11 @@ class Chunk:
         if self._keys is None:
             self._keys = [record[2] or b"" for record in self.records]
         return self._keys
+
+    def place(self, at: int) -> Place:
+        """The place of the record at this index."""
+        assert self.places is not None
+        return Place(self.places, self.at[at])
 
     def ids_of(self, at: int) -> Ids:
         """The ids of the record at this index."""
@@ -125,22 +131,33 @@ def columns_of(chunks: Sequence[Chunk]) -> Sequence[Sequence[Tensor]]:
     return [list(chain.from_iterable(columns)) for columns in zip(*[chunk.tensors for chunk in chunks], strict=True)]
 
 
+def records_of(chunks: Sequence[Chunk]) -> list[tuple[Chunk, int]]:
+    """All these records, each as its chunk and its index there."""
+    return [(chunk, at) for chunk in chunks for at in range(len(chunk))]
+
+
+def without(chunks: Sequence[Chunk], indexes: Collection[int]) -> list[tuple[Chunk, int]]:
+    """The chunks without these records (by their index in the batch), and the row where each part begins."""
+    parts: list[tuple[Chunk, int]] = []
+    index = row = 0
+    for chunk in chunks:
+        rows, start = chunk.rows, 0
+        for at in [at for at in range(len(rows)) if index + at in indexes]:
+            if at > start:
+                parts.append((chunk.take(start, at), row + sum(rows[:start])))
+            start = at + 1
+        if start < len(rows):
+            parts.append((chunk.take(start, len(rows)), row + sum(rows[:start])))
+        index += len(rows)
+        row += sum(rows)
+    return parts
+
+
 class Reading(NamedTuple):
     """Records of one partition, read: chunks of good ones, and rejections by their index."""
 
     chunks: Sequence[Chunk]
     rejections: Sequence[tuple[int, Rejection]]
-
-
-class Reassembly(Protocol):
-    """Makes one prediction of the pieces of a record that is larger than a batch (`core/tensors/stacking.py`)."""
-
-    whole: Chunk
-    is_over: bool
-    carried: Sequence[Array] | None  # the state that the last piece left to the next, one row of each tensor
-
-    def collect(self, piece: Chunk, outcome: Prediction | Rejection) -> Prediction | Rejection | None:
-        """The outcome of the whole record, once, when it is known; None before and after."""
 
 
 class Batch(NamedTuple):
@@ -205,6 +222,11 @@ class Refused(NamedTuple):
     rejection: Rejection
 
 
+def refusal(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
+    """The refusal of one record of a chunk."""
+    return Refused(chunk, at, Rejection(chunk.records[at], code, message, chunk.form, chunk.ids_of(at)))
+
+
 class Finished(NamedTuple):
     """One finished inference: `outputs` (one array per model output) or the `failure`, and the seconds it took.
 
@@ -216,3 +238,84 @@ class Finished(NamedTuple):
     failure: RunFailure | None
     seconds: float
     model: ModelKey
+
+
+def cut(one: Chunk, rows: int) -> list[Chunk]:
+    """Cut a chunk of one record into pieces of at most `rows` rows. `Pieces` joins their outputs. Tensors are views."""
+    reassembly = Pieces(one)
+    count, size = one.rows[0], one.sizes[0]
+    pieces: list[Chunk] = []
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        piece = replace(
+            one,
+            rows=[stop - start],
+            tensors=[[_rows_of(tensor, count, start, stop)] for (tensor,) in one.tensors],
+            sizes=[math.ceil(size * (stop - start) / count)],
+            reassembly=reassembly,
+        )
+        pieces.append(piece)
+        reassembly.expect(piece)
+    return pieces
+
+
+# The shape of an output may depend on the data, so pieces of one request may differ.
+PIECES_DIFFER = (
+    "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
+)
+
+
+class Pieces:
+    """Collects the outcomes of a cut record's pieces, which finish in any order. One rejection is enough.
+
+    It knows its pieces by identity only. They refer to it, and a reference cycle would keep a large record in memory
+    until the garbage collector runs.
+    """
+
+    __slots__ = ("_missing", "_parts", "carried", "is_over", "whole")
+
+    def __init__(self, whole: Chunk) -> None:
+        self.whole = whole
+        self._parts: dict[int, Sequence[Array]] = {}  # in the order of the rows
+        self._missing = 0
+        self.is_over = False
+        self.carried: Sequence[Array] | None = None
+
+    def expect(self, piece: Chunk) -> None:
+        """Expect the piece with the next rows."""
+        self._parts[id(piece)] = ()
+        self._missing += 1
+
+    def collect(self, piece: Chunk, outcome: Prediction | Rejection) -> Prediction | Rejection | None:
+        """The outcome of the whole record, once, when it is known; None before and after."""
+        if self.is_over:
+            return None
+        if isinstance(outcome, Rejection):
+            self._finish()
+            return outcome
+        _, outputs, start, states = outcome
+        stop = start + piece.rows[0]
+        self._parts[id(piece)] = [output[start:stop] for output in outputs]
+        if states is not None:
+            self.carried = states.row(stop - 1)
+        self._missing -= 1
+        if self._missing:
+            return None
+        parts = self._finish()
+        try:
+            joined = [np.concatenate(rows) for rows in zip(*parts, strict=True)]
+        except ValueError:
+            return refusal(self.whole, 0, Code.INTERNAL, f"the model failed on this request: {PIECES_DIFFER}").rejection
+        return Prediction(self.whole, joined, 0, None if self.carried is None else RunStates(self.carried))
+
+    def _finish(self) -> list[Sequence[Array]]:
+        parts = list(self._parts.values())
+        self._parts.clear()
+        self.is_over = True
+        return parts
+
+
+def _rows_of(tensor: Tensor, rows: int, start: int, stop: int) -> Tensor:
+    held = tensor if isinstance(tensor, list) else memoryview(tensor)
+    per_row = len(held) // rows
+    return held[start * per_row : stop * per_row]

@@ -14,15 +14,14 @@ lost, because younger records wait behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from math import inf
-from typing import NamedTuple
 
-from worker.core.chunk import Batch, Chunk, Finished, Refused
+from worker.core.chunk import Batch, Chunk, Finished, Refused, records_of, refusal, without
 from worker.core.failures import Code
 from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.tensors.stacking import refusal
 
 # A forecast that refuses every request is never corrected: no batch runs, so nothing is learned. If no run has
 # confirmed a forecast for this many times its length, an idle lane tries one batch. Where no request can ever be in
@@ -68,25 +67,19 @@ class Punctuality:
         if min(chunk.deadlines) >= finished_at:
             return chunk, []
         late = [at for at, deadline in enumerate(chunk.deadlines) if deadline < finished_at]
-        others = [at for at, deadline in enumerate(chunk.deadlines) if deadline >= finished_at]
+        others = sorted({*range(len(chunk))} - {*late})
         return chunk.pick(others) if others else None, [too_late(chunk, at, now, finished_at) for at in late]
 
     def triaged(self, chunks: Sequence[Chunk], kind: BatchKind, now: float) -> tuple[Sequence[Chunk], list[Refused]]:
         """The records of a batch that would be finished before their deadlines, and the refusals of the others."""
-        first = min([min(chunk.deadlines) for chunk in chunks if chunk.deadlines is not None], default=inf)
-        if first >= self.finished_at(now, kind, sum([sum(chunk.rows) for chunk in chunks])):
+        rows = [count for chunk in chunks for count in chunk.rows]
+        deadlines = [at for chunk in chunks for at in chunk.deadlines or repeat(inf, len(chunk))]
+        if min(deadlines) >= self.finished_at(now, kind, sum(rows)):
             return chunks, []
-        ones = [
-            One(chunk, at, rows, inf if chunk.deadlines is None else chunk.deadlines[at])
-            for chunk in chunks
-            for at, rows in enumerate(chunk.rows)
-        ]
-        running, late = triage(ones, lambda rows: self.finished_at(now, kind, rows))
-        indexes: dict[Chunk, list[int]] = {}
-        for one in running:
-            indexes.setdefault(one.chunk, []).append(one.at)
-        kept = [chunk.pick(its_own) for chunk, its_own in indexes.items()]
-        return kept, [too_late(one.chunk, one.at, now, finished_at) for one, finished_at in late]
+        late = triage(rows, deadlines, lambda rows: self.finished_at(now, kind, rows))
+        records = records_of(chunks)
+        refused = [too_late(*records[index], now, finished_at) for index, finished_at in late.items()]
+        return [part for part, _ in without(chunks, late)], refused
 
     # Forecasts
 
@@ -173,34 +166,32 @@ def deadline_of(timestamp_ms: int | None, timeout: Timeout, now: float, wall: fl
     return now + left
 
 
-class One(NamedTuple):
-    """One record of a batch: index `at` of its chunk, its rows, and its deadline, infinity for none."""
-
-    chunk: Chunk
-    at: int
-    rows: int
-    deadline: float
-
-
-def triage(
-    ones: Sequence[One], finished_at: Callable[[int], float]
-) -> tuple[Sequence[One], Sequence[tuple[One, float]]]:
-    """The records of a batch that run, in order, and the late records, each with the time it would be finished.
+def triage(rows: Sequence[int], deadlines: Sequence[float], finished_at: Callable[[int], float]) -> Mapping[int, float]:
+    """The late records of a batch, by index, each with the time it would be finished.
 
     `finished_at` says when a batch of so many rows would be finished. If the whole batch would be late for every
     record, half as many rows are tried, and half again, because a small batch finishes sooner. No record runs only if
     each would be late alone.
     """
-    rows = sum(one.rows for one in ones)
-    at = whole = finished_at(rows)
-    running = _fitting(ones, rows, at)
-    while not running and rows > 1:
-        rows //= 2
-        at = finished_at(rows)
-        running = _fitting(ones, rows, at)
-    kept = set(map(id, running))
+    most = sum(rows)
+    at = whole = finished_at(most)
+    running = _in_time(rows, deadlines, most, at)
+    while not running and most > 1:
+        most //= 2
+        at = finished_at(most)
+        running = _in_time(rows, deadlines, most, at)
     # A record left out of the smaller batch for its size would have been as late as the whole batch.
-    return running, [(one, whole if one.deadline >= at else at) for one in ones if id(one) not in kept]
+    return {index: whole if deadline >= at else at for index, deadline in enumerate(deadlines) if index not in running}
+
+
+def _in_time(rows: Sequence[int], deadlines: Sequence[float], most: int, finished_at: float) -> set[int]:
+    """The indexes of records that are in time, up to `most` rows."""
+    fitting: set[int] = set()
+    for index, (count, deadline) in enumerate(zip(rows, deadlines, strict=True)):
+        if count <= most and deadline >= finished_at:
+            fitting.add(index)
+            most -= count
+    return fitting
 
 
 def too_late(chunk: Chunk, at: int, now: float, finished_at: float) -> Refused:
@@ -227,16 +218,6 @@ def answered_late(chunks: Sequence[Chunk], now: float) -> int:
         for chunk in chunks
         if chunk.deadlines is not None and (chunk.reassembly is None or chunk.reassembly.is_over)
     )
-
-
-def _fitting(ones: Sequence[One], rows: int, finished_at: float) -> list[One]:
-    """The records that are in time, up to `rows` rows."""
-    fitting: list[One] = []
-    for one in ones:
-        if one.rows <= rows and one.deadline >= finished_at:
-            fitting.append(one)
-            rows -= one.rows
-    return fitting
 
 
 def _deadlines(chunk: Chunk, now: float, wall: float) -> list[float]:

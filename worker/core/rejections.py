@@ -82,11 +82,13 @@ class FirstRejections:
         *,
         is_exact: bool,
         limit: int = FIRST,
+        is_over: bool = False,
     ) -> None:
         """`describe` says what a record looks like, and `reason` why it is refused, both without its contents.
 
-        `takes` names the model's inputs. `is_exact`: no answer may be given twice.
+        `takes` names the model's inputs. `is_exact`: no answer may be given twice. `is_over`: nothing is ever held.
         """
+        self.is_over = is_over
         self._group = group
         self._is_exact = is_exact
         self._describe = describe
@@ -98,13 +100,14 @@ class FirstRejections:
         self._in_a_row = 0
         self._release_at = 0.0
 
-    def is_over(self, *, has_request: bool) -> bool:
-        """True if there is a request, or was one before: then nothing is held any more."""
-        return has_request or self._group.has_served
+    def read(self, *, has_request: bool) -> Sequence[tuple[Place, Rejection]]:
+        """Hear of records that were read. Release the rejections if there is a request, or was one before."""
+        return self.release() if has_request or self._group.has_served else ()
 
     def holds(self, place: Place, rejection: Rejection, now: float) -> bool:
         """Hold the rejection, if it counts, and return True. Raises `TooManyRejections` at the limit."""
-        if rejection.is_silent or rejection.record.unreadable is not None:  # no sign of what publishers send
+        # A silent or an unreadable one is no sign of what publishers send.
+        if self.is_over or rejection.is_silent or rejection.record.unreadable is not None:
             return False
         if not self._held:
             self._release_at = now + HOLD
@@ -117,13 +120,21 @@ class FirstRejections:
         return True
 
     def due(self, now: float) -> Sequence[tuple[Place, Rejection]]:
-        """Release the rejections if they were held long enough, or if the group turns out to have served before."""
-        return self.release() if self._held and (now >= self._release_at or self._group.has_served) else ()
+        """Give back rejections that were held long enough. Release all if the group turns out to have served before."""
+        if not self._held:
+            return ()
+        if self._group.has_served:
+            return self.release()
+        return self._given_back() if now >= self._release_at else ()
 
     def release(self) -> Sequence[tuple[Place, Rejection]]:
-        """Give back all rejections that are held."""
-        released, self._held = self._held, []
-        return released
+        """Give back all rejections that are held, and hold none from now on."""
+        self.is_over = True
+        return self._given_back()
+
+    def _given_back(self) -> Sequence[tuple[Place, Rejection]]:
+        given_back, self._held = self._held, []
+        return given_back
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the rejections of these partitions, which left or are read again. Then their records count again."""

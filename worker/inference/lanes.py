@@ -157,14 +157,18 @@ class InferenceLanes:
         return self._batches_out
 
     @property
+    def is_busy(self) -> bool:
+        """True if a batch or a probe waits or runs in a lane."""
+        return len(self._done) < self._batches_out + self._probes_out
+
+    @property
     def running_since(self) -> float | None:
         """The instant when the oldest running inference began, by this object's clock; None: none runs. Any thread."""
         return min((began for began in self._started if began is not None), default=None)
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others, or run it at once if it will be brief and nothing is queued or running."""
-        is_idle = len(self._done) == self._batches_out + self._probes_out
-        if is_idle and self._usual[batch.model].will_be_brief():
+        if not self.is_busy and self._usual[batch.model].will_be_brief():
             try:
                 self._done.append(self._run(-1, batch))
             except BaseException as error:  # noqa: BLE001  # as in a lane: `finished` raises it

@@ -46,10 +46,11 @@ class Admission:
         self._intake = parts.intake
         self._stage = parts.stage
         self._punctuality = parts.punctuality
-        self._first_rejections = parts.first
+        self._first = parts.first
         self._outcomes = outcomes
         self._quarantine = quarantine
         self._dispatch = dispatch
+        self._polled_beside_runs = parts.conduct.polled_beside_runs
         self._delivery = parts.delivery
         self._events = parts.events
         self._postponed: list[Record] = []
@@ -59,9 +60,11 @@ class Admission:
 
     def poll(self, now: float) -> Sequence[Record]:
         """The records that came, as many as there is room for. The caller gives them to `take`."""
-        if self._first_rejections is not None:
-            self._outcomes.refuse(self._first_rejections.due(now))
+        if due := self._first.due(now):
+            self._outcomes.refuse(due)
         room = 0 if self._dispatch.has_backlog or self._quarantine.is_exclusive else self._intake.room()
+        if self._dispatch.is_busy:
+            room = min(room, self._polled_beside_runs)
         if postponed := self._resumed():
             records = postponed
         elif room:
@@ -83,8 +86,8 @@ class Admission:
         others = self._quarantine.set_aside(records, now) if self._quarantine.has_suspects else records
         by_partition = [list(neighbours) for _, neighbours in groupby(others, _PARTITION)]
         readings = list(map(self._codec.read, by_partition))
-        if (first := self._first_rejections) is not None and first.is_over(has_request=any(r.chunks for r in readings)):
-            self._let_go()
+        if not self._first.is_over:
+            self._outcomes.refuse(self._first.read(has_request=any(reading.chunks for reading in readings)))
         for neighbours, reading in zip(by_partition, readings, strict=True):
             self._hand_on(neighbours, reading, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
@@ -106,13 +109,12 @@ class Admission:
         """Take nothing more, and answer the held rejections."""
         self.is_behind = False
         self._source.pause()
-        self._let_go()
+        self._outcomes.refuse(self._first.release())
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop the waiting records of these partitions."""
         self._stage.forget(partitions)
-        if self._first_rejections is not None:
-            self._first_rejections.forget(partitions)
+        self._first.forget(partitions)
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
 
     # What was read goes on
@@ -132,24 +134,15 @@ class Admission:
 
     def _refuse(self, places: Places, rejections: Sequence[tuple[int, Rejection]], now: float) -> None:
         refused = [(Place(places, at), rejection) for at, rejection in rejections]
-        if (first := self._first_rejections) is not None:
-            refused = [(place, rejection) for place, rejection in refused if not first.holds(place, rejection, now)]
-        self._outcomes.refuse(refused)
+        self._outcomes.refuse([each for each in refused if not self._first.holds(*each, now)])
 
     def _add_in_time(self, chunk: Chunk, now: float) -> None:
-        assert chunk.places is not None
         for kind, part in self._stage.by_batch(chunk):
             in_time, late = self._punctuality.sifted(part, kind, self._stage.backlog, now)
             # No stage has these records, so none hears of their outcomes.
-            self._outcomes.refuse([(Place(chunk.places, part.at[one.at]), one.rejection) for one in late])
+            self._outcomes.refuse([(one.chunk.place(one.at), one.rejection) for one in late])
             if in_time is not None:
                 self._stage.add(in_time, now)
-
-    def _let_go(self) -> None:
-        """Answer the held rejections, and hold none from now on."""
-        if self._first_rejections is not None:
-            first, self._first_rejections = self._first_rejections, None
-            self._outcomes.refuse(first.release())
 
     # Waiting
 

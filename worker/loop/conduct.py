@@ -26,10 +26,15 @@ SHORTEST_WAIT = 0.001  # seconds; the client counts milliseconds, and with less 
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How the loop uses its lanes, and how long a drain and a revoke may take. Timeouts in seconds."""
+    """How the loop uses its lanes, and how long a drain and a revoke may take. Timeouts in seconds.
+
+    `polled_beside_runs`: the most records of one poll while a lane runs, which would wait for its next batch if reading
+    them took longer than its batches.
+    """
 
     lanes: int = 1
     inflight_batches: int = 2
+    polled_beside_runs: int = 128
     drain_timeout: float = 20.0
     revoke_timeout: float = 10.0
     lane_slice: float = LANE_SLICE
@@ -59,4 +64,4 @@ class Parts:
     conduct: Conduct
     clock: Callable[[], float]
     states: States
-    first: FirstRejections | None = None
+    first: FirstRejections

@@ -43,6 +43,11 @@ class Dispatch:
         return self._lanes.in_flight
 
     @property
+    def is_busy(self) -> bool:
+        """True if a lane may finish while the loop does something else; what is finished already does not count."""
+        return self._lanes.is_busy
+
+    @property
     def is_running(self) -> bool:
         """True if a lane has something to do, the warm-up batch included."""
         return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
@@ -81,7 +86,7 @@ class Dispatch:
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; records that may not run are refused."""
         chunks = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.chunks
-        batch, refused = self._stackers[group.bucket.kind.model].stack(chunks, group.closed_by)
+        batch, refused = self._stackers[group.kind.model].stack(chunks, group.closed_by)
         self._outcomes.refuse_records(refused)
         if batch is not None:
             self._out[id(batch)] = batch
@@ -124,6 +129,6 @@ class Dispatch:
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Chunk]:
         """The group's records that would be finished before their deadlines; the others are refused."""
-        running, late = self._punctuality.triaged(group.chunks, group.bucket.kind, now)
+        running, late = self._punctuality.triaged(group.chunks, group.kind, now)
         self._outcomes.refuse_records(late)
         return running

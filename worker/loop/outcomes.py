@@ -117,8 +117,7 @@ class Outcomes:
         for chunk, at, rejection in refused:
             whole = rejection if chunk.reassembly is None else _reassembled(chunk, rejection)
             if isinstance(whole, Rejection):
-                assert chunk.places is not None
-                places.append((Place(chunk.places, chunk.at[at]), whole))
+                places.append((chunk.place(at), whole))
         self._stage.concluded([chunk.take(at, at + 1) for chunk, at, _ in refused], self._clock())
         self.refuse(places)
 
@@ -180,8 +179,7 @@ class Outcomes:
             return prediction
         whole = _reassembled(chunk, prediction)
         if isinstance(whole, Rejection):  # its pieces' outputs do not fit together
-            assert chunk.places is not None
-            self.refuse([(Place(chunk.places, chunk.at[0]), whole)])
+            self.refuse([(chunk.place(0), whole)])
             return None
         return whole
 

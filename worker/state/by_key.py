@@ -19,10 +19,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from worker.core.chunk import Chunk
+from worker.core.chunk import Chunk, cut
 from worker.core.ordering.ledger import Line
 from worker.core.records import BatchKind, Partition
-from worker.core.tensors.stacking import cut
 from worker.ports import NextStage
 from worker.state.outside_states import OutsideStates
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Refused, RunStates
+from worker.core.chunk import Batch, Chunk, Refused, RunStates, refusal
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, ClosedBy, StateUse
 from worker.core.tensors.specs import TensorSpec
-from worker.core.tensors.stacking import Split, Stacker, refusal
+from worker.core.tensors.stacking import Split, Stacker
 from worker.state.states import KeyStates
 
 # At least once, after a crash, if the changelog was compacted meanwhile.

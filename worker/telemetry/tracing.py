@@ -218,6 +218,10 @@ class TracedLanes:
     def in_flight(self) -> int:
         return self._lanes.in_flight
 
+    @property
+    def is_busy(self) -> bool:
+        return self._lanes.is_busy
+
     def finished(self, timeout: float) -> Sequence[Finished]:
         finished = self._lanes.finished(timeout)
         for run in finished:

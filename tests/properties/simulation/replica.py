@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tests.builders import CHUNK, STATE, SUMS, rows_model, signature, stacker, summing_model
+from tests.builders import CHUNK, NOTHING_HELD, STATE, SUMS, rows_model, signature, stacker, summing_model
 from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.memories import SimLink, SimRestorer, SimStore
@@ -221,6 +221,7 @@ class Replica:
             conduct=setup.conduct,
             clock=clock,
             states=self.states or Stateless(),
+            first=NOTHING_HELD,
         )
         self.worker = Worker(parts)
 

@@ -16,6 +16,7 @@ from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF, Wir
 from worker.core.chunk import Chunk, Prediction, Shapes
 from worker.core.records import (
     NO_IDS,
+    Answer,
     Array,
     Headers,
     Ids,
@@ -111,6 +112,14 @@ def read_all(codec: Codec, records: Sequence[Record]) -> list[One | Rejection]:
     return [found[at] for at in range(len(records))]
 
 
+def facts(one: One | Rejection) -> object:
+    """The comparable facts of a record's reading, with tensors as bytes or lists."""
+    if isinstance(one, Rejection):
+        return one
+    tensors = [t if isinstance(t, list) else bytes(t) for t in one.tensors]
+    return one._replace(tensors=tensors)  # type: ignore[arg-type]  # only to be compared
+
+
 def decode(codec: Codec, given: Record) -> One | Rejection:
     """What becomes of a record that is read alone."""
     (one,) = read_all(codec, [given])
@@ -163,7 +172,12 @@ def answer(codec: Codec, given: Record, *outputs: Array) -> Message:
 
 def refusal(codec: Codec, rejected: Rejection) -> list[Message]:
     """The messages of a rejection."""
-    return list(map(Message._make, codec.messages([rejected])))
+    return leaving(codec, [rejected])
+
+
+def leaving(codec: Codec, answers: Sequence[Answer]) -> list[Message]:
+    """The messages of answers that leave."""
+    return list(map(Message._make, codec.messages(answers)))
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -183,11 +197,8 @@ def json_of(message: Message) -> Any:
 
 def elements(tensor: Tensor, dtype: str) -> list[Any]:
     """A request's tensor as Python values."""
-    array = tensor if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, dtype)
-    if dtype != "O":
-        assert array.dtype == np.dtype(dtype)
-    values: list[Any] = array.reshape(-1).tolist()
-    return values
+    assert isinstance(tensor, list) == (dtype == "O")
+    return tensor if isinstance(tensor, list) else np.frombuffer(tensor, dtype).tolist()
 
 
 def floats(*values: float) -> bytes:

@@ -29,6 +29,7 @@ from tests.unit.codecs.builders import (
     writer,
     written,
 )
+from worker.codecs import answer_writer
 from worker.codecs.encodings import columns
 from worker.codecs.encodings.oip_protobuf import read_tensors
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of
@@ -207,12 +208,14 @@ def test_the_binary_data_form_is_json_with_bytes_behind_it() -> None:
 
 
 @pytest.mark.parametrize("rows", [[1, 1, 1], [2, 1, 3]])
-@pytest.mark.parametrize(("policy", "refused", "odd"), [("error", [], 7.0), ("null", [], None), ("allow", [1], None)])
-def test_json_has_no_nan(rows: list[int], policy: Any, refused: list[int], odd: float | None) -> None:
+@pytest.mark.parametrize("where", [0, 1, 2])
+@pytest.mark.parametrize(("policy", "odd"), [("error", 7.0), ("null", None), ("allow", None)])
+def test_json_has_no_nan(rows: list[int], where: int, policy: Any, odd: float | None) -> None:
     """The policy makes it null or an error, for this record only. With "error" no NaN gets this far."""
     served = model(outputs=[TensorSpec("t", "BYTES", ()), TensorSpec("y", "FP32", (1,))])
+    refused = [where] if policy == "allow" else []
     values = np.arange(sum(rows), dtype="<f4").reshape(-1, 1)
-    values[rows[0]] = 7 if odd else np.nan
+    values[sum(rows[:where])] = 7 if odd else np.nan
     texts = np.array(["s"] * sum(rows), object)
 
     answers, rejections = writer(served, non_finite_output=policy).write(
@@ -220,7 +223,7 @@ def test_json_has_no_nan(rows: list[int], policy: Any, refused: list[int], odd: 
     )
 
     expected = np.split(np.array([float(n) for n in range(sum(rows))], object), np.cumsum(rows)[:-1])
-    expected[1][0] = odd
+    expected[where][0] = odd
     found = [answer and json_of(message(answer))["outputs"][1]["data"] for answer in answers]
     assert found == [None if at in refused else list(own) for at, own in enumerate(expected)]
     assert [(at, rejection.record.offset, rejection.code, rejection.message) for at, rejection in rejections] == [
@@ -249,6 +252,18 @@ def test_answers_go_where_their_requesters_read() -> None:
     assert [(answer.topic, answer.partition, answer.source_partition) for answer in answers] == [("mine", 1, 3)] * 2
 
 
+def test_how_many_forms_of_answers_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requesters choose outputs and partitions. Each gets its answer where it wants it, in any order."""
+    monkeypatch.setattr(answer_writer, "_MOST_KNOWN", 3)
+    by = writer()
+
+    for number in (*range(9), *range(9)):
+        (answer,) = written(by, chunk(form=ROWS_FORM._replace(to=ReplyTo("mine", number))), TWO)
+
+        assert (answer.topic, answer.partition, answer.value) == ("mine", number, floats(1, 2))
+        assert len(by._known) <= 3
+
+
 def test_each_topic_has_a_limit_of_its_own() -> None:
     """An answer may be too large for one topic and fit another."""
     by = writer(reply_bytes={"mine": 400})
@@ -262,10 +277,10 @@ def test_each_topic_has_a_limit_of_its_own() -> None:
     assert refused.message.endswith("topic mine at most 400")
 
 
-def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
+@pytest.mark.parametrize("large", [[0], [2], [4], [0, 1, 4], [0, 1, 2, 3, 4]])
+def test_an_answer_that_does_not_fit_is_refused_alone(large: list[int]) -> None:
     """Its neighbours have their answers. The rejection says how long the answer is, and names its requester's ids."""
-    given_ = records(5)
-    given_[2] = given_[2]._replace(key=b"k" * 9_000)
+    given_ = [one._replace(key=b"k" * 9_000) if at in large else one for at, one in enumerate(records(5))]
     ids = [Ids(f"r-{at}") for at in range(5)]
 
     answers, rejections = writer(max_answer_bytes=9_000).write(
@@ -273,13 +288,14 @@ def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
     )
 
     assert [answer and answer[2] for answer in answers] == [
-        None if at == 2 else floats(2 * at, 2 * at + 1) for at in range(5)
+        None if at in large else floats(2 * at, 2 * at + 1) for at in range(5)
     ]
-    (whole,) = written(writer(), chunk(given_[2], ids=ids[2:3]), f4([[4, 5]]))
-    ((at, rejection),) = rejections
-    assert (at, rejection.record, rejection.ids, rejection.form) == (2, given_[2], ids[2], ROWS_FORM)
-    assert rejection.code == "RESOURCE_EXHAUSTED"
-    assert rejection.message == f"the answer takes {size_of(whole)} bytes, topic responses at most 9000"
+    assert [at for at, _ in rejections] == large
+    for at, rejection in rejections:
+        (whole,) = written(writer(), chunk(given_[at], ids=ids[at : at + 1]), f4([[4, 5]]))
+        assert (rejection.record, rejection.ids, rejection.form) == (given_[at], ids[at], ROWS_FORM)
+        assert rejection.code == "RESOURCE_EXHAUSTED"
+        assert rejection.message == f"the answer takes {size_of(whole)} bytes, topic responses at most 9000"
 
 
 @pytest.mark.parametrize(("sizes", "calls"), [([2, 501, 3], 2), ([501], 0), ([501] * 4, 0), ([60] * 12, 1)])

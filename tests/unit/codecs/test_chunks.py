@@ -25,6 +25,8 @@ from tests.unit.codecs.builders import (
     X,
     Y,
     codecs,
+    elements,
+    facts,
     model,
     packed,
     read_all,
@@ -32,10 +34,10 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs.codec import Reader
 from worker.codecs.encodings import oip_json, oip_protobuf
+from worker.codecs.reader import Reader
 from worker.codecs.wire_contract import HEAD_LENGTH
-from worker.core.records import NO_IDS, Headers, Record, Rejection, Timeout
+from worker.core.records import NO_IDS, Headers, Record, Rejection, ReplyTo, Timeout
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -46,14 +48,6 @@ TEXTS = model(IDS, MASK, outputs=[Y, TensorSpec("z", "FP32", (1,))])
 NAMED = model(TensorSpec("name", "BYTES", (1,)), TensorSpec("is_new", "BOOL", (1,)), X)
 FILLED = model(IDS, replace(MASK, default=1), outputs=[Y, TensorSpec("z", "FP32", (1,))])
 PADDED = replace(TEXTS, axes=(Axis("ids", (4, 8), {Spot(0, 0): 0, Spot(1, 0): 0}),))
-
-
-def facts(one: One | Rejection) -> object:
-    """The comparable facts of a record's reading, with tensors as bytes or lists."""
-    if isinstance(one, Rejection):
-        return one
-    tensors = [t.tolist() if isinstance(t, np.ndarray) else bytes(t) for t in one.tensors]
-    return one._replace(tensors=tensors)  # type: ignore[arg-type]  # only to be compared
 
 
 def alone(signature: Signature, given: Record, **decisions: Any) -> object:
@@ -125,7 +119,7 @@ def test_a_bad_record_is_refused_alone(form: str, bad: Sequence[int]) -> None:
     )
     for chunk in chunks:
         assert list(chunk.records) == [given[at] for at in chunk.at]
-        firsts = [int(np.frombuffer(raw, "<i8" if form != "rows" else "<f4")[0]) for raw in chunk.tensors[0]]
+        firsts = [int(elements(raw, "<i8" if form != "rows" else "<f4")[0]) for raw in chunk.tensors[0]]
         assert firsts == list(chunk.at)
 
 
@@ -144,9 +138,9 @@ def numbers(at: int, length: int) -> list[int]:
 
 def in_protobuf(at: int, length: int, **more: Any) -> Record:
     message = oip_protobuf._InferRequest(**more)
-    for name, elements in (("ids", numbers(at, length)), ("mask", [1] * length)):
+    for name, held in (("ids", numbers(at, length)), ("mask", [1] * length)):
         message.inputs.add(name=name, datatype="INT64", shape=[1, length])
-        message.raw_input_contents.append(np.array(elements, "<i8").tobytes())
+        message.raw_input_contents.append(np.array(held, "<i8").tobytes())
     return at_offset(at, message.SerializeToString(), AS_PROTOBUF)
 
 
@@ -350,7 +344,7 @@ def test_what_was_met_is_known(encoding: str, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither many layouts nor long ones fill the memory, and few of one length are compared."""
     monkeypatch.setattr("worker.codecs.encodings.oip._MAX_KNOWN", 20)
-    codec = codecs(TEXTS, max_request_bytes=2**24)
+    codec = codecs(TEXTS, max_request_bytes=2**24, max_json_bytes=2**24)
     given = [in_protobuf(at, 2 + at % 40) for at in range(200)]
     given += [in_protobuf(at, 4, outputs=[WANTED(name="yz"[at % 2])]) for at in range(9)]
     junk = [field(9, bytes([at]) * 40) for at in range(50)]
@@ -360,10 +354,44 @@ def test_what_is_remembered_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch
     found = read_all(codec, given)
 
     (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
-    assert all(isinstance(one, One) for one in found[:-1])
+    assert all(isinstance(one, One) for one in found)
     assert len(layouts._known) <= 20
     assert max(map(len, layouts._known.values())) <= 5
     assert sum(len(b"".join(one.fixed)) for alike in layouts._known.values() for one in alike) < 2**20
+
+
+def test_how_many_forms_of_headers_are_remembered_is_bounded() -> None:
+    """A publisher may ask for a partition of its own with each request. Each gets its answer there."""
+    codec = codecs(TEXTS, reply_topics={"responses": 40})
+    given = [in_protobuf(at, 4)._replace(headers=[AS_PROTOBUF, ("reply-partition", b"%d" % at)]) for at in range(40)]
+
+    for _ in range(2):
+        found = read_all(codec, given)
+
+        assert [one.form.to for one in found] == [ReplyTo("responses", at) for at in range(40)]
+    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    ((layout,),) = layouts._known.values()
+    assert len(layout.statement.kinds) <= 16
+
+
+@pytest.mark.parametrize(
+    ("more", "is_learned"),
+    [(field(9, b"") * 1001, 0), (b"\x4a\x83\x80\x80\x80\0abc", 1), (b"\x4d1234", 0), (b"\x8a\1\3abc", 1)],
+    ids=["many fields", "a long length", "a fixed field", "a large number"],
+)
+def test_a_message_with_unusual_fields_is_read_like_any_other(more: bytes, is_learned: int) -> None:
+    """The model does not ask for these fields. Where their bytes may be anywhere, each message is parsed."""
+    codec = codecs(TEXTS)
+    given = [in_protobuf(at, 4) for at in range(3)]
+    given = [one._replace(value=(one.value or b"") + more) for one in given]
+
+    found = [read_all(codec, given) for _ in range(2)]
+
+    (layouts,) = [each._layouts for each in codec._encodings._made.values()]  # type: ignore[attr-defined]
+    assert len(layouts._known) == is_learned
+    for reading in found:
+        assert list(map(facts, reading)) == [alone(TEXTS, one) for one in given]
+        assert all(isinstance(one, One) for one in reading)
 
 
 # Properties

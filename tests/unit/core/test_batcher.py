@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from tests.chunks import MODEL, P0, P1, chunk
+from tests.chunks import MODEL, P0, P1, chunk, spec
 from tests.chunks import offsets as offsets_of
 from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
@@ -87,7 +87,7 @@ def test_only_requests_for_the_same_model_share_a_group() -> None:
 
 def test_each_model_has_its_own_rules() -> None:
     """Each model pads its own axes and sets the linger of its groups."""
-    buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), element_bytes=(4,))
+    buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), [spec(dims=(None,))])
     waiting = Batcher({MODEL: BatchPolicy(2, 1000, 1.0), NEWER: BatchPolicy(3, 1000, 5.0, buckets=buckets)})
     for offset, (model, shapes) in enumerate([(MODEL, NARROW), (NEWER, NARROW), (NEWER, WIDE), (MODEL, NARROW)]):
         waiting.add(chunk(offset, shapes=shapes, model=model), 0.0)
@@ -97,7 +97,7 @@ def test_each_model_has_its_own_rules() -> None:
     assert full is not None
     assert open_ is not None
     assert (offsets(full), full.closed_by, full.due_at) == ([0, 3], ClosedBy.SIZE, 1.0)
-    assert (offsets(open_), open_.bucket.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
+    assert (offsets(open_), open_.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
     assert waiting.linger == 5.0
 
 
@@ -217,7 +217,7 @@ def test_a_forgotten_partition_waits_no_longer() -> None:
 
 def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
     """A batcher that pads lengths to 4, 16 or 64 elements of 4 bytes."""
-    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
+    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), [spec(dims=(None,))])
     return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets)})
 
 
@@ -339,7 +339,7 @@ def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     for offset in range(6):
         waiting.add(of_length(offset, 1 + offset % 3), float(offset))
 
-    assert len(waiting._of_model) <= 2
+    assert len(waiting._by_shapes[MODEL]) <= 2
     assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
         0,
         1,
@@ -481,7 +481,7 @@ def test_a_chunk_is_sorted_into_buckets() -> None:
     drained = [waiting.drain() for _ in range(3)]
 
     assert [offsets(group) for group in drained] == [[0, 2], [1, 4, 5], [3]]
-    assert [group.bucket.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
+    assert [group.kind.shapes for group in drained if group] == [((4,),), ((64,),), ((16,),)]
 
 
 def test_a_chunk_is_told_apart_by_the_kinds_of_its_batches() -> None:

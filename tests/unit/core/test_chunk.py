@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tests.chunks import P1, RAW, chunk, floats, offsets, record, singles
-from worker.core.chunk import Chunk, RunStates
+from worker.core.chunk import Chunk, RunStates, refusal
 from worker.core.failures import Code
 from worker.core.records import Ids, Timeout
-from worker.core.tensors.stacking import refusal
 
 FOUR = chunk(
     *(4, 5, 7, 9),

@@ -8,12 +8,11 @@ from math import inf
 import pytest
 
 from tests.chunks import MODEL, P0, batch, chunk, offsets, record
-from worker.core.chunk import Batch, Chunk, Finished, Prediction
-from worker.core.deadlines import One, Punctuality, answered_late, deadline_of, too_late, triage
+from worker.core.chunk import Batch, Chunk, Finished, Prediction, cut
+from worker.core.deadlines import Punctuality, answered_late, deadline_of, too_late, triage
 from worker.core.failures import Code, RunFailure
 from worker.core.records import BatchKind, Timeout
 from worker.core.run_times import RunTimes
-from worker.core.tensors.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0
 SECOND = Timeout(1.0)
@@ -109,13 +108,9 @@ def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float
 
 def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
     """It runs half the rows, or half of that; the other records would be later still."""
-    eight = chunk(*range(8))
-    ones = [One(eight, at, 1, NOW + 0.3) for at in range(8)]
+    late = triage([1] * 8, [NOW + 0.3] * 8, home_after(lambda rows: rows / 10))
 
-    running, late = triage(ones, home_after(lambda rows: rows / 10))
-
-    assert [one.at for one in running] == [0, 1]
-    assert [(one.at, at) for one, at in late] == [(at, NOW + 0.8) for at in range(2, 8)]
+    assert late == dict.fromkeys(range(2, 8), NOW + 0.8)
 
 
 def test_a_batch_loses_the_records_that_would_be_late() -> None:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from tests.chunks import P0, P1, Q0, answered, record, rejection, settled, taken
+from tests.fakes import Newcomer
 from worker.core.failures import TooManyRejections
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition
 from worker.core.rejections import FirstRejections
-
-
-class Newcomer:
-    """A group that never committed an answer."""
-
-    has_served = False
-    instead: Mapping[Partition, int | None] | None = None
-
-    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        self.instead = instead
 
 
 def test_the_next_worker_of_an_exact_group_begins_behind_what_was_answered() -> None:
@@ -39,4 +27,4 @@ def test_the_next_worker_of_an_exact_group_begins_behind_what_was_answered() -> 
     with pytest.raises(TooManyRejections):
         first.holds(held_alone, rejection(0, Q0), 0.0)
 
-    assert group.instead == {P0: 1, P1: None}
+    assert group.stood_back == [{P0: 1, P1: None}]

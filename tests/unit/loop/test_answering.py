@@ -191,7 +191,7 @@ def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: in
 def serve_another(world: World) -> ModelKey:
     """Serve another version of the model in addition to the first."""
     other = MODEL._replace(version="2")
-    world.policies[other] = world.policy
+    world.policies[other] = world.batcher._policies[other] = world.policy
     world.stackers[other] = Stacker(dataclasses.replace(signature(), version="2"))
     return other
 

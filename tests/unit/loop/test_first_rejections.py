@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 
 import pytest
 
 from tests.builders import BOUNDS, P0, P1, World, record
-from tests.fakes import TransactionFate
+from tests.fakes import Newcomer, TransactionFate
 from worker.core.failures import TooManyRejections
 from worker.core.records import Partition, Record
 from worker.core.rejections import HOLD, FirstRejections
-
-
-@dataclass
-class Newcomer:
-    """A group that has served, or not, as the test says."""
-
-    has_served: bool = False
-    stood_back: list[dict[Partition, int | None]] = field(default_factory=list)
-
-    def stand_back(self, instead: Mapping[Partition, int | None]) -> None:
-        self.stood_back.append(dict(instead))
 
 
 def of_payments(read: Record) -> str | None:

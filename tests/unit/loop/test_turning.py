@@ -64,6 +64,19 @@ def test_a_due_batch_goes_on_filling_while_no_lane_is_free() -> None:
     assert [batch.rows for batch, _ in world.events.closed] == [1, 2]
 
 
+def test_a_poll_beside_a_run_brings_no_more_than_the_lanes_hold() -> None:
+    """Otherwise a lane that finishes would wait until all of it is read. While no lane runs, nothing waits."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, polled_beside_runs=3))
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(record(0))
+    world.turn_for(0.05)
+    beside_a_run = world.source.polls[-1]
+    world.turn_for(0.2)
+
+    assert beside_a_run == (3, 0.0)
+    assert world.source.polls[-1][0] == BOUNDS.records
+
+
 def test_a_full_batch_is_stacked_ahead_of_a_busy_lane() -> None:
     """The next batch is ready when the lane is; a third one is not stacked yet."""
     world = world_of()

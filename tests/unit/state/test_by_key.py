@@ -8,10 +8,9 @@ import pytest
 
 from tests.chunks import P0, P1, tracked
 from tests.unit.state.rig import Rig, chunk_of, keyed
-from worker.core.chunk import Chunk
+from worker.core.chunk import Chunk, refusal
 from worker.core.failures import Code
 from worker.core.records import Record
-from worker.core.tensors.stacking import refusal
 from worker.state.by_key import SMALL
 
 

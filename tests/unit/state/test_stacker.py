@@ -12,13 +12,13 @@ from tests.builders import STATE
 from tests.chunks import P0, batch, chunk, floats, signature, spec
 from tests.fakes import CHANGELOG
 from tests.unit.state.rig import NOTHING, Rig, chunk_of, keyed
-from worker.core.chunk import Prediction, RunStates
+from worker.core.chunk import Prediction, RunStates, cut
 from worker.core.failures import Code, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import ClosedBy, Record, StateUse
 from worker.core.tensors.buckets import Axis, Spot
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.stacking import Split, cut
+from worker.core.tensors.stacking import Split
 from worker.state import KeyStates, StatefulStacker, layout_of
 from worker.state.stacker import APPLIED, NO_STATE
 
@@ -57,6 +57,20 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     assert (of, start, [output.shape for output in outputs]) == (ragged, 0, [(2, 4)])
     assert states is not None
     assert [array.tolist() for array in states.arrays] == [[[5.0], [6.0]]]
+
+
+def test_where_nan_is_allowed_a_next_state_may_hold_it() -> None:
+    """The operator said so for all that the model gives. Then no record is refused for it."""
+    by = replace(stacker(), refuse_non_finite_output=False)
+    asked = chunk(0, 1)
+
+    found = by.split(batch(asked, by=by), [np.array([[1], [2]], "<f4"), np.array([[np.nan], [4]], "<f4")])
+
+    assert isinstance(found, Split)
+    [(of, _, _, states)] = found.predicted
+    assert (of, found.refused) == (asked, [])
+    assert states is not None
+    np.testing.assert_array_equal(states.arrays[0], [[np.nan], [4]])
 
 
 @pytest.mark.parametrize("dims", [(), (1,), (2, 3)])

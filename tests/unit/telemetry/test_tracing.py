@@ -92,6 +92,7 @@ class Followed:
             conduct=world.conduct,
             clock=world.clock,
             states=world.states,
+            first=world.first,
         )
         world.worker = Worker(parts)
         world.start(P0)

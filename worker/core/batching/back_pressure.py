@@ -32,7 +32,7 @@ class Intake:
     """Decides from the ledger how much may be taken. Owns the typical size of records, as learned, and the reserve."""
 
     def __init__(self, bounds: Bounds, ledger: OffsetLedger, most_polled: int) -> None:
-        """`most_polled`: records of one poll. With far more than a batch, a finished lane would wait for its next."""
+        """`most_polled`: records of one poll."""
         self._most_polled = most_polled
         self._bounds = bounds
         self._ledger = ledger

@@ -1,7 +1,7 @@
 """Decides which records share an inference, and when they go to a lane.
 
-Chunks gather in open groups, one for each bucket: equal shapes, or shapes that are padded to equal ones. A chunk is
-sorted into buckets by index, and cut where a group is full. A group closes for exactly one reason:
+Chunks gather in open groups, one for each kind of batch: equal shapes, or shapes that are padded to equal ones. A chunk
+is sorted into kinds by index, and cut where a group is full. A group closes for exactly one reason:
 
 | closed by | when |
 |---|---|
@@ -16,25 +16,26 @@ sorted into buckets by index, and cut where a group is full. A group closes for 
 
 A due group that no lane can start keeps filling. So batches grow under load, and a short linger costs no throughput.
 Only a full group is stacked while all lanes are busy. The group that is due first goes first, full or not, so that a
-rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
+rare kind never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import accumulate, count
 from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.chunk import Batch, Chunk, Shapes
+from worker.core.chunk import Batch, Chunk, Shapes, cut
 from worker.core.records import BatchKind, ClosedBy, ModelKey, Partition
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, tokens
-from worker.core.tensors.stacking import cut
 
-# How many shapes have their bucket remembered. Publishers choose shapes; when there are more, all are forgotten.
+# How many shapes have their pool remembered. Publishers choose shapes; when there are more, all are forgotten.
 MOST_REMEMBERED = 4096
 
 
@@ -75,8 +76,8 @@ class BatchPolicy:
 
 
 @dataclass(slots=True, eq=False)
-class Bucket:
-    """The records of one kind of batch: the limit of the next batch, and the group that is open."""
+class Pool:
+    """One kind of batch: the limit of its batches, and the group that is open."""
 
     kind: BatchKind
     policy: BatchPolicy
@@ -88,8 +89,7 @@ class Bucket:
 class Group:
     """Records that will share one inference. The batcher owns it until it is handed out."""
 
-    bucket: Bucket
-    limit: Limit
+    pool: Pool
     age: int  # how many groups were opened before it
     opened_at: float
     due_at: float
@@ -99,25 +99,19 @@ class Group:
     deadline: float = inf  # of its most urgent record
     closed_by: ClosedBy = ClosedBy.LINGER
 
-    def add(self, chunk: Chunk, rows: int, size: int) -> None:
-        """Add records that have so many rows and bytes together."""
-        self.chunks.append(chunk)
-        self.rows += rows
-        self.size += size
-        if chunk.deadlines is not None:
-            self.deadline = min(self.deadline, *chunk.deadlines)
+    @property
+    def kind(self) -> BatchKind:
+        return self.pool.kind
 
     def fitting(self, chunk: Chunk, start: int) -> tuple[int, ClosedBy]:
         """The end of the chunk's records from `start` on that still fit, and why the next one does not."""
-        rows, size, most_bytes = self.rows, self.size, self.bucket.policy.max_bytes
-        for at in range(start, len(chunk)):
-            rows += chunk.rows[at]
-            size += chunk.sizes[at]
-            if rows > self.limit.rows:
-                return at, self.limit.why
-            if size > most_bytes:
-                return at, ClosedBy.BYTES
-        return len(chunk), self.closed_by
+        limit = self.pool.limit
+        stop = start + limit.rows - self.rows + 1  # no more than these can fit, with one row each
+        rows = [*accumulate(chunk.rows[start:stop], initial=self.rows)]
+        sizes = [*accumulate(chunk.sizes[start:stop], initial=self.size)]
+        by_rows = bisect_right(rows, limit.rows) - 1
+        by_size = bisect_right(sizes, self.pool.policy.max_bytes) - 1
+        return start + min(by_rows, by_size), limit.why if by_rows <= by_size else ClosedBy.BYTES
 
     def forget(self, partitions: Collection[Partition]) -> None:
         self.chunks = [chunk for chunk in self.chunks if chunk.partition not in partitions]
@@ -142,18 +136,14 @@ class Batcher:
 
         `auto` learns how long to wait for company, and replaces the policies' fixed linger.
         """
-        self._policies = policies
-        self._alone: set[ModelKey] = set()
+        self._policies = dict(policies)
         self._auto = auto
         self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
-        # The buckets of each model by the shapes of its records before padding. The map of the model asked for last is
-        # kept at hand, because the next chunk is nearly always for that model, too.
-        self._by_shapes: dict[ModelKey, dict[Shapes, Bucket]] = {}
-        self._model: ModelKey | None = None
-        self._of_model: dict[Shapes, Bucket] = {}
-        self._buckets: dict[BatchKind, Bucket] = {}
+        # By the shapes of records before padding, for each model.
+        self._by_shapes = defaultdict[ModelKey, dict[Shapes, Pool]](dict)
+        self._pools: dict[BatchKind, Pool] = {}
         self._open: dict[int, Group] = {}  # by age
         # A heap of when each is due. It also holds entries of closed groups and earlier times, which are skipped.
         self._dues: list[tuple[float, int]] = []
@@ -162,34 +152,33 @@ class Batcher:
 
     def add(self, chunk: Chunk, now: float) -> None:
         """Put the records into groups. One that is larger than a batch is cut into pieces that are answered as one."""
-        for bucket, part in self._sorted(chunk):
+        for pool, part in self._sorted(chunk):
             if self._auto is not None:
-                rows, most = sum(part.rows), bucket.limit.rows
+                rows, most = sum(part.rows), pool.limit.rows
                 for start in range(0, rows, most):  # as they will share batches
-                    self._auto.arrived(now, bucket.kind, min(most, rows - start))
-            self._place(bucket, part, now)
+                    self._auto.arrived(now, pool.kind, min(most, rows - start))
+            self._place(pool, part, now)
 
     def add_late(self, chunk: Chunk, now: float) -> None:
         """Put records that were held back into groups, which are then due at once."""
-        for bucket, part in self._sorted(chunk):
-            self._place(bucket, part, now)
-            if (group := bucket.group) is not None and now < group.due_at:
+        for pool, part in self._sorted(chunk):
+            self._place(pool, part, now)
+            if (group := pool.group) is not None and now < group.due_at:
                 self._bring_forward(group, now)
 
     def by_kind(self, chunk: Chunk) -> list[tuple[BatchKind, Chunk]]:
         """The chunk's records by the kind of the batch that they will join."""
-        return [(bucket.kind, part) for bucket, part in self._sorted(chunk)]
+        return [(pool.kind, part) for pool, part in self._sorted(chunk)]
 
     def by_batch(self, chunk: Chunk) -> Iterator[tuple[BatchKind, Chunk]]:
         """The chunk's records in parts that each fit into one batch. Add each part before asking for the next."""
-        for bucket, part in self._sorted(chunk):
+        for pool, part in self._sorted(chunk):
             start = 0
             while start < len(part):
-                stop = start if bucket.group is None else bucket.group.fitting(part, start)[0]
-                if stop == start:  # it opens a group of its own
-                    stop, _ = Group(bucket, bucket.limit, 0, 0.0, 0.0).fitting(part, start)
-                    stop = max(stop, start + 1)  # a record larger than a batch is cut when it is added
-                yield bucket.kind, part.take(start, stop)
+                stop = start if pool.group is None else pool.group.fitting(part, start)[0]
+                if stop == start:  # it opens a group of its own; a record larger than a batch is cut when it is added
+                    stop = max(start + 1, Group(pool, 0, 0.0, 0.0).fitting(part, start)[0])
+                yield pool.kind, part.take(start, stop)
                 start = stop
 
     def concluded(self, chunks: Iterable[Chunk], now: float) -> None:
@@ -255,8 +244,8 @@ class Batcher:
 
     def run_alone(self, model: ModelKey) -> None:
         """Make each row of this model a batch of its own from now on. Groups that are open go when they are due."""
-        self._alone.add(model)
-        self._forget_buckets()
+        self._policies[model] = replace(self._policies[model], max_rows=1)
+        self._forget_pools()
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """Learn how long the batch took, and that the device had memory for it."""
@@ -275,72 +264,60 @@ class Batcher:
 
     # Groups open and close
 
-    def _sorted(self, chunk: Chunk) -> Sequence[tuple[Bucket, Chunk]]:
-        """The chunk's records by the bucket that takes them, in their order within each."""
-        if chunk.model is not self._model:
-            self._model, self._of_model = chunk.model, self._by_shapes.setdefault(chunk.model, {})
-        first, known = chunk.shapes[0], self._of_model
+    def _sorted(self, chunk: Chunk) -> Sequence[tuple[Pool, Chunk]]:
+        """The chunk's records by the pool that takes them, in their order within each."""
+        model, first, known = chunk.model, chunk.shapes[0], self._by_shapes[chunk.model]
         if chunk.shapes.count(first) == len(chunk.shapes):
-            return [(known.get(first) or self._learn(chunk.model, first), chunk)]
-        indexes: dict[Bucket, list[int]] = {}
+            return [(known.get(first) or self._learn(model, first), chunk)]
+        indexes: dict[Pool, list[int]] = {}
         for at, shapes in enumerate(chunk.shapes):
-            indexes.setdefault(known.get(shapes) or self._learn(chunk.model, shapes), []).append(at)
-        return [(bucket, chunk.pick(its_own)) for bucket, its_own in indexes.items()]
+            indexes.setdefault(known.get(shapes) or self._learn(model, shapes), []).append(at)
+        return [(pool, chunk.pick(its_own)) for pool, its_own in indexes.items()]
 
-    def _learn(self, model: ModelKey, shapes: Shapes) -> Bucket:
-        """Remember and return the bucket for records of these shapes, of the current model."""
-        if len(self._of_model) >= MOST_REMEMBERED:
-            self._forget_buckets()
-        policy = self._policy(model)
+    def _learn(self, model: ModelKey, shapes: Shapes) -> Pool:
+        """Remember and return the pool for records of these shapes."""
+        if len(self._by_shapes[model]) >= MOST_REMEMBERED:
+            self._forget_pools()
+        policy = self._policies[model]
         kind = BatchKind(model, policy.buckets.padded(shapes))
-        bucket = self._buckets.get(kind)
-        if bucket is None:
-            bucket = self._buckets[kind] = Bucket(kind, policy, self._limit(kind))
-        self._of_model[shapes] = bucket
-        return bucket
+        pool = self._pools.get(kind)
+        if pool is None:
+            pool = self._pools[kind] = Pool(kind, policy, self._limit(kind))
+        self._by_shapes[model][shapes] = pool
+        return pool
 
-    def _forget_buckets(self) -> None:
-        """Forget all buckets. Groups that are open go when they are due."""
+    def _forget_pools(self) -> None:
+        """Forget all pools. Groups that are open go when they are due."""
         for of_model in self._by_shapes.values():
             of_model.clear()
-        self._buckets.clear()
+        self._pools.clear()
 
     def _limit(self, kind: BatchKind) -> Limit:
-        return self._memory.limit(kind, self._policy(kind.model).limit(kind.shapes))
-
-    def _policy(self, model: ModelKey) -> BatchPolicy:
-        policy = self._policies[model]
-        return replace(policy, max_rows=1) if model in self._alone else policy
+        return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
         """Set the limit of this batch's kind, for the open group and later ones. An open group that is full closes."""
-        if (bucket := self._buckets.get(batch.kind)) is None:
+        if (pool := self._pools.get(batch.kind)) is None:
             return
-        bucket.limit = self._limit(bucket.kind)
-        if (group := bucket.group) is not None:
-            group.limit = bucket.limit
-            if group.rows >= group.limit.rows:
-                self._fill(group, group.limit.why)
+        pool.limit = self._limit(pool.kind)
+        if (group := pool.group) is not None and group.rows >= pool.limit.rows:
+            self._fill(group, pool.limit.why)
 
-    def _place(self, bucket: Bucket, chunk: Chunk, now: float) -> None:
-        """Put the records into the bucket's group, and into new ones where it is full."""
-        group = bucket.group or self._begin(bucket, now)
-        rows, size = sum(chunk.rows), sum(chunk.sizes)
-        if group.rows + rows <= group.limit.rows and group.size + size <= bucket.policy.max_bytes:
+    def _place(self, pool: Pool, chunk: Chunk, now: float) -> None:
+        """Put the records into the pool's group, and into new ones where it is full."""
+        group, rows, size = pool.group or self._begin(pool, now), sum(chunk.rows), sum(chunk.sizes)
+        if group.rows + rows <= pool.limit.rows and group.size + size <= pool.policy.max_bytes:
             self._join(group, chunk, rows, size)
-        else:
-            self._place_in_parts(bucket, chunk, now)
-
-    def _place_in_parts(self, bucket: Bucket, chunk: Chunk, now: float) -> None:
+            return
         start = 0
         while start < len(chunk):
-            group = bucket.group or self._begin(bucket, now)
+            group = pool.group or self._begin(pool, now)
             stop, why = group.fitting(chunk, start)
             if stop == start:
-                rows = bucket.policy.piece_rows(chunk.rows[start], chunk.sizes[start], bucket.limit.rows)
+                rows = pool.policy.piece_rows(chunk.rows[start], chunk.sizes[start], pool.limit.rows)
                 if rows < chunk.rows[start]:
                     for piece in cut(chunk.take(start, start + 1), rows):
-                        self._place(bucket, piece, now)
+                        self._place(pool, piece, now)
                     start += 1
                     continue
                 if group.chunks:
@@ -351,16 +328,21 @@ class Batcher:
             start = stop
 
     def _join(self, group: Group, chunk: Chunk, rows: int, size: int) -> None:
-        group.add(chunk, rows, size)
+        """Add records to the group that have so many rows and bytes together."""
+        group.chunks.append(chunk)
+        group.rows += rows
+        group.size += size
+        if chunk.deadlines is not None:
+            group.deadline = min(group.deadline, *chunk.deadlines)
         if group.deadline < inf:
             self._hurry(group)
-        if group.rows >= group.limit.rows:
-            self._fill(group, group.limit.why)
-        elif group.size >= group.bucket.policy.max_bytes:
+        if group.rows >= group.pool.limit.rows:
+            self._fill(group, group.pool.limit.why)
+        elif group.size >= group.pool.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
 
-    def _begin(self, bucket: Bucket, now: float) -> Group:
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))
+    def _begin(self, pool: Pool, now: float) -> Group:
+        group = pool.group = Group(pool, next(self._ages), now, now + self._wait(pool.policy))
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group
@@ -370,7 +352,7 @@ class Batcher:
 
     def _hurry(self, group: Group) -> None:
         """Make the group due earlier, if its most urgent record needs that."""
-        latest = group.deadline - self._expected(group.bucket.kind, group.rows)
+        latest = group.deadline - self._expected(group.kind, group.rows)
         if latest < group.due_at:
             self._bring_forward(group, latest)
 
@@ -402,7 +384,7 @@ class Batcher:
     def _close(self, group: Group, why: ClosedBy) -> Group:
         """Close the group: no more records join it."""
         group.closed_by = why
-        group.bucket.group = None
+        group.pool.group = None
         del self._open[group.age]
         return group
 

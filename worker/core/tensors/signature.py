@@ -14,12 +14,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject, listed
-from worker.core.records import ModelKey, RequestedOutput, Tensor
+from worker.core.records import ModelKey, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.left_out_inputs import Filling, filling_of
 from worker.core.tensors.specs import NamedTensor, TensorSpec
-
-_MAX_KNOWN = 1024  # claims remembered
 
 # How many digits of the model file's digest an answer's `model-version` shows.
 EDITION_DIGITS = 8
@@ -57,7 +55,7 @@ class Signature:
     @cached_property
     def buckets(self) -> Buckets:
         """The padded axes, which decide which requests may share a batch."""
-        return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
+        return Buckets(self.axes, self.inputs)
 
     @cached_property
     def _input_by_name(self) -> dict[str, TensorSpec]:
@@ -83,11 +81,6 @@ class Signature:
     def edition(self) -> str:
         """Identifies the file that answers: the version as it was set, and the beginning of the file's digest."""
         return f"{self.version}@{self.sha256[:EDITION_DIGITS]}" if self.sha256 else self.version
-
-    @cached_property
-    def all_inline(self) -> tuple[RequestedOutput, ...]:
-        """Every output without the binary-data form, for a request in JSON that names no outputs."""
-        return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
 
     @cached_property
     def required(self) -> tuple[TensorSpec, ...]:
@@ -119,23 +112,6 @@ class Signature:
 
         Called before the elements are decoded. Raises `Reject` if the model does not take such a tensor.
         """
-        # Only ints may be looked up, because a bool is an int in Python, and 1.0 equals 1.
-        # The elements of a shape that is too long are not looked at.
-        is_plain = len(shape) <= MAX_DIMENSIONS and set(map(type, shape)) == {int}
-        key = (name, datatype, *shape) if is_plain else None
-        if key is not None and (known := self._elements.get(key)) is not None:
-            return known
-        elements = self._judge_claim(name, datatype, shape)
-        if key is not None and len(self._elements) < _MAX_KNOWN:
-            self._elements[key] = elements
-        return elements
-
-    @cached_property
-    def _elements(self) -> dict[tuple[object, ...], int]:
-        """The claims that were found true, with their numbers of elements. Most requests repeat them."""
-        return {}
-
-    def _judge_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
         spec = self.input(name)
         if datatype != spec.datatype:
             raise Reject(f"input {spec.name}: expected datatype {spec.datatype}, got {_shown(datatype)}")
@@ -170,14 +146,6 @@ class Signature:
 
         Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
         """
-        judged = self._whole(tensors)
-        self.buckets.check(judged.shapes)
-        return judged
-
-    def _whole(self, tensors: Sequence[NamedTensor]) -> Judged:
-        if len(tensors) == len(self.inputs) == 1 and tensors[0].name == self.inputs[0].name:
-            only = tensors[0]
-            return Judged(only.shape[0], (tuple(only.shape[1:]),), (only.tensor,))
         claimed = {tensor.name: tensor for tensor in tensors}
         if len(claimed) < len(tensors):
             raise Reject("an input is given twice")
@@ -191,7 +159,9 @@ class Signature:
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
         count = rows.pop()
         ordered = self._completed(count, claimed)
-        return Judged(count, tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
+        shapes = tuple(tuple(tensor.shape[1:]) for tensor in ordered)
+        self.buckets.check(shapes)
+        return Judged(count, shapes, tuple(tensor.tensor for tensor in ordered))
 
     def _completed(self, rows: int, claimed: dict[str, NamedTensor]) -> list[NamedTensor]:
         """All inputs in the model's order. An input that is not given is filled in."""

@@ -7,17 +7,16 @@ cover the whole stacked array only if each row can fail for itself alone.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.chunk import Batch, Chunk, Prediction, Refused, RunStates, columns_of
+from worker.core.chunk import Batch, Chunk, Prediction, Refused, cut, records_of, refusal, without
 from worker.core.failures import Code, RowsLost, RunFailure
-from worker.core.records import Array, ClosedBy, Rejection, Tensor
+from worker.core.records import Array, ClosedBy
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -54,9 +53,8 @@ class Stacker:
         if not non_finite:
             return batch, []
         why = {at: f"input {name}: holds NaN or infinity" for at, name in non_finite.items()}
-        refused = _refused(chunks, why, Code.INVALID_ARGUMENT)
-        others = [chunk for chunk, _ in _parts(chunks, non_finite)]
-        return self._join(others, closed_by), refused
+        others = [chunk for chunk, _ in without(chunks, why)]
+        return self._join(others, closed_by), _refused(chunks, why, Code.INVALID_ARGUMENT)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The predictions of a batch, and refusals of the records whose own part of an output is not finite.
@@ -82,8 +80,8 @@ class Stacker:
             return Split(_predictions(batch.chunks, outputs), [])
         why = {at: f"output {name}: the model answered NaN or infinity" for at, name in non_finite.items()}
         why.update(spoilt)
-        refused = _refused(batch.chunks, why, Code.INTERNAL)
-        return Split([Prediction(chunk, outputs, start) for chunk, start in _parts(batch.chunks, why)], refused)
+        predicted = [Prediction(chunk, outputs, row) for chunk, row in without(batch.chunks, why)]
+        return Split(predicted, _refused(batch.chunks, why, Code.INTERNAL))
 
     def _non_finite_parts(self, chunks: Sequence[Chunk], outputs: Sequence[Array]) -> Mapping[int, str]:
         """The records (by their index in the batch) whose own parts hold NaN or infinity, without the padding."""
@@ -100,16 +98,8 @@ class Stacker:
     def _join(self, chunks: Sequence[Chunk], closed_by: ClosedBy) -> Batch | None:
         if not chunks:
             return None
-        rows = sum([sum(chunk.rows) for chunk in chunks])
-        shapes = chunks[0].shapes[0]
-        if self.signature.axes:
-            buckets = self.signature.buckets
-            feeds = buckets.joined(self.signature.inputs, chunks, rows, buckets.padded(shapes))
-            return Batch(chunks, feeds, rows, closed_by, self._states_of(chunks))
-        feeds = {
-            spec.name: spec.joined(column).reshape(rows, *dims)
-            for spec, column, dims in zip(self.signature.inputs, columns_of(chunks), shapes, strict=True)
-        }
+        rows, buckets = sum([sum(chunk.rows) for chunk in chunks]), self.signature.buckets
+        feeds = buckets.joined(chunks, rows, buckets.padded(chunks[0].shapes[0]))
         return Batch(chunks, feeds, rows, closed_by, self._states_of(chunks))
 
     def _states_of(self, chunks: Sequence[Chunk]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some
@@ -135,22 +125,6 @@ class Stacker:
         return non_finite
 
 
-def _parts(chunks: Sequence[Chunk], without: Collection[int]) -> Iterator[tuple[Chunk, int]]:
-    """The chunks without these records (by their index in the batch), and the row where each part begins."""
-    index = row = 0
-    for chunk in chunks:
-        start, begun_at = 0, row
-        for at, rows in enumerate(chunk.rows):
-            if index + at in without:
-                if at > start:
-                    yield chunk.take(start, at), begun_at
-                start, begun_at = at + 1, row + rows
-            row += rows
-        if start < len(chunk):
-            yield chunk.take(start, len(chunk)), begun_at
-        index += len(chunk)
-
-
 def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Prediction]:
     predicted: list[Prediction] = []
     row = 0
@@ -162,18 +136,8 @@ def _predictions(chunks: Sequence[Chunk], outputs: Sequence[Array]) -> list[Pred
 
 def _refused(chunks: Sequence[Chunk], why: Mapping[int, str], code: Code) -> list[Refused]:
     """The refusals of these records (by their index in the batch), and why they are refused."""
-    refused: list[Refused] = []
-    index = 0
-    for chunk in chunks:
-        found = [(at, why[index + at]) for at in range(len(chunk)) if index + at in why]
-        refused += [refusal(chunk, at, code, message) for at, message in found]
-        index += len(chunk)
-    return refused
-
-
-def refusal(chunk: Chunk, at: int, code: Code, message: str) -> Refused:
-    """The refusal of one record of a chunk."""
-    return Refused(chunk, at, Rejection(chunk.records[at], code, message, chunk.form, chunk.ids_of(at)))
+    records = records_of(chunks)
+    return [refusal(*records[index], code, why[index]) for index in sorted(why)]
 
 
 def halve(batch: Batch) -> list[Batch]:
@@ -205,81 +169,6 @@ def _part(batch: Batch, chunks: Sequence[Chunk], at: slice) -> Batch:
     return Batch(chunks, feeds, len(range(batch.rows)[at]), batch.closed_by, states)
 
 
-def cut(one: Chunk, rows: int) -> list[Chunk]:
-    """Cut a chunk of one record into pieces of at most `rows` rows. `Pieces` joins their outputs. Tensors are views."""
-    reassembly = Pieces(one)
-    count, size = one.rows[0], one.sizes[0]
-    pieces: list[Chunk] = []
-    for start in range(0, count, rows):
-        stop = min(start + rows, count)
-        piece = replace(
-            one,
-            rows=[stop - start],
-            tensors=[[_rows_of(tensor, count, start, stop)] for (tensor,) in one.tensors],
-            sizes=[math.ceil(size * (stop - start) / count)],
-            reassembly=reassembly,
-        )
-        pieces.append(piece)
-        reassembly.expect(piece)
-    return pieces
-
-
-# The shape of an output may depend on the data, so pieces of one request may differ.
-PIECES_DIFFER = (
-    "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
-)
-
-
-class Pieces:
-    """Collects the outcomes of a cut record's pieces, which finish in any order. One rejection is enough.
-
-    It knows its pieces by identity only. They refer to it, and a reference cycle would keep a large record in memory
-    until the garbage collector runs.
-    """
-
-    __slots__ = ("_missing", "_parts", "carried", "is_over", "whole")
-
-    def __init__(self, whole: Chunk) -> None:
-        self.whole = whole
-        self._parts: dict[int, Sequence[Array]] = {}  # in the order of the rows
-        self._missing = 0
-        self.is_over = False
-        self.carried: Sequence[Array] | None = None
-
-    def expect(self, piece: Chunk) -> None:
-        """Expect the piece with the next rows."""
-        self._parts[id(piece)] = ()
-        self._missing += 1
-
-    def collect(self, piece: Chunk, outcome: Prediction | Rejection) -> Prediction | Rejection | None:
-        """The outcome of the whole record, once, when it is known; None before and after."""
-        if self.is_over:
-            return None
-        if isinstance(outcome, Rejection):
-            self._finish()
-            return outcome
-        _, outputs, start, states = outcome
-        stop = start + piece.rows[0]
-        self._parts[id(piece)] = [output[start:stop] for output in outputs]
-        if states is not None:
-            self.carried = states.row(stop - 1)
-        self._missing -= 1
-        if self._missing:
-            return None
-        parts = self._finish()
-        try:
-            joined = [np.concatenate(rows) for rows in zip(*parts, strict=True)]
-        except ValueError:
-            return reject(self.whole, RunFailure(PIECES_DIFFER)).rejection
-        return Prediction(self.whole, joined, 0, None if self.carried is None else RunStates(self.carried))
-
-    def _finish(self) -> list[Sequence[Array]]:
-        parts = list(self._parts.values())
-        self._parts.clear()
-        self.is_over = True
-        return parts
-
-
 def _is_finite(array: Array) -> bool:
     """True if no element is NaN or infinity. A few bytes are searched in half the time that `all` takes to begin."""
     finite = np.isfinite(array)
@@ -289,15 +178,6 @@ def _is_finite(array: Array) -> bool:
 def _are_small_and_finite(arrays: Sequence[Array]) -> bool:
     is_small = sum([array.size for array in arrays]) < SMALL * len(arrays)
     return is_small and bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
-
-
-def _rows_of(tensor: Tensor, rows: int, start: int, stop: int) -> Tensor:
-    if isinstance(tensor, np.ndarray) and tensor.dtype == object:
-        per_row = tensor.size // rows
-        return tensor.reshape(-1)[start * per_row : stop * per_row]
-    view = memoryview(tensor).cast("B")  # type: ignore[arg-type]  # as in `TensorSpec.joined`
-    per_row = view.nbytes // rows
-    return view[start * per_row : stop * per_row]
 
 
 def reject(one: Chunk, failure: RunFailure) -> Refused:
