@@ -168,7 +168,7 @@ class States(Protocol):
         """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
 
     @property
-    def kept(self) -> KeptStates | None:
+    def kept(self) -> Checkpointed | None:
         """The part that leaves the states to the next process; None if that cannot go on from them."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
@@ -183,8 +183,8 @@ class States(Protocol):
     def forget(self, partitions: Collection[Partition]) -> None: ...
 
 
-class KeptStates(Protocol):
-    """Leaves the states to the next process (`state/keeping.py`)."""
+class Checkpointed(Protocol):
+    """The states that a checkpoint is made of (`state/keeping.py`)."""
 
     def ask_ends(self, timeout: float) -> Mapping[Partition, Any]:
         """How far the states reach that can be kept. Asks the changelog for `timeout` seconds at most."""

@@ -6,25 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from worker.core.records import Partition
 from worker.state.key_slots import KeySlots
 from worker.state.restoring import Extent, Keeper, Restorer
 
 
-class Uncommitted(Protocol):
-    """Says which states the group's offsets do not cover (`KeyStates`)."""
-
-    @property
-    def uncommitted(self) -> Collection[Partition]: ...
-
-
 class KeptStates:
     """Owns how far the states of each restored partition follow their changelog."""
 
-    def __init__(self, states: Uncommitted, slots: KeySlots, restorer: Restorer, keeper: Keeper) -> None:
-        self._states = states
+    def __init__(
+        self, uncommitted: Callable[[], Collection[Partition]], slots: KeySlots, restorer: Restorer, keeper: Keeper
+    ) -> None:
+        """`uncommitted`: the partitions that may have states whose requests the group has not committed."""
+        self._uncommitted = uncommitted
         self._slots = slots
         self._restorer = restorer
         self._keeper = keeper
@@ -42,7 +37,7 @@ class KeptStates:
 
         Everything must be committed before. An extent holds for a partition that is still ours after this call.
         """
-        self.forget(self._states.uncommitted)
+        self.forget(self._uncommitted())
         return {**self.extents, **self._restorer.ends(self.extents, timeout)} if self.extents else {}
 
     def end(self, extents: Mapping[Partition, Extent]) -> None:

@@ -74,7 +74,7 @@ class KeyStates:
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
         self._slots = KeySlots(self._slabs) if store is None else KeySlots(self._slabs, store, most_in_memory)
-        self.kept = None if keeper is None else KeptStates(self, self._slots, restorer, keeper)
+        self.kept = None if keeper is None else KeptStates(self._uncommitted, self._slots, restorer, keeper)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # the attempt, and when it began
@@ -404,9 +404,7 @@ class KeyStates:
             for ours in (self._ahead, self._applied, self._last_offsets):
                 ours.pop(partition, None)
 
-    @property
-    def uncommitted(self) -> Collection[Partition]:
-        """The partitions that may have states whose requests the group has not committed."""
+    def _uncommitted(self) -> Collection[Partition]:
         return self._rewound | self._ahead.keys()
 
 
