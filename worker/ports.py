@@ -168,8 +168,8 @@ class States(Protocol):
         """The most seconds that the loop may wait while states are coming; None if it may wait as long as it likes."""
 
     @property
-    def can_keep(self) -> bool:
-        """True if the next process can go on from states that this one leaves."""
+    def kept(self) -> Checkpointed | None:
+        """The part that leaves the states to the next process; None if that cannot go on from them."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def is_restoring(self, partition: Partition) -> bool: ...
@@ -181,6 +181,10 @@ class States(Protocol):
         """Undo writes of partitions that are read again, from the first of these records on."""
 
     def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class Checkpointed(Protocol):
+    """The states that a checkpoint is made of (`state/keeping.py`)."""
 
     def ask_ends(self, timeout: float) -> Mapping[Partition, Any]:
         """How far the states reach that can be kept. Asks the changelog for `timeout` seconds at most."""

@@ -67,6 +67,7 @@ from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import ByKey, KeyStates, Restoration, RestoredRows, StatefulStacker, changes
+from worker.state.keeping import KeptStates
 from worker.state.key_slots import KeySlots
 from worker.state.outside_states import OutsideStates
 from worker.stores import checkpoint_file
@@ -436,9 +437,9 @@ PLANTED: Mapping[str, Planted] = {
         ),
     ),
     "states are kept that a transaction took back": Planted(
-        KeyStates,
-        "_is_uncommitted",
-        _keep_what_is_in_doubt,
+        KeptStates,
+        "forget",
+        _nothing,
         lambda _: test_kept_states.test_what_a_transaction_took_back_is_not_kept(),
     ),
     "in a tail, a copy is taken for the state before": Planted(

@@ -15,6 +15,7 @@ from contextlib import suppress
 from worker.core.failures import Stop
 from worker.core.records import Partition
 from worker.loop.conduct import SHORTEST_WAIT, Parts
+from worker.ports import Checkpointed
 
 ASK_TIMEOUT = 2.0  # seconds for the changelog's ends, and again for the group; both take milliseconds if all is well
 
@@ -22,8 +23,8 @@ ASK_TIMEOUT = 2.0  # seconds for the changelog's ends, and again for the group; 
 class Checkpoint:
     """Owns the order of a checkpoint's steps. `left` returns the seconds that they may still take."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._states = parts.states
+    def __init__(self, parts: Parts, states: Checkpointed) -> None:
+        self._states = states
         self._source = parts.source
         self._ledger = parts.ledger
         self._events = parts.events

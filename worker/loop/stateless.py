@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from worker.core.chunk import Prediction
 from worker.core.records import Partition, Record
@@ -14,7 +13,7 @@ class Stateless:
 
     keeps_order = False
     wait = None
-    can_keep = False
+    kept = None
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         """Restore nothing."""
@@ -39,12 +38,3 @@ class Stateless:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop nothing."""
-
-    def ask_ends(self, _: float) -> Mapping[Partition, Any]:
-        return {}
-
-    def end(self, extents: Mapping[Partition, Any]) -> None:
-        """Keep nothing."""
-
-    def keep(self, _: Callable[[], bool]) -> int | None:
-        return 0

@@ -38,7 +38,7 @@ class Worker:
         self._dispatch = Dispatch(parts, self._outcomes)
         self._quarantine = Quarantine(parts, self._outcomes, self._dispatch)
         self._admission = Admission(parts, self._outcomes, self._quarantine, self._dispatch)
-        self._checkpoint = Checkpoint(parts) if parts.states.can_keep else None
+        self._checkpoint = None if (kept := parts.states.kept) is None else Checkpoint(parts, kept)
         self._ledger = parts.ledger
         self._intake = parts.intake
         self._batcher = parts.batcher

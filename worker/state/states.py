@@ -23,9 +23,10 @@ from worker.core.records import Array, Fields, Partition, Record, StateUse
 from worker.ports import Events
 from worker.state import changes
 from worker.state.expiry import Expiry
+from worker.state.keeping import KeptStates
 from worker.state.key_slots import KeySlots, SlotStore
 from worker.state.layout import NO_TIME, StateLayout
-from worker.state.restoring import Extent, Keeper, RestoredRows, Restorer
+from worker.state.restoring import Keeper, RestoredRows, Restorer
 from worker.state.slabs import NO_OFFSET, Slabs, StateRows
 from worker.state.undos import Undo, Undos, undos_of
 
@@ -67,15 +68,13 @@ class KeyStates:
         self._restorer = restorer
         self._events = events
         self._topic = topic
-        self._keeper = keeper
-        self._extents: dict[Partition, Extent] = {}  # partitions whose states can be kept
-        self._has_ended = False  # no state is written or forgotten any more
         self._clock = clock
         self._attempts = count()
         self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
         self._slots = KeySlots(self._slabs) if store is None else KeySlots(self._slabs, store, most_in_memory)
+        self.kept = None if keeper is None else KeptStates(self._uncommitted, self._slots, restorer, keeper)
         self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # the attempt, and when it began
@@ -288,10 +287,8 @@ class KeyStates:
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
-            extent, self._last_offsets[partition] = None, NO_OFFSET
-            if self._keeper is not None:
-                extent = self._keeper.take(partition)
-                self._last_offsets[partition] = self._slots.last_offset(partition)
+            extent = None if self.kept is None else self.kept.take(partition)
+            self._last_offsets[partition] = NO_OFFSET if self.kept is None else self._slots.last_offset(partition)
             self._restorer.begin(partition, attempt, extent)
 
     def is_restoring(self, partition: Partition) -> bool:
@@ -351,8 +348,8 @@ class KeyStates:
         if new or gone:
             self._ahead[partition] = gone
         self._take_over(partition, [keys[at] for at in new], rows[new])
-        if found.extent is not None and self._keeper is not None:
-            self._extents[partition] = found.extent
+        if found.extent is not None and self.kept is not None:
+            self.kept.extents[partition] = found.extent
         if found.passed_over:
             self._events.foreign_states(partition, found.passed_over)
         _, since = self._restoring.pop(partition)
@@ -392,9 +389,11 @@ class KeyStates:
         return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Drop the states of partitions that are no longer ours. After `end` nothing is dropped: it is to be kept."""
-        if self._has_ended:
-            return
+        """Drop the states of partitions that are no longer ours, if they are not to be kept."""
+        if self.kept is not None:
+            if self.kept.has_ended:
+                return
+            self.kept.forget(partitions)
         self._rewound.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
         self._undos.forget(partitions)
@@ -402,38 +401,11 @@ class KeyStates:
             self._expiry.rewind(partitions)
         for partition in partitions:
             self._slots.forget(partition)
-            for ours in (self._extents, self._ahead, self._applied, self._last_offsets):
+            for ours in (self._ahead, self._applied, self._last_offsets):
                 ours.pop(partition, None)
 
-    # A clean stop
-
-    @property
-    def can_keep(self) -> bool:
-        """True if the next process can go on from states that this one leaves."""
-        return self._keeper is not None
-
-    def ask_ends(self, timeout: float) -> Mapping[Partition, Extent]:
-        """Returns the extents of the states that can be kept. Asks the changelog for `timeout` seconds at most.
-
-        Everything must be committed before. An extent holds for a partition that is still ours after this call.
-        """
-        self._extents = {p: extent for p, extent in self._extents.items() if not self._is_uncommitted(p)}
-        return {**self._extents, **self._restorer.ends(self._extents, timeout)} if self._extents else {}
-
-    def _is_uncommitted(self, partition: Partition) -> bool:
-        """True if the partition has states whose requests the group has not committed."""
-        return partition in self._rewound or partition in self._ahead
-
-    def end(self, extents: Mapping[Partition, Extent]) -> None:
-        """Note that no state is written or forgotten any more. `extents`: partitions still ours after `ask_ends`."""
-        self._extents |= {p: extent for p, extent in extents.items() if p in self._extents}
-        self._has_ended = True
-
-    def keep(self, go_on: Callable[[], bool]) -> int | None:
-        """Leave the states to the next process. Returns how many, or None if `go_on` returned False before the end."""
-        assert self._keeper is not None
-        is_kept = self._slots.store_all(self._extents, go_on) and self._keeper.keep(self._extents, go_on)
-        return sum(map(self._slots.keys_of, self._extents)) if is_kept else None
+    def _uncommitted(self) -> Collection[Partition]:
+        return self._rewound | self._ahead.keys()
 
 
 def _applied_words(applied: Mapping[Partition, tuple[int, int]]) -> str:

@@ -18,7 +18,7 @@ from worker.core.ordering.ledger import Line
 from worker.core.records import Array, Partition
 from worker.state.slabs import StateRows
 
-FEWEST = 128  # chunks, before the committed ones among them are dropped
+FEWEST = 64  # chunks, before the committed ones among them are dropped
 
 
 class Undo(NamedTuple):

@@ -317,6 +317,5 @@ def test_a_clean_end_leaves_nothing_to_the_next_process() -> None:
     w = world()
     served(w, of(0, 1))
 
-    assert not w.key_states.can_keep
-    assert not w.key_states.ask_ends(1.0)
+    assert w.key_states.kept is None
     assert not NothingToRestore().ends([P0], 1.0)

@@ -268,7 +268,7 @@ def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
         rig.run()
         rig.ledger.committed({P0: n + 1})
 
-    assert len(rig.states._undos) < 140
+    assert len(rig.states._undos) < 70
 
 
 def test_a_chunk_in_pieces_leaves_one_state() -> None:
